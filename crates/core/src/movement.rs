@@ -39,7 +39,8 @@ pub enum Verb {
         /// The tier that gets it.
         to: Tier,
     },
-    /// The newest copy is written to the level below. It stays in `from` and is clean.
+    /// The copy in `from` is written to the level below and stays. As a rule it is the newest one and clean from
+    /// here on; only where a faster tier holds a newer one still to come is an older version written.
     WriteBack {
         /// The tier the bytes are taken from.
         from: Tier,
@@ -49,8 +50,14 @@ pub enum Verb {
         /// The tier that gives up its frame.
         from: Tier,
     },
+    /// The copy is read from its frame in a log and appended to the log again (a second chance): one read and one
+    /// write of the device, no change of what is held.
+    Requeue {
+        /// The tier whose device it is.
+        tier: Tier,
+    },
     /// The copy in `tier` is out of date but its frame stays in use until it is reclaimed (the older versions in
-    /// a multi-version FIFO).
+    /// a multi-version FIFO). An update in the same request is still completed from it.
     Supersede {
         /// The tier that keeps the obsolete frame.
         tier: Tier,
@@ -72,7 +79,7 @@ pub enum Verb {
         /// The tier that gets it.
         to: Tier,
     },
-    /// The frames of a whole object are freed.
+    /// The frames of a whole object are freed. The driver is not asked before; it waits for pins to go.
     DropObject {
         /// The object.
         object: ObjectId,

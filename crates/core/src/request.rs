@@ -100,8 +100,6 @@ pub enum Hint<'a> {
         /// Its number.
         query: u32,
     },
-    /// The host finished a checkpoint.
-    Checkpoint,
     /// The driver wrote this page below on its own account; its newest copy is clean now.
     Cleaned {
         /// The page.

@@ -1,0 +1,78 @@
+//! LRU: evicts the page that was not used for the longest time.
+//!
+//! Denning, "The working set model for program behavior", CACM 1968; the stack property in Mattson, Gecsei, Slutz,
+//! Traiger, "Evaluation techniques for storage hierarchies", IBM Systems Journal 1970.
+
+use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::options::{BuildError, Options};
+use crate::parts::{Bits, Lists};
+use entresol_core::{Outcome, Page, Request, Tier};
+
+/// Least recently used.
+#[derive(Clone, Debug)]
+pub struct Lru {
+    capacity: usize,
+    stack: Lists<1>,
+    dirty: Bits,
+}
+
+const STACK: usize = 0;
+
+impl Policy for Lru {
+    const INFO: Info = Info {
+        name: "lru",
+        family: "classic",
+        summary: "least recently used",
+        paper: "Mattson, Gecsei, Slutz, Traiger: Evaluation techniques for storage hierarchies, IBM Systems Journal 1970",
+        stack: true,
+        ..Info::PLAIN
+    };
+
+    fn new(config: &Config, _options: &Options) -> Result<Self, BuildError> {
+        Ok(Lru { capacity: config.tiers[0], stack: Lists::new(config.pages), dirty: Bits::new(config.pages) })
+    }
+
+    #[inline]
+    fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
+        let page = request.page;
+        if self.stack.contains(page) {
+            self.stack.move_to_front(STACK, page);
+            driver.overwrite(request, Tier::TOP);
+            if request.op.is_write() {
+                self.dirty.insert(page);
+            }
+            return Outcome::Hit(Tier::TOP);
+        }
+        if self.stack.len(STACK) == self.capacity {
+            let Some(victim) = self.stack.back_where(STACK, |page| driver.may_evict(page, Tier::TOP)) else {
+                return driver.bypass(request);
+            };
+            self.stack.remove(STACK, victim);
+            driver.evict(victim, Tier::TOP, self.dirty.remove(victim));
+        }
+        driver.admit(request, Tier::TOP);
+        self.stack.push_front(STACK, page);
+        if request.op.is_write() {
+            self.dirty.insert(page);
+        }
+        Outcome::ADMITTED
+    }
+
+    fn state(&self, page: Page) -> PageState {
+        let held = self.stack.contains(page);
+        PageState { tiers: TierSet::only(Tier::TOP, held), dirty: self.dirty.contains(page), known: held }
+    }
+
+    fn occupancy(&self, _tier: Tier) -> usize {
+        self.stack.len(STACK)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, page: Page) {
+        self.stack.prefetch(page);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.stack.memory_bytes() + self.dirty.memory_bytes()
+    }
+}

@@ -1,0 +1,5 @@
+//! A flash or NVM cache as the second level under a database's buffer pool.
+
+mod face;
+
+pub use face::{Face, FaceGsc};

@@ -1,0 +1,249 @@
+//! The interface between deciding and doing. `docs/policy-interface.md` argues for each part of it.
+
+use crate::options::{BuildError, Options};
+use entresol_core::{Address, Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};
+
+/// Decides what to keep and what to move.
+///
+/// A clone is a snapshot: driven on, it repeats what the original does.
+pub trait Policy: Clone + Send + 'static {
+    /// Name, source, options.
+    const INFO: Info;
+
+    /// A policy in its initial, empty state.
+    fn new(config: &Config, options: &Options) -> Result<Self, BuildError>;
+
+    /// Decides on one request. Movements are emitted in the order in which they must be carried out, and a tier
+    /// never holds more frames than its capacity, not even between two of them.
+    ///
+    /// A read that misses emits exactly one `Fetch` or `Bypass` of its page, a read that hits none. A write, hit or
+    /// miss, emits exactly one `Install` (over the frame it hits, as a rule) or `Bypass`; before it bypasses, the
+    /// copies that become obsolete are dropped or superseded. A policy that makes room first and so loses the very
+    /// page that was asked for reports a miss.
+    fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome;
+
+    /// Takes notice of something that is no reference to a page. Most policies ignore all hints.
+    fn hint<D: Driver>(&mut self, _hint: Hint, _driver: &mut D) {}
+
+    /// What the policy holds of a page.
+    fn state(&self, page: Page) -> PageState;
+
+    /// Pages now held per tier, superseded frames included.
+    fn occupancy(&self, tier: Tier) -> usize;
+
+    /// Visits the figures worth a curve over time: expert weights, desired sizes, queue lengths.
+    fn gauges(&self, _visit: &mut dyn FnMut(&'static str, f64)) {}
+
+    /// Brings the state of a page that will soon be asked for into the processor's cache. A hint for drivers that
+    /// know the future or a batch; it changes nothing.
+    #[inline(always)]
+    fn prefetch(&self, _page: Page) {}
+
+    /// Bytes of state: per handle of the directory, and in all.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// The world a policy lives in: it carries out movements and answers questions about pages.
+pub trait Driver {
+    /// May the frame of this page in this tier be dropped? To be asked before every `Drop` but that of the page of
+    /// the current request, and of frames already superseded. The engine refuses pinned frames and those with I/O in
+    /// flight; the simulator says yes. After a no the policy looks for another victim; when it finds none it
+    /// bypasses the request.
+    fn may_evict(&mut self, page: Page, tier: Tier) -> bool;
+
+    /// Carries out one movement.
+    fn emit(&mut self, movement: Movement);
+
+    /// Time of the current request in microseconds from the start, as the request states it: never a clock.
+    fn now_us(&self) -> u64;
+
+    /// Index of the next request to the page of the current request, [`NEVER`](entresol_core::NEVER) if there is
+    /// none. Only for policies whose [`Info::future`] is set; a live engine cannot drive those.
+    fn next_use(&self) -> u32;
+
+    /// Where a page lives below.
+    fn address(&self, page: Page) -> Address;
+
+    /// The page that follows this one in its object, if the directory knows it.
+    fn successor(&self, page: Page) -> Option<Page>;
+
+    /// The page that precedes this one in its object, if the directory knows it.
+    fn predecessor(&self, page: Page) -> Option<Page>;
+
+    /// Size of an object in pages, as far as the driver knows it.
+    fn object_pages(&self, object: ObjectId) -> u64;
+
+    /// Emits a movement that starts a new I/O.
+    #[inline(always)]
+    fn start(&mut self, page: Page, verb: Verb) {
+        self.emit(Movement { page, verb, joined: false });
+    }
+
+    /// The bytes of a write overwrite the copy in this tier; for a read nothing is to be done.
+    #[inline(always)]
+    fn overwrite(&mut self, request: Request, tier: Tier) {
+        if request.op.is_write() {
+            self.start(request.page, Verb::Install { to: tier });
+        }
+    }
+
+    /// The request goes past the layer.
+    #[inline(always)]
+    fn bypass(&mut self, request: Request) -> Outcome {
+        self.start(request.page, Verb::Bypass);
+        Outcome::BYPASSED
+    }
+
+    /// Brings the page of a missed request into a tier: fetches it for a read, installs it for a write.
+    #[inline(always)]
+    fn admit(&mut self, request: Request, to: Tier) {
+        let verb = if request.op.is_write() { Verb::Install { to } } else { Verb::Fetch { to } };
+        self.start(request.page, verb);
+    }
+
+    /// Frees a frame, writing it back first when it is dirty.
+    #[inline(always)]
+    fn evict(&mut self, page: Page, from: Tier, dirty: bool) {
+        if dirty {
+            self.start(page, Verb::WriteBack { from });
+        }
+        self.start(page, Verb::Drop { from });
+    }
+}
+
+/// A set of tiers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierSet(u8);
+
+impl TierSet {
+    /// No tier.
+    pub const EMPTY: TierSet = TierSet(0);
+
+    /// The set of this tier alone if `present`, else the empty set.
+    #[inline(always)]
+    pub const fn only(tier: Tier, present: bool) -> Self {
+        TierSet((present as u8) << tier.0)
+    }
+
+    /// The set with a tier added if `present`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn and(self, tier: Tier, present: bool) -> Self {
+        TierSet(self.0 | (present as u8) << tier.0)
+    }
+
+    /// Is the tier in the set?
+    #[inline(always)]
+    pub const fn contains(self, tier: Tier) -> bool {
+        self.0 >> tier.0 & 1 == 1
+    }
+
+    /// Is no tier in the set?
+    #[inline(always)]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What a policy holds of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageState {
+    /// Tiers with a valid copy: one that a request could be served from.
+    pub tiers: TierSet,
+    /// The newest copy is newer than the level below.
+    pub dirty: bool,
+    /// The policy keeps something under this handle: a copy, a ghost, a count. When false the engine may give the
+    /// handle to another page.
+    pub known: bool,
+}
+
+/// What a policy is built for.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Number of handles: every [`Page`] is below it.
+    pub pages: usize,
+    /// Number of objects: every [`ObjectId`] is below it.
+    pub objects: usize,
+    /// Capacity of each tier in pages, as many as [`Info::tiers`] names.
+    pub tiers: Vec<usize>,
+    /// Page size in bytes.
+    pub page_bytes: u32,
+    /// Seed of random choices.
+    pub seed: u64,
+    /// The most frequent distance between two references to one page, in requests, where the driver knows it.
+    /// Only MQ asks for it.
+    pub peak_temporal_distance: Option<u32>,
+}
+
+impl Config {
+    /// A configuration of one tier, for tests and examples.
+    pub fn single(pages: usize, capacity: usize) -> Self {
+        Config { pages, objects: 1, tiers: vec![capacity], page_bytes: 4096, seed: 42, peak_temporal_distance: None }
+    }
+
+    /// A configuration of two tiers, for tests and examples.
+    pub fn two_tiers(pages: usize, top: usize, second: usize) -> Self {
+        Config { tiers: vec![top, second], ..Config::single(pages, 0) }
+    }
+}
+
+/// An option of a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionInfo {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its value when it is not given.
+    pub default: &'static str,
+    /// What it does, its unit and range, its source.
+    pub help: &'static str,
+}
+
+/// What a policy is.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its family: the folder its file is in.
+    pub family: &'static str,
+    /// One line for a list.
+    pub summary: &'static str,
+    /// The paper: authors, title, venue, year.
+    pub paper: &'static str,
+    /// Its options.
+    pub options: &'static [OptionInfo],
+    /// Names of its tiers, fastest first: one for a plain cache.
+    pub tiers: &'static [&'static str],
+    /// Smallest capacity of each tier, in pages.
+    pub min_pages: &'static [usize],
+    /// Share of a total size that goes to the top tier when only a total is given. 0 for one tier.
+    pub top_share: f64,
+    /// It treats clean and dirty pages differently.
+    pub write_aware: bool,
+    /// It asks for [`Driver::next_use`].
+    pub future: bool,
+    /// It asks for addresses or neighbours.
+    pub addresses: bool,
+    /// It asks for [`Driver::now_us`].
+    pub clock: bool,
+    /// The LRU stack property holds: a larger cache contains a smaller one, so one pass serves all sizes.
+    pub stack: bool,
+}
+
+impl Info {
+    /// A plain cache that needs nothing special: the base that policies override fields of.
+    pub const PLAIN: Info = Info {
+        name: "",
+        family: "",
+        summary: "",
+        paper: "",
+        options: &[],
+        tiers: &["cache"],
+        min_pages: &[1],
+        top_share: 0.0,
+        write_aware: false,
+        future: false,
+        addresses: false,
+        clock: false,
+        stack: false,
+    };
+}

@@ -1,0 +1,246 @@
+//! Doubly linked lists of pages in one array: 8 bytes a handle, whatever the number of lists.
+
+use entresol_core::Page;
+
+const NONE: u32 = u32::MAX;
+
+/// Names one of the lists of a [`Lists`].
+pub type ListId = usize;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Towards the front (most recent); `NONE` when the page is in no list.
+    prev: u32,
+    /// Towards the back (least recent).
+    next: u32,
+}
+
+/// `K` lists over the same handles; a page is in at most one of them.
+///
+/// The front is where the most recent page goes, the back is where victims are found. Entries `pages..pages + K`
+/// of the array are the sentinels of the lists. Which list a page is in is for the policy to know.
+#[derive(Clone, Debug)]
+pub struct Lists<const K: usize> {
+    links: Vec<Link>,
+    lens: [usize; K],
+}
+
+impl<const K: usize> Lists<K> {
+    /// `K` empty lists over handles below `pages`.
+    pub fn new(pages: usize) -> Self {
+        let mut links = vec![Link { prev: NONE, next: NONE }; pages + K];
+        for (i, link) in links.iter_mut().enumerate().skip(pages) {
+            *link = Link { prev: i as u32, next: i as u32 };
+        }
+        Lists { links, lens: [0; K] }
+    }
+
+    #[inline(always)]
+    fn sentinel(&self, list: ListId) -> u32 {
+        (self.links.len() - K + list) as u32
+    }
+
+    #[inline(always)]
+    fn page(&self, index: u32) -> Option<Page> {
+        ((index as usize) < self.links.len() - K).then_some(Page(index))
+    }
+
+    /// Is the page in some list?
+    #[inline(always)]
+    pub fn contains(&self, page: Page) -> bool {
+        self.links[page.index()].prev != NONE
+    }
+
+    /// Length of a list.
+    #[inline(always)]
+    pub fn len(&self, list: ListId) -> usize {
+        self.lens[list]
+    }
+
+    /// True when a list has no page.
+    #[inline(always)]
+    pub fn is_empty(&self, list: ListId) -> bool {
+        self.lens[list] == 0
+    }
+
+    #[inline(always)]
+    fn link_between(&mut self, prev: u32, page: u32, next: u32) {
+        self.links[page as usize] = Link { prev, next };
+        self.links[prev as usize].next = page;
+        self.links[next as usize].prev = page;
+    }
+
+    #[inline(always)]
+    fn unlink(&mut self, page: Page) {
+        let Link { prev, next } = self.links[page.index()];
+        debug_assert_ne!(prev, NONE, "page {} is in no list", page.0);
+        self.links[prev as usize].next = next;
+        self.links[next as usize].prev = prev;
+    }
+
+    /// Adds a page, which is in no list, at the front.
+    #[inline(always)]
+    pub fn push_front(&mut self, list: ListId, page: Page) {
+        let head = self.sentinel(list);
+        let first = self.links[head as usize].next;
+        self.link_between(head, page.0, first);
+        self.lens[list] += 1;
+    }
+
+    /// Adds a page, which is in no list, at the back.
+    #[inline(always)]
+    pub fn push_back(&mut self, list: ListId, page: Page) {
+        let head = self.sentinel(list);
+        let last = self.links[head as usize].prev;
+        self.link_between(last, page.0, head);
+        self.lens[list] += 1;
+    }
+
+    /// Removes a page from the list it is in, which the caller names.
+    #[inline(always)]
+    pub fn remove(&mut self, list: ListId, page: Page) {
+        self.unlink(page);
+        self.links[page.index()] = Link { prev: NONE, next: NONE };
+        self.lens[list] -= 1;
+    }
+
+    /// Moves a page of a list to its front.
+    #[inline(always)]
+    pub fn move_to_front(&mut self, list: ListId, page: Page) {
+        let head = self.sentinel(list);
+        let first = self.links[head as usize].next;
+        if first == page.0 {
+            return;
+        }
+        self.unlink(page);
+        // Read again: unlinking may not change the first page, as that is not the one moved.
+        self.link_between(head, page.0, first);
+    }
+
+    /// Moves a page from one list to the front of another (or of the same).
+    #[inline(always)]
+    pub fn transfer(&mut self, from: ListId, to: ListId, page: Page) {
+        self.remove(from, page);
+        self.push_front(to, page);
+    }
+
+    /// The page at the front.
+    #[inline(always)]
+    pub fn front(&self, list: ListId) -> Option<Page> {
+        self.page(self.links[self.sentinel(list) as usize].next)
+    }
+
+    /// The page at the back.
+    #[inline(always)]
+    pub fn back(&self, list: ListId) -> Option<Page> {
+        self.page(self.links[self.sentinel(list) as usize].prev)
+    }
+
+    /// The page before this one: one step towards the front.
+    #[inline(always)]
+    pub fn towards_front(&self, page: Page) -> Option<Page> {
+        self.page(self.links[page.index()].prev)
+    }
+
+    /// The page after this one: one step towards the back.
+    #[inline(always)]
+    pub fn towards_back(&self, page: Page) -> Option<Page> {
+        self.page(self.links[page.index()].next)
+    }
+
+    /// The page nearest the back that satisfies a condition: how a policy finds a victim that may be evicted.
+    #[inline(always)]
+    pub fn back_where(&self, list: ListId, mut wanted: impl FnMut(Page) -> bool) -> Option<Page> {
+        let mut candidate = self.back(list)?;
+        while !wanted(candidate) {
+            candidate = self.towards_front(candidate)?;
+        }
+        Some(candidate)
+    }
+
+    /// Pages from back to front.
+    pub fn iter_from_back(&self, list: ListId) -> impl Iterator<Item = Page> + '_ {
+        std::iter::successors(self.back(list), |page| self.towards_front(*page))
+    }
+
+    /// Loads a page's links into the processor's cache.
+    #[inline(always)]
+    pub fn prefetch(&self, page: Page) {
+        entresol_core::prefetch(&self.links, page.index());
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Link>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Front(usize, u32),
+        Back(usize, u32),
+        Remove(u32),
+        ToFront(u32),
+        Transfer(usize, u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (l, p) = (0..3usize, 0..20u32);
+        prop_oneof![
+            (l.clone(), p.clone()).prop_map(|(l, p)| Step::Front(l, p)),
+            (l.clone(), p.clone()).prop_map(|(l, p)| Step::Back(l, p)),
+            p.clone().prop_map(Step::Remove),
+            p.clone().prop_map(Step::ToFront),
+            (l, p).prop_map(|(l, p)| Step::Transfer(l, p)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_three_deques(steps in proptest::collection::vec(step(), 0..200)) {
+            let mut lists = Lists::<3>::new(20);
+            let mut model: [VecDeque<u32>; 3] = Default::default();
+            for step in steps {
+                let home = |model: &[VecDeque<u32>; 3], p| (0..3).find(|&l| model[l].contains(&p));
+                match step {
+                    Step::Front(l, p) if home(&model, p).is_none() => {
+                        lists.push_front(l, Page(p));
+                        model[l].push_front(p);
+                    }
+                    Step::Back(l, p) if home(&model, p).is_none() => {
+                        lists.push_back(l, Page(p));
+                        model[l].push_back(p);
+                    }
+                    Step::Remove(p) => if let Some(l) = home(&model, p) {
+                        lists.remove(l, Page(p));
+                        model[l].retain(|&q| q != p);
+                    },
+                    Step::ToFront(p) => if let Some(l) = home(&model, p) {
+                        lists.move_to_front(l, Page(p));
+                        model[l].retain(|&q| q != p);
+                        model[l].push_front(p);
+                    },
+                    Step::Transfer(to, p) => if let Some(l) = home(&model, p) {
+                        lists.transfer(l, to, Page(p));
+                        model[l].retain(|&q| q != p);
+                        model[to].push_front(p);
+                    },
+                    _ => {}
+                }
+                for (l, deque) in model.iter().enumerate() {
+                    let got: Vec<u32> = lists.iter_from_back(l).map(|p| p.0).collect();
+                    let expected: Vec<u32> = deque.iter().rev().copied().collect();
+                    prop_assert_eq!(got, expected);
+                    prop_assert_eq!(lists.len(l), deque.len());
+                    prop_assert_eq!(lists.front(l).map(|p| p.0), deque.front().copied());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles. Flat arrays and
+//! indices, sized once; nothing here allocates after construction.
+
+mod bits;
+mod frequency;
+mod heap;
+mod lists;
+
+pub use bits::Bits;
+pub use frequency::FrequencyList;
+pub use heap::IndexHeap;
+pub use lists::{ListId, Lists};
