@@ -284,7 +284,7 @@ impl Checker {
 impl Driver for Checker {
     fn may_evict(&mut self, page: Page, tier: Tier) -> bool {
         let Refusals { percent, seed } = self.refusals;
-        let pinned = Random::mix(seed ^ u64::from(page.0) << 32 ^ self.step / 16) % 100 < percent;
+        let pinned = Random::mix(seed ^ (u64::from(page.0) << 32) ^ (self.step / 16)) % 100 < percent;
         if !pinned {
             self.allowed.push((page, tier));
         }
@@ -384,4 +384,25 @@ pub fn run<P: Policy>(
     }
     checker.verify_all(policy);
     hits
+}
+
+/// Drives a policy under the rules beside a plain model of it and compares outcome and movements of every request.
+///
+/// The model is a function of the request, its next use and its time in microseconds. Nothing is refused.
+pub fn run_beside<P: Policy>(
+    policy: &mut P,
+    layout: Layout,
+    config: &Config,
+    requests: &[Request],
+    mut model: impl FnMut(Request, u32, u64) -> (Outcome, Vec<Movement>),
+) {
+    let mut checker = Checker::new(layout, &config.tiers, Refusals::NONE);
+    let next = next_uses(requests);
+    for (i, &request) in requests.iter().enumerate() {
+        let outcome = checker.request(policy, request, next[i]);
+        let (expected, movements) = model(request, next[i], checker.now_us());
+        assert_eq!(outcome, expected, "request {i}, {request:?}: outcome (left: policy, right: model)");
+        assert_eq!(checker.movements, movements, "request {i}, {request:?}: movements (left: policy, right: model)");
+    }
+    checker.verify_all(policy);
 }

@@ -318,7 +318,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         self.ring[rear] = frame;
         self.frame_of[frame.page as usize] = rear as u32;
         self.len += 1;
-        rear % self.batch != 0
+        !rear.is_multiple_of(self.batch)
     }
 
     fn invalidate<D: Driver>(&mut self, page: Page, driver: &mut D) {
