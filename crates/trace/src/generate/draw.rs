@@ -145,7 +145,7 @@ impl Mixed {
         self.i += 1;
         let draw = self.random.next_u64();
         match self.phase % 4 {
-            1 if i % 4 != 0 => {
+            1 if !i.is_multiple_of(4) => {
                 self.fresh += 1;
                 self.fresh - 1
             }
