@@ -1,0 +1,353 @@
+//! One cell: a policy, or a stack of them, at one size.
+
+use crate::counts::Counts;
+use crate::layer::{Layer, LayerBuilder, LayerMode};
+use crate::row::{Interval, LayerRow, Row, TierRow};
+use crate::spec::{LayerSpec, PolicySpec};
+use crate::world::World;
+use entresol_core::{Hint, ObjectId, Page, Size, Tier};
+use entresol_policy::{BuildError, Config, catalogue};
+use entresol_trace::EventKind;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Requests that a stack passes from layer to layer at a time: large enough to amortise the virtual calls, small
+/// enough to stay in the processor's cache.
+const STACK_BATCH: usize = 1024;
+
+/// What a cell is to do besides driving the policy.
+#[derive(Clone, Debug, Default)]
+pub struct CellOptions {
+    /// Share of the requests, from the start, that are driven but not counted; 0 to 1.
+    pub warmup: f64,
+    /// Requests per interval of the series; none without.
+    pub interval: Option<u64>,
+    /// Counts per object and per query.
+    pub parts: bool,
+    /// Counts the I/Os that writing all dirty pages at the end would take.
+    pub drain: bool,
+    /// Seed of random choices.
+    pub seed: u64,
+}
+
+/// Why a cell cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CellError {
+    /// The policy cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The policy needs to know the future, which only the trace's own requests have.
+    #[error("policy '{policy}' needs the future and can only be the top layer of a stack")]
+    FutureBelow {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The size is no page at all.
+    #[error("policy '{policy}': size {size} is 0 pages of {page_bytes} B (footprint {footprint} pages)")]
+    NoPages {
+        /// The policy.
+        policy: &'static str,
+        /// The size as it was given.
+        size: String,
+        /// Page size in bytes.
+        page_bytes: u32,
+        /// Footprint of the trace.
+        footprint: u64,
+    },
+}
+
+/// A policy with a capacity in pages for each of its tiers.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub spec: PolicySpec,
+    pub tiers: Vec<usize>,
+}
+
+impl Placed {
+    /// Gives a layer its pages. A single size for two tiers is divided as the policy's paper does.
+    fn new(layer: &LayerSpec, page_bytes: u32, footprint: u64) -> Result<Self, CellError> {
+        let info = layer.policy.info;
+        let mut tiers = Vec::new();
+        for size in &layer.sizes {
+            let pages = size.pages(page_bytes, footprint) as usize;
+            // A tier given as 0 on purpose is one that a policy may do without.
+            if pages == 0 && !matches!(size, Size::Pages(0)) || pages == 0 && info.tiers.len() == 1 {
+                let size = size.to_string();
+                return Err(CellError::NoPages { policy: info.name, size, page_bytes, footprint });
+            }
+            tiers.push(pages);
+        }
+        if tiers.len() == 1 && info.tiers.len() == 2 {
+            let total = tiers[0];
+            let top = ((total as f64 * info.top_share).round() as usize).max(info.min_pages[0]);
+            tiers = vec![top, total.saturating_sub(top)];
+        }
+        Ok(Placed { spec: layer.policy.clone(), tiers })
+    }
+}
+
+/// Layers with their pages, and the size they were made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Stack {
+    pub layers: Vec<Placed>,
+    pub size: String,
+}
+
+impl Stack {
+    pub fn new(layers: &[LayerSpec], size: String, world: &World) -> Result<Self, CellError> {
+        let footprint = world.trace.footprint() as u64;
+        let placed = layers.iter().map(|layer| Placed::new(layer, world.trace.page_bytes, footprint));
+        let layers = placed.collect::<Result<Vec<_>, _>>()?;
+        if let Some(below) = layers.iter().skip(1).find(|layer| layer.spec.info.future) {
+            return Err(CellError::FutureBelow { policy: below.spec.info.name });
+        }
+        Ok(Stack { layers, size })
+    }
+}
+
+/// Processor time of the calling thread.
+pub(crate) fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Drives a stack of layers (most often one) over the trace of a world. `size` is what the row says it is.
+pub fn run_cell(world: &World, layers: &[LayerSpec], size: String, options: &CellOptions) -> Result<Row, CellError> {
+    run_stack(world, &Stack::new(layers, size, world)?, options)
+}
+
+pub(crate) fn run_stack(world: &World, stack: &Stack, options: &CellOptions) -> Result<Row, CellError> {
+    let started = thread_cpu_time();
+    let mut run = Run::build(world, stack, options)?;
+    let warm = (world.trace.len() as f64 * options.warmup) as usize;
+    run.drive(0..warm);
+    run.layers.iter_mut().for_each(|layer| layer.reset());
+    let mut series = Vec::new();
+    let step = options.interval.map_or(usize::MAX, |n| n.max(1) as usize);
+    let mut at = warm;
+    while at < world.trace.len() {
+        let before = run.totals();
+        let end = world.trace.len().min(at.saturating_add(step));
+        run.drive(at..end);
+        at = end;
+        if options.interval.is_some() {
+            series.push(run.interval(end, before));
+        }
+    }
+    let mut row = run.row(stack, options);
+    row.series = series;
+    row.cpu_seconds = (thread_cpu_time() - started).as_secs_f64();
+    Ok(row)
+}
+
+/// Layers in motion.
+struct Run<'w> {
+    world: &'w World<'w>,
+    layers: Vec<Box<dyn Layer + 'w>>,
+    /// Index of the next event of the trace.
+    event: usize,
+}
+
+/// Requests, hits, pages written below.
+type Totals = [u64; 3];
+
+impl<'w> Run<'w> {
+    fn build(world: &'w World<'w>, stack: &Stack, options: &CellOptions) -> Result<Self, CellError> {
+        let mut layers = Vec::new();
+        for (depth, placed) in stack.layers.iter().enumerate() {
+            let config = Config {
+                pages: world.trace.footprint(),
+                objects: world.trace.objects.len(),
+                tiers: placed.tiers.clone(),
+                page_bytes: world.trace.page_bytes,
+                seed: options.seed.wrapping_add(depth as u64),
+                peak_temporal_distance: (placed.spec.info.name == "mq").then(|| world.peak_distance()),
+            };
+            let forward = stack.layers.len() > 1;
+            let mode = LayerMode { forward, parts: options.parts && depth == 0 };
+            let builder = LayerBuilder { world, mode };
+            layers.push(catalogue::build(placed.spec.info, &config, &placed.spec.options, builder)?);
+        }
+        Ok(Run { world, layers, event: 0 })
+    }
+
+    /// Drives all layers over a range of the trace, its events included.
+    fn drive(&mut self, range: Range<usize>) {
+        let mut at = range.start;
+        while at < range.end {
+            self.pass_events(at);
+            let events = &self.world.trace.events;
+            let next_event = events.get(self.event).map_or(usize::MAX, |event| event.at as usize);
+            let end = range.end.min(next_event);
+            self.drive_quiet(at..end);
+            at = end;
+        }
+    }
+
+    fn pass_events(&mut self, at: usize) {
+        let world = self.world;
+        while let Some(event) = world.trace.events.get(self.event).filter(|event| event.at as usize <= at) {
+            self.event += 1;
+            let objects: Vec<ObjectId>;
+            let hint = match &event.kind {
+                EventKind::QueryBegin { query, objects: used, .. } => {
+                    objects = used.iter().copied().map(ObjectId).collect();
+                    Hint::QueryBegin { query: *query, objects: &objects }
+                }
+                EventKind::QueryEnd { query } => Hint::QueryEnd { query: *query },
+            };
+            for depth in 0..self.layers.len() {
+                self.layers[depth].hint(hint, at);
+                self.settle(depth);
+            }
+        }
+    }
+
+    fn drive_quiet(&mut self, range: Range<usize>) {
+        if self.layers.len() == 1 {
+            self.layers[0].run(range);
+            return;
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + STACK_BATCH);
+            self.layers[0].run(at..end);
+            self.settle(0);
+            at = end;
+        }
+    }
+
+    /// Passes on what a layer has sent below, and what that causes.
+    fn settle(&mut self, depth: usize) {
+        for upper in depth..self.layers.len() {
+            let sent = self.layers[upper].take_sent();
+            if let Some(lower) = self.layers.get_mut(upper + 1) {
+                lower.run_requests(&sent);
+            }
+        }
+    }
+
+    fn bottom(&self) -> &dyn Layer {
+        self.layers.last().expect("a stack has a layer").as_ref()
+    }
+
+    fn hits(&self) -> u64 {
+        self.layers[0].counts().write_hits() + self.layers.iter().map(|layer| layer.counts().read_hits()).sum::<u64>()
+    }
+
+    fn totals(&self) -> Totals {
+        let below = self.bottom().counts();
+        [self.layers[0].counts().requests, self.hits(), below.write_backs + below.write_bypasses]
+    }
+
+    fn gauges(&self) -> Vec<(String, f64)> {
+        let mut gauges = Vec::new();
+        for layer in &self.layers {
+            let prefix = if self.layers.len() > 1 { format!("{}.", layer.info().name) } else { String::new() };
+            layer.gauges(&mut |name, value| gauges.push((format!("{prefix}{name}"), value)));
+        }
+        gauges
+    }
+
+    fn interval(&self, end: usize, before: Totals) -> Interval {
+        let now = self.totals();
+        let tiers = self
+            .layers
+            .iter()
+            .flat_map(|layer| (0..layer.info().tiers.len()).map(|tier| layer.occupancy(Tier(tier as u8)) as u64));
+        Interval {
+            at: end as u64,
+            requests: now[0] - before[0],
+            hits: now[1] - before[1],
+            write_backs: now[2] - before[2],
+            held_pages: tiers.collect(),
+            gauges: self.gauges(),
+        }
+    }
+
+    fn row(&self, stack: &Stack, options: &CellOptions) -> Row {
+        let top = self.layers[0].counts();
+        let below = self.bottom().counts();
+        let lower = &self.layers[1..];
+        let for_write: u64 = lower.iter().map(|layer| layer.hits_for_write()).sum();
+        let lower_hits: u64 = lower.iter().map(|layer| layer.counts().read_hits()).sum();
+        let join = |text: &dyn Fn(&Placed) -> String| stack.layers.iter().map(text).collect::<Vec<_>>().join("+");
+        let (objects, queries) = self.layers[0].parts().map(|parts| parts.rows()).unwrap_or_default();
+        let dirty = self.dirty_pages();
+        Row {
+            policy: join(&|placed| placed.spec.info.name.to_owned()),
+            options: join(&|placed| placed.spec.options.summary()),
+            capacity_pages: stack.layers.iter().flat_map(|placed| &placed.tiers).sum::<usize>() as u64,
+            requests: top.requests,
+            reads: top.requests - top.writes,
+            writes: top.writes,
+            read_hits: top.read_hits() + lower_hits - for_write,
+            write_hits: top.write_hits() + for_write,
+            fetches: below.fetches,
+            admissions: top.admissions,
+            bypasses: below.read_bypasses + below.write_bypasses,
+            write_backs: below.write_backs,
+            write_back_ios: below.write_back_ios,
+            dirty_at_end: dirty.len() as u64,
+            tiers: self.tier_rows(stack),
+            cpu_seconds: 0.0,
+            size: stack.size.clone(),
+            write_bypasses: below.write_bypasses,
+            drain_ios: options.drain.then(|| contiguous_runs(self.world, &dirty)),
+            memory_bytes: self.layers.iter().map(|layer| layer.memory_bytes() as u64).sum(),
+            layers: if lower.is_empty() { Vec::new() } else { self.layer_rows(stack) },
+            series: Vec::new(),
+            objects,
+            queries,
+            gauges: self.gauges(),
+        }
+    }
+
+    fn tier_rows(&self, stack: &Stack) -> Vec<TierRow> {
+        let mut rows = Vec::new();
+        for (layer, placed) in self.layers.iter().zip(&stack.layers) {
+            let counts = layer.counts();
+            for (t, (name, &capacity)) in layer.info().tiers.iter().zip(&placed.tiers).enumerate() {
+                let prefix = if self.layers.len() > 1 { format!("{}.", layer.info().name) } else { String::new() };
+                let held = layer.occupancy(Tier(t as u8));
+                rows.push(TierRow::new(format!("{prefix}{name}"), capacity, held, &counts.tiers[t]));
+            }
+        }
+        rows
+    }
+
+    fn layer_rows(&self, stack: &Stack) -> Vec<LayerRow> {
+        let rows = self.layers.iter().zip(&stack.layers).map(|(layer, placed)| {
+            let counts: Counts = layer.counts();
+            LayerRow {
+                policy: placed.spec.info.name.to_owned(),
+                options: placed.spec.options.summary(),
+                requests: counts.requests,
+                writes: counts.writes,
+                read_hits: counts.read_hits(),
+                write_hits: counts.write_hits(),
+                fetches: counts.fetches,
+                write_backs: counts.write_backs,
+                write_back_ios: counts.write_back_ios,
+                bypasses: counts.read_bypasses + counts.write_bypasses,
+            }
+        });
+        rows.collect()
+    }
+
+    /// Pages that are dirty in any layer, each once.
+    fn dirty_pages(&self) -> Vec<Page> {
+        let mut pages: Vec<Page> = self.layers.iter().flat_map(|layer| layer.dirty_pages()).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+}
+
+/// The number of I/Os it takes to write these pages: runs of neighbours.
+fn contiguous_runs(world: &World, pages: &[Page]) -> u64 {
+    let mut addresses: Vec<_> = pages.iter().map(|&page| world.address(page)).collect();
+    addresses.sort_unstable();
+    let joined = addresses.windows(2).filter(|w| w[0].object == w[1].object && w[0].block + 1 == w[1].block).count();
+    (addresses.len() - joined) as u64
+}

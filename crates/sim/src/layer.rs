@@ -1,0 +1,297 @@
+//! A policy driven over requests: the loop that everything else is built on.
+
+use crate::counts::Counts;
+use crate::row::PartCounts;
+use crate::world::World;
+use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_policy::catalogue::Visitor;
+use entresol_policy::{Driver, Info, Policy};
+use std::ops::Range;
+
+/// How far ahead of the current request the loop asks the policy to prefetch: about the requests that fit into the
+/// latency of main memory.
+const PREFETCH_AHEAD: usize = 16;
+
+/// A request that one layer of a stack sends to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerRequest {
+    /// Index of the request of the trace that caused it.
+    pub at: u32,
+    /// The request.
+    pub request: Request,
+    /// It completes a partial write, or is one: a hit counts as found for a write of the host.
+    pub for_write: bool,
+}
+
+/// A policy of any kind in its loop: one virtual call per range of requests.
+pub trait Layer {
+    /// Drives the policy over requests of the trace.
+    fn run(&mut self, range: Range<usize>);
+    /// Drives the policy over requests from the layer above.
+    fn run_requests(&mut self, requests: &[LayerRequest]);
+    /// Takes what was sent to the level below since the last call.
+    fn take_sent(&mut self) -> Vec<LayerRequest>;
+    /// Passes a hint on, at this position of the trace.
+    fn hint(&mut self, hint: Hint, at: usize);
+    /// The counts since the last reset.
+    fn counts(&self) -> Counts;
+    /// Of the read hits those that answer a partial write of the host.
+    fn hits_for_write(&self) -> u64;
+    /// Sets all counts to zero: the end of the warm-up.
+    fn reset(&mut self);
+    /// Counts per object and per query, where they are kept.
+    fn parts(&self) -> Option<&PartCounts>;
+    /// Pages held in a tier.
+    fn occupancy(&self, tier: Tier) -> usize;
+    /// Visits the policy's gauges.
+    fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64));
+    /// Pages that are dirty now, ascending by page id.
+    fn dirty_pages(&self) -> Vec<Page>;
+    /// Bytes of the policy's state.
+    fn memory_bytes(&self) -> usize;
+    /// What the policy is.
+    fn info(&self) -> &'static Info;
+}
+
+/// What a layer is to do besides counting.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LayerMode {
+    /// It keeps what it sends below for [`Layer::take_sent`].
+    pub forward: bool,
+    /// It counts per object and per query.
+    pub parts: bool,
+}
+
+/// Builds a layer around a policy of the catalogue.
+pub(crate) struct LayerBuilder<'w> {
+    pub world: &'w World<'w>,
+    pub mode: LayerMode,
+}
+
+impl<'w> Visitor for LayerBuilder<'w> {
+    type Output = Box<dyn Layer + 'w>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        let needs = &P::INFO;
+        let mut driver = Counting {
+            world: self.world,
+            next_use: if needs.future { self.world.next_use() } else { &[] },
+            neighbours: if needs.addresses { self.world.neighbours() } else { &[] },
+            at: 0,
+            writing: false,
+            for_write: false,
+            counts: Counts::default(),
+            sent: None,
+        };
+        if !self.mode.forward && !self.mode.parts {
+            return Box::new(Driven { policy, driver, watch: Watch { parts: None, hits_for_write: 0 } });
+        }
+        driver.sent = self.mode.forward.then(Vec::new);
+        let parts = self.mode.parts.then(|| PartCounts::new(self.world.trace));
+        Box::new(Driven { policy, driver, watch: Watch { parts, hits_for_write: 0 } })
+    }
+}
+
+/// The simulator's driver: carries movements out by counting them.
+struct Counting<'w> {
+    world: &'w World<'w>,
+    next_use: &'w [u32],
+    neighbours: &'w [[u32; 2]],
+    at: usize,
+    writing: bool,
+    for_write: bool,
+    counts: Counts,
+    sent: Option<Vec<LayerRequest>>,
+}
+
+impl Counting<'_> {
+    /// What a movement asks of the level below.
+    fn send(&mut self, movement: Movement) {
+        let request = |page, op| Request { page, op, sequential: movement.joined };
+        let Some(sent) = &mut self.sent else { return };
+        let mut push = |request, for_write| sent.push(LayerRequest { at: self.at as u32, request, for_write });
+        match movement.verb {
+            Verb::Fetch { .. } => push(request(movement.page, Op::Read), self.for_write),
+            Verb::WriteBack { .. } => push(request(movement.page, Op::Write), false),
+            Verb::Bypass if self.writing => push(request(movement.page, Op::Write), false),
+            Verb::Bypass => push(request(movement.page, Op::Read), self.for_write),
+            Verb::FetchObject { object, .. } => {
+                for page in (0..self.world.trace.footprint() as u32).map(Page) {
+                    if self.world.address(page).object == object {
+                        push(Request { page, op: Op::Read, sequential: true }, false);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The read that completes a partial write which found no copy comes before all else that it causes.
+    fn send_completion(&mut self, request: Request, before: usize) {
+        let Some(sent) = &mut self.sent else { return };
+        let read = Request { op: Op::Read, sequential: false, ..request };
+        sent.insert(before, LayerRequest { at: self.at as u32, request: read, for_write: true });
+    }
+}
+
+impl Driver for Counting<'_> {
+    #[inline(always)]
+    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn emit(&mut self, movement: Movement) {
+        self.counts.movement(movement, self.writing);
+        if self.sent.is_some() {
+            self.send(movement);
+        }
+    }
+
+    #[inline(always)]
+    fn now_us(&self) -> u64 {
+        // Without times a request is a microsecond.
+        self.world.trace.times_us.as_ref().map_or(self.at as u64, |times| times[self.at])
+    }
+
+    #[inline(always)]
+    fn next_use(&self) -> u32 {
+        self.next_use[self.at]
+    }
+
+    #[inline(always)]
+    fn address(&self, page: Page) -> Address {
+        self.world.address(page)
+    }
+
+    #[inline(always)]
+    fn successor(&self, page: Page) -> Option<Page> {
+        World::neighbour(self.neighbours, page, 1)
+    }
+
+    #[inline(always)]
+    fn predecessor(&self, page: Page) -> Option<Page> {
+        World::neighbour(self.neighbours, page, 0)
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.world.object_pages(object)
+    }
+}
+
+/// What is watched of each outcome besides the counts.
+struct Watch {
+    parts: Option<PartCounts>,
+    hits_for_write: u64,
+}
+
+struct Driven<'w, P> {
+    policy: P,
+    driver: Counting<'w>,
+    watch: Watch,
+}
+
+impl<P: Policy> Driven<'_, P> {
+    #[inline(always)]
+    fn step(&mut self, at: usize, request: Request) -> Outcome {
+        self.driver.at = at;
+        self.driver.writing = request.op.is_write();
+        let outcome = self.policy.access(request, &mut self.driver);
+        self.driver.counts.outcome(request, outcome);
+        outcome
+    }
+
+    /// The loop when something is watched or sent: exact, not hot.
+    fn step_watched(&mut self, at: usize, request: Request, for_write: bool) {
+        self.driver.for_write = for_write;
+        let before = self.driver.sent.as_ref().map_or(0, Vec::len);
+        let outcome = self.step(at, request);
+        self.watch.hits_for_write += u64::from(for_write && outcome.is_hit() && !request.op.is_write());
+        if request.op == Op::Update && !outcome.is_hit() {
+            self.driver.send_completion(request, before);
+        }
+        if let Some(parts) = &mut self.watch.parts {
+            parts.outcome(self.driver.world.trace, at, request, outcome);
+        }
+    }
+}
+
+impl<P: Policy> Layer for Driven<'_, P> {
+    fn run(&mut self, range: Range<usize>) {
+        let trace = self.driver.world.trace;
+        if self.driver.sent.is_some() || self.watch.parts.is_some() {
+            range.for_each(|at| self.step_watched(at, trace.request(at), false));
+            return;
+        }
+        // One bound for the pages ahead keeps the check out of the loop's body.
+        let ahead = range.end.min(trace.len().saturating_sub(PREFETCH_AHEAD)).max(range.start);
+        for at in range.start..ahead {
+            self.policy.prefetch(Page(trace.pages[at + PREFETCH_AHEAD]));
+            self.step(at, trace.request(at));
+        }
+        for at in ahead..range.end {
+            self.step(at, trace.request(at));
+        }
+    }
+
+    fn run_requests(&mut self, requests: &[LayerRequest]) {
+        for r in requests {
+            self.step_watched(r.at as usize, r.request, r.for_write);
+        }
+    }
+
+    fn take_sent(&mut self) -> Vec<LayerRequest> {
+        self.driver.sent.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn hint(&mut self, hint: Hint, at: usize) {
+        self.driver.at = at;
+        self.driver.writing = false;
+        self.driver.for_write = false;
+        self.policy.hint(hint, &mut self.driver);
+        if let Some(parts) = &mut self.watch.parts {
+            parts.hint(hint);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        self.driver.counts
+    }
+
+    fn hits_for_write(&self) -> u64 {
+        self.watch.hits_for_write
+    }
+
+    fn reset(&mut self) {
+        self.driver.counts = Counts::default();
+        self.watch.hits_for_write = 0;
+        if let Some(parts) = &mut self.watch.parts {
+            parts.reset();
+        }
+    }
+
+    fn parts(&self) -> Option<&PartCounts> {
+        self.watch.parts.as_ref()
+    }
+
+    fn occupancy(&self, tier: Tier) -> usize {
+        self.policy.occupancy(tier)
+    }
+
+    fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
+        self.policy.gauges(visit);
+    }
+
+    fn dirty_pages(&self) -> Vec<Page> {
+        let pages = 0..self.driver.world.trace.footprint() as u32;
+        pages.map(Page).filter(|&page| self.policy.state(page).dirty).collect()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.policy.memory_bytes()
+    }
+
+    fn info(&self) -> &'static Info {
+        &P::INFO
+    }
+}

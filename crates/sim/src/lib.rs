@@ -1,0 +1,24 @@
+//! Drives policies over traces.
+//!
+//! A *cell* is one policy, or a stack of them, at one size over one trace. [`run_cell`] drives one, [`sweep()`] many
+//! over all cores; [`lru_curve`] gives all sizes of LRU in one pass, [`sample()`] a quick estimate for any policy.
+
+mod cell;
+mod counts;
+mod curve;
+mod layer;
+mod row;
+mod sample;
+mod spec;
+mod sweep;
+mod world;
+
+pub use cell::{CellError, CellOptions, run_cell};
+pub use counts::{Counts, TierCounts};
+pub use curve::{CurvePoint, lru_curve};
+pub use layer::{Layer, LayerRequest};
+pub use row::{Interval, LayerRow, PartRow, Row, TierRow};
+pub use sample::{Estimate, sample};
+pub use spec::{LayerSpec, PolicySpec, SpecError, parse_policies, parse_stack};
+pub use sweep::{Cell, Progress, Skipped, SweepOutcome, sweep};
+pub use world::World;

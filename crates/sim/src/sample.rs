@@ -1,0 +1,148 @@
+//! Quick estimates for any policy: a sampled trace in a cache scaled down by the same rate.
+//!
+//! Spatial sampling as in Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with SHARDS", FAST 2015;
+//! scaled-down simulation as in Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using
+//! miniature simulations", ATC 2017. Groups of neighbouring pages are kept or left out together, so that policies
+//! which look for runs and blocks still find them. Disjoint samples give the standard error.
+
+use crate::cell::{CellError, CellOptions, run_cell};
+use crate::spec::LayerSpec;
+use crate::world::World;
+use entresol_core::{Page, Random, Size};
+use entresol_trace::{Column, Trace};
+use serde::Serialize;
+
+/// Pages that are sampled together: as many as the largest erase block of the write-buffer policies has.
+const GROUP_PAGES: u64 = 128;
+/// Values of the hash that decides; samples are ranges of it.
+const HASH_RANGE: u64 = 1 << 24;
+
+/// An estimate from several disjoint samples. Errors are standard errors of the mean over the samples.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Estimate {
+    /// Policies, joined by `+`.
+    pub policy: String,
+    /// Their options.
+    pub options: String,
+    /// The size that was asked for.
+    pub size: String,
+    /// Share of the pages in one sample.
+    pub rate: f64,
+    /// Number of samples.
+    pub samples: usize,
+    /// Misses per request.
+    pub miss_ratio: f64,
+    /// Its standard error.
+    pub miss_ratio_error: f64,
+    /// Pages written below per request.
+    pub write_ratio: f64,
+    /// Its standard error.
+    pub write_ratio_error: f64,
+    /// Processor time of all samples, in seconds.
+    pub cpu_seconds: f64,
+}
+
+/// The part of a trace whose groups of pages hash into `from..to`, pages renumbered. `None` when it is empty.
+fn sampled(trace: &Trace, seed: u64, from: u64, to: u64) -> Option<Trace> {
+    let kept = |page: u32| {
+        let address = trace.address(Page(page));
+        let group = (u64::from(address.object.0) << 40) ^ (address.block / GROUP_PAGES);
+        (from..to).contains(&(Random::mix(group ^ Random::mix(seed)) % HASH_RANGE))
+    };
+    const LEFT_OUT: u32 = u32::MAX;
+    const UNSEEN: u32 = u32::MAX - 1;
+    let mut number: Vec<u32> =
+        (0..trace.footprint() as u32).map(|page| if kept(page) { UNSEEN } else { LEFT_OUT }).collect();
+    let mut order = Vec::new();
+    let mut pages = Vec::new();
+    let mut ops = Vec::new();
+    let mut times = trace.times_us.as_ref().map(|_| Vec::new());
+    let mut events = Vec::new();
+    let mut upcoming = trace.events.iter().peekable();
+    for (at, &page) in trace.pages.iter().enumerate() {
+        while let Some(event) = upcoming.next_if(|event| event.at as usize <= at) {
+            events.push(entresol_trace::Event { at: pages.len() as u64, kind: event.kind.clone() });
+        }
+        let new = &mut number[page as usize];
+        if *new == LEFT_OUT {
+            continue;
+        }
+        if *new == UNSEEN {
+            *new = order.len() as u32;
+            order.push(page);
+        }
+        pages.push(*new);
+        ops.push(trace.ops[at]);
+        if let (Some(times), Some(all)) = (&mut times, &trace.times_us) {
+            times.push(all[at]);
+        }
+    }
+    (!pages.is_empty()).then(|| Trace {
+        page_bytes: trace.page_bytes,
+        pages: Column::Owned(pages),
+        ops: Column::Owned(ops),
+        times_us: times.map(Column::Owned),
+        next_use: None,
+        page_object: Column::Owned(order.iter().map(|&page| trace.page_object[page as usize]).collect()),
+        page_block: Column::Owned(order.iter().map(|&page| trace.page_block[page as usize]).collect()),
+        objects: trace.objects.clone(),
+        events,
+        provenance: format!("sample {from}..{to} of 2^24 of {}", trace.provenance),
+    })
+}
+
+/// Mean and standard error of the mean.
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if values.len() < 2 {
+        return (mean, f64::NAN);
+    }
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, (variance / n).sqrt())
+}
+
+/// Estimates a cell from `samples` disjoint samples of a share `rate` of the pages each.
+///
+/// The correction of SHARDS-adj is applied: requests that a sample has more or less than its share of all requests
+/// are counted as hits more or less, for they come from single very hot groups.
+///
+/// # Panics
+/// When the samples together are larger than the trace.
+pub fn sample(
+    world: &World,
+    layers: &[LayerSpec],
+    size: String,
+    options: &CellOptions,
+    rate: f64,
+    samples: usize,
+) -> Result<Estimate, CellError> {
+    assert!(rate > 0.0 && rate * samples as f64 <= 1.0, "samples of {rate} x {samples} do not fit into the trace");
+    let scaled: Vec<LayerSpec> = layers.iter().map(|layer| scale(layer, world, rate)).collect();
+    let width = (HASH_RANGE as f64 * rate) as u64;
+    let (mut misses, mut writes) = (Vec::new(), Vec::new());
+    let mut estimate = Estimate { size, rate, ..Estimate::default() };
+    for i in 0..samples as u64 {
+        let Some(trace) = sampled(world.trace, options.seed, i * width, (i + 1) * width) else { continue };
+        let row = run_cell(&World::new(&trace), &scaled, estimate.size.clone(), options)?;
+        let expected = world.trace.len() as f64 * rate * (1.0 - options.warmup);
+        misses.push((row.requests - row.read_hits - row.write_hits) as f64 / expected);
+        writes.push(row.written_below() as f64 / expected);
+        estimate.cpu_seconds += row.cpu_seconds;
+        (estimate.policy, estimate.options) = (row.policy, row.options);
+    }
+    estimate.samples = misses.len();
+    (estimate.miss_ratio, estimate.miss_ratio_error) = mean_and_error(&misses);
+    (estimate.write_ratio, estimate.write_ratio_error) = mean_and_error(&writes);
+    Ok(estimate)
+}
+
+/// The layer at a size scaled down with the trace: at least one page where there was one.
+fn scale(layer: &LayerSpec, world: &World, rate: f64) -> LayerSpec {
+    let (page_bytes, footprint) = (world.trace.page_bytes, world.trace.footprint() as u64);
+    let sizes = layer.sizes.iter().map(|size| {
+        let pages = size.pages(page_bytes, footprint);
+        Size::Pages(((pages as f64 * rate).round() as u64).max(u64::from(pages > 0)))
+    });
+    LayerSpec { policy: layer.policy.clone(), sizes: sizes.collect() }
+}
