@@ -1,12 +1,22 @@
 //! Streams of requests: formats, the converter to the native one, generators and statistics.
 
+mod builder;
+mod formats;
 pub mod generate;
+mod input;
+mod load;
+pub mod native;
+mod page_map;
+mod parse;
 mod record;
-pub mod stat;
-
+mod text;
 mod trace;
 
+pub use builder::{BuildOptions, Counts, IO_BYTES_MAX, IO_PAGES_MAX, REQUESTS_MAX, Split, TraceBuilder};
+pub use formats::{Detection, Format, Meta, detect, source};
 pub use generate::{GenerateSpec, PageReference, SpecError, generate};
-pub use record::{Record, Source, TraceError};
-pub use stat::{Stat, StatOptions, lru_miss_ratio_curve, peak_temporal_distance, stat};
-pub use trace::{Column, Event, EventKind, Object, ObjectKind, OpByte, Trace};
+pub use input::{Compression, HEAD_BYTES, Input};
+pub use load::{LoadOptions, LoadReport, Loaded, PAGE_BYTES_DEFAULT, build, convert, head, load};
+pub use parse::Bad;
+pub use record::{Record, Source, TraceError, Unit};
+pub use trace::{Column, Event, EventKind, Mapped, Object, ObjectKind, OpByte, Trace};

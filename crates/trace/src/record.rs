@@ -1,12 +1,13 @@
 //! What a reader of a foreign format yields, one at a time, before pages are split and numbered.
 
+use crate::trace::ObjectKind;
 use entresol_core::Op;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// One line or record of a trace, in the units of the trace.
+/// One line or record of a trace, in the units of the trace (see [`Unit`]).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// An I/O or reference to a byte range.
+    /// An I/O or reference to a range.
     Io {
         /// Microseconds since the first record.
         time_us: u64,
@@ -15,13 +16,14 @@ pub enum Record {
         op: Op,
         /// The stream it came from (process, initiator), 0 where the format has none.
         stream: u32,
-        /// Index into the names that the source declares with [`Record::Object`].
+        /// Number that the source declared with [`Record::Object`].
         object: u32,
-        /// First byte within the object.
+        /// First byte within the object, or first page where the source counts pages.
         offset: u64,
-        /// Length in bytes.
+        /// Length in bytes or pages. Zero is malformed.
         size: u64,
-        /// Index of the next reference to the same block as the trace itself states it, where it does.
+        /// Index of the next reference to the same block as the trace itself states it, where it does. The builder
+        /// does not rely on it: a limit or a skipped line would make it wrong.
         next_use: Option<u32>,
     },
     /// The page that this stream most recently referenced at this place was modified (pre-buffer traces).
@@ -30,15 +32,17 @@ pub enum Record {
         stream: u32,
         /// The object.
         object: u32,
-        /// First byte of the page.
+        /// First byte of the page, or the page where the source counts pages.
         offset: u64,
     },
-    /// Declares the name of an object number before its first use.
+    /// Declares an object number before its first use.
     Object {
         /// The number.
         object: u32,
         /// The name.
         name: String,
+        /// What the format knows it to be.
+        kind: ObjectKind,
     },
     /// A query starts.
     QueryBegin {
@@ -54,20 +58,58 @@ pub enum Record {
         /// Its label.
         label: String,
     },
-    /// A checkpoint, commit, flush or other event that is no reference: kept only as a count.
-    Other,
+    /// A checkpoint, commit, flush, unlink or other event that is no reference: kept only as a count under this name.
+    Other(&'static str),
+}
+
+/// What offsets and sizes of a source count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes, which the builder splits into pages.
+    Bytes,
+    /// Pages: block numbers of the literature, object ids, blocks of a buffer pool. No split applies.
+    Pages,
 }
 
 /// A stream of records.
 pub trait Source {
-    /// The next record, `None` at the end. After an error of a single line the source may be read on.
+    /// The next record, `None` at the end. After [`TraceError::Malformed`] for a single line or record the source may
+    /// be read on; after any other error it may not.
     fn next(&mut self) -> Result<Option<Record>, TraceError>;
+
+    /// What offsets and sizes count.
+    fn unit(&self) -> Unit {
+        Unit::Bytes
+    }
+
+    /// The page size in bytes that the trace itself states.
+    fn page_bytes(&self) -> Option<u32> {
+        None
+    }
+
+    /// False when the times of the records mean nothing.
+    fn has_time(&self) -> bool {
+        true
+    }
+
+    /// True when [`Record::MarkDirty`] may occur.
+    fn has_marks(&self) -> bool {
+        false
+    }
+
+    /// How many records were older than the one before them; their time is that of the one before.
+    fn clock_reversals(&self) -> u64 {
+        0
+    }
+
+    /// Where the last record came from, for messages: `line 17`, `byte 4096`.
+    fn place(&self) -> String;
 }
 
 /// What is wrong with a trace, and where.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be read.
+    /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -93,4 +135,21 @@ pub enum TraceError {
         /// The reason.
         what: String,
     },
+}
+
+impl TraceError {
+    /// The system's error about a file.
+    pub fn io(path: &Path, source: std::io::Error) -> Self {
+        TraceError::Io { path: path.to_owned(), source }
+    }
+
+    /// A malformed line or record.
+    pub fn malformed(path: &Path, place: impl Into<String>, what: impl Into<String>) -> Self {
+        TraceError::Malformed { path: path.to_owned(), place: place.into(), what: what.into() }
+    }
+
+    /// A refusal of the whole file.
+    pub fn refused(path: &Path, what: impl Into<String>) -> Self {
+        TraceError::Refused { path: path.to_owned(), what: what.into() }
+    }
 }

@@ -1,6 +1,7 @@
 //! A trace ready to be driven: pages numbered densely in order of first appearance, one column per attribute.
 
-use entresol_core::{Address, ObjectId, Op, Page, Request};
+use entresol_core::{Address, NEVER, ObjectId, Op, Page, Request};
+use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -8,8 +9,38 @@ use std::sync::Arc;
 pub enum Column<T: 'static> {
     /// In memory.
     Owned(Vec<T>),
-    /// A part of a mapped file that the second field keeps alive.
-    Mapped(&'static [T], Arc<dyn std::any::Any + Send + Sync>),
+    /// A part of a mapped file.
+    Mapped(Mapped<T>),
+}
+
+/// A slice together with what keeps its memory alive.
+pub struct Mapped<T: 'static> {
+    /// Valid as long as `_owner`; never handed out for longer than `self` is borrowed.
+    slice: &'static [T],
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+impl<T> Mapped<T> {
+    /// Keeps `slice` together with its owner.
+    ///
+    /// # Safety
+    /// The memory of `slice` must stay where it is, and unchanged, until `owner` is dropped.
+    pub(crate) unsafe fn new(slice: &[T], owner: Arc<dyn Any + Send + Sync>) -> Self {
+        // SAFETY: the caller promises that the memory lives as long as `owner`, which is kept beside the slice, and the
+        // slice is private: it leaves only through `Deref`, bound to a borrow of `self`.
+        let slice: &'static [T] = unsafe { std::slice::from_raw_parts(slice.as_ptr(), slice.len()) };
+        Mapped { slice, _owner: owner }
+    }
+}
+
+impl<T> Column<T> {
+    /// Keeps the first `len` entries.
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Column::Owned(vec) => vec.truncate(len),
+            Column::Mapped(mapped) => mapped.slice = &mapped.slice[..len.min(mapped.slice.len())],
+        }
+    }
 }
 
 impl<T> Deref for Column<T> {
@@ -17,7 +48,7 @@ impl<T> Deref for Column<T> {
     fn deref(&self) -> &[T] {
         match self {
             Column::Owned(vec) => vec,
-            Column::Mapped(slice, _) => slice,
+            Column::Mapped(mapped) => mapped.slice,
         }
     }
 }
@@ -48,6 +79,11 @@ impl OpByte {
         }
     }
 
+    /// True when every bit is one that [`OpByte::new`] may set.
+    pub const fn is_valid(self) -> bool {
+        self.0 & !(Self::OP | Self::SEQUENTIAL | Self::FIRST) == 0 && self.0 & Self::OP <= 2
+    }
+
     /// The request continues a sequential run.
     #[inline(always)]
     pub const fn sequential(self) -> bool {
@@ -67,7 +103,7 @@ impl OpByte {
 pub enum ObjectKind {
     /// A table, an index, a volume: anything whose pages a cache may hold.
     Data,
-    /// Write-ahead log, redo log, commit log: left out of a trace unless asked for.
+    /// Write-ahead or redo log: left out of a trace unless asked for.
     Log,
     /// A temporary or spill file.
     Temporary,
@@ -124,7 +160,7 @@ pub struct Trace {
     pub pages: Column<u32>,
     /// Operation of each request, see [`OpByte`].
     pub ops: Column<u8>,
-    /// Time of each request in microseconds since the first one.
+    /// Time of each request in microseconds since the first record, never decreasing.
     pub times_us: Option<Column<u64>>,
     /// Index of the next request to the same page, `NEVER` where there is none.
     pub next_use: Option<Column<u32>>,
@@ -167,5 +203,40 @@ impl Trace {
     #[inline(always)]
     pub fn address(&self, page: Page) -> Address {
         Address { object: ObjectId(self.page_object[page.index()]), block: self.page_block[page.index()] }
+    }
+
+    /// Fills in `next_use` by one pass backwards.
+    ///
+    /// # Panics
+    /// When there are more than `u32::MAX - 1` requests, which no loader lets through.
+    pub fn compute_next_use(&mut self) {
+        assert!(self.len() < NEVER as usize, "indices of requests fit u32");
+        let mut coming = vec![NEVER; self.footprint()];
+        let mut next_use = vec![NEVER; self.len()];
+        for (i, &page) in self.pages.iter().enumerate().rev() {
+            next_use[i] = std::mem::replace(&mut coming[page as usize], i as u32);
+        }
+        self.next_use = Some(Column::Owned(next_use));
+    }
+
+    /// Keeps the first `requests` requests, the pages they reference and the events among them. Objects stay as they
+    /// are. A next use beyond the end becomes `NEVER`.
+    pub fn truncate(&mut self, requests: usize) {
+        if requests >= self.len() {
+            return;
+        }
+        self.pages.truncate(requests);
+        self.ops.truncate(requests);
+        if let Some(times) = &mut self.times_us {
+            times.truncate(requests);
+        }
+        // Pages are numbered in order of first appearance, so those that remain are the first ones.
+        let footprint = self.pages.iter().max().map_or(0, |&page| page as usize + 1);
+        self.page_object.truncate(footprint);
+        self.page_block.truncate(footprint);
+        self.events.retain(|event| event.at <= requests as u64);
+        if self.next_use.take().is_some() {
+            self.compute_next_use();
+        }
     }
 }

@@ -1,0 +1,269 @@
+//! Opens a trace of any format and loads it whole.
+
+use crate::builder::{BuildOptions, Counts, Split, TraceBuilder};
+use crate::formats::{Detection, Format, Meta, detect, source};
+use crate::input::{Compression, Input};
+use crate::native;
+use crate::parse::Bad;
+use crate::record::{Record, Source, TraceError, Unit};
+use crate::trace::Trace;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Page size of a trace that states none, in bytes.
+pub const PAGE_BYTES_DEFAULT: u32 = 4096;
+/// A compressed native trace is decompressed into memory up to this many bytes.
+const NATIVE_BYTES_MAX: u64 = 64 << 30;
+
+/// How to load a trace. [`LoadOptions::default`] detects the format, takes the trace's own page size or 4 KiB, splits
+/// by `touch`, tolerates no bad line, leaves logs out and reads to the end.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// The format; detected when absent.
+    pub format: Option<Format>,
+    /// Page size in bytes, a power of two from 64 B to 16 MiB; when absent, what the trace states, else 4096. Where the
+    /// trace counts pages (ARC, LIRS, libCacheSim, before the pool) it only says how large those are.
+    pub page_bytes: Option<u32>,
+    /// How I/Os are split into pages.
+    pub split: Split,
+    /// At most this many malformed lines or records are skipped, and counted.
+    pub skip_bad: u64,
+    /// Keep requests to write-ahead and redo logs.
+    pub keep_logs: bool,
+    /// At most this many page requests are loaded.
+    pub limit: Option<u64>,
+    /// Fill in [`Trace::next_use`].
+    pub next_use: bool,
+}
+
+/// What was read, and what was left out.
+#[derive(Clone, Debug)]
+pub struct LoadReport {
+    /// The format, given or detected.
+    pub format: Format,
+    /// How the file is compressed.
+    pub compression: Compression,
+    /// Counts of what was kept and left out; all zero for a native trace, from which nothing is left out.
+    pub counts: Counts,
+    /// Malformed lines or records that were skipped.
+    pub bad: u64,
+    /// The first of them, as the error it would have been.
+    pub first_bad: Option<String>,
+    /// Records that were older than the one before them; their time was raised to it, their order kept.
+    pub clock_reversals: u64,
+}
+
+impl LoadReport {
+    fn new(format: Format, compression: Compression) -> Self {
+        LoadReport { format, compression, counts: Counts::default(), bad: 0, first_bad: None, clock_reversals: 0 }
+    }
+
+    /// What was left out or altered, one clause each, for a terminal or a report; empty when nothing was.
+    pub fn left_out(&self) -> Vec<String> {
+        let counts = &self.counts;
+        let mut clauses = Vec::new();
+        let mut clause = |count: u64, what: &str| {
+            if count > 0 {
+                clauses.push(format!("{count} {what}"));
+            }
+        };
+        clause(self.bad, "malformed lines or records");
+        clause(counts.log_ios, "I/Os to logs");
+        for (what, count) in &counts.others {
+            clause(*count, &format!("x {what}"));
+        }
+        clause(counts.pages_cut, "pages cut off by the `fan` rule");
+        clause(counts.marks_unmatched, "dirty marks without a reference");
+        clause(counts.query_ends_unmatched, "ends of queries that had not begun");
+        clause(counts.queries_unended, "queries that never ended");
+        clause(self.clock_reversals, "times raised to the one before");
+        clauses
+    }
+}
+
+/// A trace and how it was read.
+pub struct Loaded {
+    /// The trace.
+    pub trace: Trace,
+    /// What was read, and what was left out.
+    pub report: LoadReport,
+}
+
+/// Loads a trace file of any format, compressed or not.
+///
+/// # Errors
+/// One error that names the file and, where there is one, the line or byte offset; see [`TraceError`].
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Loaded, TraceError> {
+    let input = Input::open(path)?;
+    let compression = input.compression();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let format = match options.format {
+        Some(format) => format,
+        None => match detect(input.head(), input.head_is_all(), &name) {
+            Detection::Format(format) => format,
+            Detection::Unclear(what) => return Err(TraceError::refused(path, what)),
+        },
+    };
+    if format == Format::Native {
+        let trace = load_native(path, input, options)?;
+        return Ok(Loaded { trace, report: LoadReport::new(format, compression) });
+    }
+    let meta = if format.needs_meta() { Meta::beside(path)? } else { Meta::default() };
+    let mut source = source(format, input, meta)?;
+    let mut report = LoadReport::new(format, compression);
+    let mut trace = build(path, &mut *source, options, &mut report)?;
+    trace.provenance = provenance(&name, options, &trace, &report);
+    if options.next_use {
+        trace.compute_next_use();
+    }
+    Ok(Loaded { trace, report })
+}
+
+/// Builds a trace from a source. What is left out is counted in `report`; the provenance is left empty.
+///
+/// # Errors
+/// See [`load`]; `path` is what they call the source.
+pub fn build(
+    path: &Path,
+    source: &mut dyn Source,
+    options: &LoadOptions,
+    report: &mut LoadReport,
+) -> Result<Trace, TraceError> {
+    let mut builder = TraceBuilder::new(BuildOptions {
+        page_bytes: options.page_bytes.or(source.page_bytes()).unwrap_or(PAGE_BYTES_DEFAULT),
+        split: options.split,
+        unit: source.unit(),
+        keep_logs: options.keep_logs,
+        limit: options.limit,
+        times: source.has_time(),
+        marks: source.has_marks(),
+    })
+    .map_err(|what| TraceError::refused(path, what))?;
+    if builder.is_full() {
+        return Err(TraceError::refused(path, "a limit of 0 requests leaves nothing"));
+    }
+    loop {
+        match step(path, source, &mut builder) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error @ TraceError::Malformed { .. }) if report.bad < options.skip_bad => {
+                report.bad += 1;
+                report.first_bad.get_or_insert_with(|| error.to_string());
+            }
+            Err(error) => return Err(too_many_bad(error, options.skip_bad)),
+        }
+    }
+    report.clock_reversals = source.clock_reversals();
+    let (trace, counts) = builder.finish().map_err(|what| TraceError::refused(path, empty(&what, report)))?;
+    report.counts = counts;
+    Ok(trace)
+}
+
+/// Moves one record from the source to the builder; false at the end or at the limit.
+#[inline]
+fn step(path: &Path, source: &mut dyn Source, builder: &mut TraceBuilder) -> Result<bool, TraceError> {
+    let Some(record) = source.next()? else { return Ok(false) };
+    builder.push(record).map_err(|Bad(what)| TraceError::malformed(path, source.place(), what))
+}
+
+fn too_many_bad(error: TraceError, skip_bad: u64) -> TraceError {
+    match error {
+        TraceError::Malformed { path, place, what } if skip_bad > 0 => {
+            let what =
+                format!("{what} (and {skip_bad} malformed lines were skipped before, which is the most allowed)");
+            TraceError::Malformed { path, place, what }
+        }
+        other => other,
+    }
+}
+
+fn empty(what: &str, report: &LoadReport) -> String {
+    match report.bad {
+        0 => format!("{what} (format {})", report.format),
+        bad => format!("{what} (format {}); {bad} malformed lines were skipped", report.format),
+    }
+}
+
+fn provenance(name: &str, options: &LoadOptions, trace: &Trace, report: &LoadReport) -> String {
+    let mut line = format!("{name} ({}, {} B pages, split {}", report.format, trace.page_bytes, options.split);
+    if options.keep_logs {
+        line.push_str(", logs kept");
+    }
+    if let Some(limit) = options.limit {
+        let _ = write!(line, ", first {limit} requests");
+    }
+    line.push(')');
+    let left_out = report.left_out();
+    if !left_out.is_empty() {
+        let _ = write!(line, "; left out or altered: {}", left_out.join(", "));
+    }
+    line
+}
+
+fn load_native(path: &Path, input: Input, options: &LoadOptions) -> Result<Trace, TraceError> {
+    let mut trace = match input.compression() {
+        Compression::Plain => {
+            drop(input);
+            native::open(path)?
+        }
+        _ => native::from_bytes(path, &input.read_all(NATIVE_BYTES_MAX)?)?,
+    };
+    let fixed = |what: &str| {
+        let what = format!("{what} was fixed when this native trace was converted; convert the original again");
+        Err(TraceError::refused(path, what))
+    };
+    if options.page_bytes.is_some_and(|bytes| bytes != trace.page_bytes) {
+        return fixed(&format!("its page size, {} B,", trace.page_bytes));
+    }
+    if options.split != Split::default() {
+        return fixed("its splitting rule");
+    }
+    if options.keep_logs {
+        return fixed("whether it keeps logs");
+    }
+    if let Some(limit) = options.limit {
+        if limit == 0 {
+            return Err(TraceError::refused(path, "a limit of 0 requests leaves nothing"));
+        }
+        trace.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    }
+    if options.next_use && trace.next_use.is_none() {
+        trace.compute_next_use();
+    }
+    Ok(trace)
+}
+
+/// Loads a trace and writes it in the native format.
+///
+/// # Errors
+/// See [`load`] and [`native::write`].
+pub fn convert(from: &Path, to: &Path, options: &LoadOptions) -> Result<Loaded, TraceError> {
+    let loaded = load(from, options)?;
+    native::write(&loaded.trace, to)?;
+    Ok(loaded)
+}
+
+/// Reads the first records of a trace as they stand in the file, for a look at it.
+///
+/// # Errors
+/// See [`load`]; a native trace has no records and is refused.
+pub fn head(path: &Path, format: Option<Format>, records: usize) -> Result<(Format, Unit, Vec<Record>), TraceError> {
+    let input = Input::open(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let format = match format {
+        Some(format) => format,
+        None => match detect(input.head(), input.head_is_all(), &name) {
+            Detection::Format(format) => format,
+            Detection::Unclear(what) => return Err(TraceError::refused(path, what)),
+        },
+    };
+    let meta = if format.needs_meta() { Meta::beside(path)? } else { Meta::default() };
+    let mut source = source(format, input, meta)?;
+    let mut first = Vec::new();
+    while first.len() < records
+        && let Some(record) = source.next()?
+    {
+        first.push(record);
+    }
+    Ok((format, source.unit(), first))
+}
