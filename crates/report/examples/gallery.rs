@@ -199,7 +199,8 @@ fn distances() -> Histogram {
 }
 
 fn latency() -> Histogram {
-    Histogram::new("Hit latency", "nanoseconds", NumberFormat::Count)
+    Histogram::new("Hit latency", "latency", NumberFormat::Seconds)
+        .unit(1e-9)
         .series("hits", (0..21).map(|b: u32| if b < 6 { 0 } else { 900_000 >> (b.abs_diff(8) * 2).min(31) }))
 }
 

@@ -1,9 +1,9 @@
 //! Colours: one look per series name for a whole page, and a diverging scale for heat maps.
 //!
 //! Eight hues, chosen so that any two stay apart also under deuteranopia and protanopia, times seven dash patterns make 56
-//! looks. A name keeps its look in every chart of a page. Light and dark pages have their own values of the same hues.
+//! looks. A name keeps its look in every chart of a page, and no two names of one chart share one. Light and dark pages have their own values of the same hues.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// Series colours on a light page, the best separated first.
@@ -16,23 +16,63 @@ const DASHES: [&str; 7] = ["none", "6 3", "2 2.5", "8 3 2 3", "12 4", "8 2.5 2 2
 /// Number of looks that differ.
 pub(crate) const LOOKS: usize = LIGHT.len() * DASHES.len();
 
-/// Which look each series name of a page has: handed out in the order of asking.
+/// The names that one chart tells apart: those in the foreground first, then the rest.
+pub(crate) type Names<'a> = (Vec<&'a str>, Vec<&'a str>);
+
+/// Which look each series name of a page has.
 #[derive(Default)]
 pub(crate) struct Looks {
     by_name: HashMap<String, usize>,
 }
 
 impl Looks {
-    /// The look of `name`, a new one if it has none yet. After [`LOOKS`] names they repeat.
-    pub(crate) fn claim(&mut self, name: &str) -> usize {
-        let next = self.by_name.len();
-        *self.by_name.entry(name.to_owned()).or_insert(next)
+    /// Gives every name the first look that no other name in any of its charts has. Foregrounds choose first, so that they get
+    /// full lines; names that never meet may look alike. In a chart of more than [`LOOKS`] names they repeat.
+    pub(crate) fn of(charts: &[Names<'_>]) -> Looks {
+        let mut looks = Looks::default();
+        let fronts = charts.iter().flat_map(|(front, _)| front);
+        for name in fronts.chain(charts.iter().flat_map(|(_, rest)| rest)) {
+            if !looks.by_name.contains_key(*name) {
+                let look = looks.free(name, charts);
+                looks.by_name.insert((*name).to_owned(), look);
+            }
+        }
+        looks
     }
+
+    /// A look for `name` that none of its companions has; if there is one, of a hue that none has beside whom it stands in a
+    /// foreground.
+    fn free(&self, name: &str, charts: &[Names<'_>]) -> usize {
+        let known = |names: &[&str]| names.iter().filter_map(|n| self.by_name.get(*n).copied()).collect::<Vec<_>>();
+        let (mut taken, mut hues) = (HashSet::new(), HashSet::new());
+        for (front, rest) in charts {
+            if front.contains(&name) {
+                hues.extend(known(front).into_iter().map(|look| look % LIGHT.len()));
+            }
+            if front.contains(&name) || rest.contains(&name) {
+                taken.extend(known(front).into_iter().chain(known(rest)));
+            }
+        }
+        let unlike = || (0..LOOKS).filter(|look| !taken.contains(look));
+        let look = unlike().find(|look| !hues.contains(&(look % LIGHT.len()))).or_else(|| unlike().next());
+        look.unwrap_or(self.by_name.len() % LOOKS)
+    }
+
+    /// The look of `name`.
+    pub(crate) fn get(&self, name: &str) -> usize {
+        *self.by_name.get(name).expect("looks are handed out before drawing")
+    }
+}
+
+/// Whether hue alone tells `looks` apart, so that their lines need no dashes.
+pub(crate) fn hues_differ(looks: impl IntoIterator<Item = usize>) -> bool {
+    let mut seen = HashSet::new();
+    looks.into_iter().all(|look| seen.insert(look % LIGHT.len()))
 }
 
 /// The style classes of a look: its hue and its dash pattern.
 pub(crate) fn classes(look: usize) -> String {
-    let look = look % LOOKS;
+    debug_assert!(look < LOOKS, "there is no look {look}");
     format!("c{} d{}", look % LIGHT.len(), look / LIGHT.len())
 }
 
@@ -199,18 +239,38 @@ mod tests {
     #[test]
     fn fifty_six_looks_are_unique_and_defined() {
         let css = style_sheet();
-        let all: std::collections::HashSet<String> = (0..LOOKS).map(classes).collect();
+        let all: HashSet<String> = (0..LOOKS).map(classes).collect();
         assert_eq!(all.len(), 56);
         for class in all.iter().flat_map(|c| c.split(' ')) {
             assert!(css.contains(&format!(".{class}{{")), "{class} has no style");
         }
-        assert_eq!(classes(0), classes(LOOKS));
     }
 
     #[test]
-    fn a_name_keeps_its_look() {
-        let mut looks = Looks::default();
-        assert_eq!((looks.claim("lru"), looks.claim("arc"), looks.claim("lru")), (0, 1, 0));
+    fn names_that_meet_look_different() {
+        let many: Vec<String> = (0..50).map(|i| format!("p{i}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let charts = [(vec!["p7", "p8"], many.clone()), (vec!["p30", "p8"], vec![]), (vec!["reads", "writes"], vec![])];
+        let looks = Looks::of(&charts);
+        let distinct: HashSet<usize> = many.iter().map(|n| looks.get(n)).collect();
+        assert_eq!(distinct.len(), 50);
+        assert_eq!(["p7", "p8", "p30"].map(|n| looks.get(n)), [0, 1, 2], "foregrounds choose first");
+        assert_eq!(["reads", "writes"].map(|n| looks.get(n)), [0, 1], "names that never meet p7 may look like it");
+    }
+
+    #[test]
+    fn a_foreground_has_eight_hues_before_it_repeats_one() {
+        let charts = [(vec!["a", "b", "c"], vec!["d", "e"]), (vec!["d", "e", "f", "c"], vec![])];
+        let looks = Looks::of(&charts);
+        assert!(hues_differ(["d", "e", "f", "c"].map(|n| looks.get(n))));
+        assert!(!hues_differ([0, 3, LIGHT.len()]));
+    }
+
+    #[test]
+    fn more_names_than_looks_repeat() {
+        let many: Vec<String> = (0..LOOKS + 9).map(|i| format!("p{i}")).collect();
+        let looks = Looks::of(&[(vec![], many.iter().map(String::as_str).collect())]);
+        assert!(many.iter().all(|n| looks.get(n) < LOOKS));
     }
 
     #[test]

@@ -74,8 +74,22 @@ impl NumberFormat {
 
     /// About three significant digits and a prefix, for a label: `1.23M`, `64 KiB`, `12.3%`.
     pub fn short(self, value: f64) -> String {
+        let (number, letters) = self.three_digits(value);
+        format!("{}{letters}", trim_zeros(&number))
+    }
+
+    /// As [`short`](Self::short), but with the zeros at the end, for labels that stand below each other.
+    pub(crate) fn even(self, value: f64) -> String {
+        let (number, letters) = self.three_digits(value);
+        if value.fract() == 0.0 && value.abs() < 1000.0 && self != NumberFormat::Percent {
+            return format!("{}{letters}", trim_zeros(&number));
+        }
+        format!("{number}{letters}")
+    }
+
+    fn three_digits(self, value: f64) -> (String, &'static str) {
         if !value.is_finite() {
-            return MISSING.to_owned();
+            return (MISSING.to_owned(), "");
         }
         let (mut power, mut letters) = self.prefix_for(value.abs());
         if value == 0.0 && self == NumberFormat::Seconds {
@@ -89,9 +103,9 @@ impl NumberFormat {
             _ => 4,
         };
         if scaled.abs() >= 1e7 || (scaled != 0.0 && scaled.abs() < 1e-4) {
-            return format!("{scaled:.2e}{letters}");
+            return (scientific(scaled, 2), letters);
         }
-        format!("{}{letters}", trim_zeros(&format!("{scaled:.digits$}")))
+        (format!("{scaled:.digits$}"), letters)
     }
 
     /// The exact value, for a tooltip: every digit of a count, a per cent to four decimals, bytes in both ways.
@@ -119,7 +133,7 @@ impl NumberFormat {
         let largest = ticks.iter().fold(0.0_f64, |m, t| m.max(t.abs()));
         let (power, letters) = self.prefix_for(largest);
         if largest / power >= 1e7 || (largest != 0.0 && largest / power < 1e-6) {
-            return ticks.iter().map(|t| format!("{}{letters}", scientific(t / power))).collect();
+            return ticks.iter().map(|t| format!("{}{letters}", scientific(t / power, 10))).collect();
         }
         let smallest_step = ticks.windows(2).map(|w| (w[1] - w[0]).abs()).fold(largest, f64::min) / power;
         let exact = |digits: i32| {
@@ -165,11 +179,11 @@ pub(crate) fn shortest(value: f64) -> String {
     if value != 0.0 && !(1e-7..1e17).contains(&magnitude) { format!("{value:e}") } else { format!("{}", value + 0.0) }
 }
 
-fn scientific(value: f64) -> String {
+fn scientific(value: f64, digits: usize) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let text = format!("{value:.10e}");
+    let text = format!("{value:.digits$e}");
     match text.split_once('e') {
         Some((mantissa, exponent)) => format!("{}e{exponent}", trim_zeros(mantissa)),
         None => text,
@@ -177,7 +191,7 @@ fn scientific(value: f64) -> String {
 }
 
 fn trim_zeros(text: &str) -> &str {
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+    if text.contains('.') && !text.contains('e') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
 #[cfg(test)]
@@ -202,6 +216,13 @@ mod tests {
         ] {
             assert_eq!(format.short(value), expected, "{format:?} of {value}");
         }
+    }
+
+    #[test]
+    fn even_forms_keep_their_zeros() {
+        let shown = |f: NumberFormat, values: &[f64]| values.iter().map(|&v| f.even(v)).collect::<Vec<_>>().join(" ");
+        assert_eq!(shown(NumberFormat::Percent, &[0.57, 0.566]), "57.0% 56.6%");
+        assert_eq!(shown(NumberFormat::Count, &[12.0, 950.0, 2e6]), "12 950 2.00M");
     }
 
     #[test]

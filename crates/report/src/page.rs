@@ -99,7 +99,7 @@ impl Page {
 
     /// The page as one HTML document: no network, no date, the same bytes for the same content.
     pub fn to_html(&self) -> String {
-        let mut looks = self.looks();
+        let looks = self.looks();
         let mut m = Markup::default();
         m.open("html", &[("lang", &"en")]);
         self.write_head(&mut m);
@@ -110,7 +110,7 @@ impl Page {
             m.open("section", &[("id", &anchor(i))]);
             m.leaf("h2", &[], &section.heading);
             for block in &section.blocks {
-                block.write(&mut m, &mut looks);
+                block.write(&mut m, &looks);
             }
             m.close("section");
         }
@@ -127,17 +127,10 @@ impl Page {
         m.finish("<!DOCTYPE html>\n")
     }
 
-    /// Looks for all series, handed out before drawing, so that the first chart's foreground gets the full lines.
+    /// Looks for all series of the page.
     fn looks(&self) -> Looks {
-        let mut looks = Looks::default();
-        for block in self.sections.iter().flat_map(|s| &s.blocks) {
-            match block {
-                Block::Chart(chart) => chart.claim(&mut looks),
-                Block::Grid(charts) => charts.iter().for_each(|c| c.claim(&mut looks)),
-                Block::Text(_) | Block::Facts(_) | Block::Note(_) | Block::Table(_) => {}
-            }
-        }
-        looks
+        let blocks = self.sections.iter().flat_map(|s| &s.blocks);
+        Looks::of(&blocks.flat_map(Block::charts).map(Chart::names).collect::<Vec<_>>())
     }
 
     fn write_head(&self, m: &mut Markup) {
@@ -180,7 +173,15 @@ fn anchor(section: usize) -> String {
 }
 
 impl Block {
-    fn write(&self, m: &mut Markup, looks: &mut Looks) {
+    fn charts(&self) -> &[Chart] {
+        match self {
+            Block::Chart(chart) => std::slice::from_ref(chart),
+            Block::Grid(charts) => charts,
+            Block::Text(_) | Block::Facts(_) | Block::Note(_) | Block::Table(_) => &[],
+        }
+    }
+
+    fn write(&self, m: &mut Markup, looks: &Looks) {
         match self {
             Block::Text(text) => {
                 for paragraph in text.split("\n\n").filter(|p| !p.trim().is_empty()) {

@@ -53,10 +53,8 @@ impl BarChart {
         self
     }
 
-    pub(super) fn claim(&self, looks: &mut Looks) {
-        for (name, _) in &self.series {
-            looks.claim(name);
-        }
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.series.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     /// From where to where each bar of `category` reaches, in values.
@@ -73,7 +71,7 @@ impl BarChart {
         self.series.iter().map(span).collect()
     }
 
-    pub(super) fn draw(&self, looks: &mut Looks, width: f64) -> Drawing {
+    pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         let all_values = self.series.iter().flat_map(|s| &s.1);
         let left_out = all_values.filter(|v| !drawable(self.value.spread, **v)).count();
         let names = self.categories.iter().map(|c| text_width(c, TEXT)).fold(30.0, f64::max).min(200.0) + 14.0;
@@ -105,7 +103,7 @@ impl BarChart {
         let key = |(series, (name, _)): (usize, &(String, Vec<f64>))| Key {
             name: name.clone(),
             series,
-            look: looks.claim(name),
+            look: looks.get(name),
             line: false,
             strong: false,
         };
@@ -133,7 +131,7 @@ impl BarChart {
     fn draw_bar(
         &self,
         m: &mut Markup,
-        looks: &mut Looks,
+        looks: &Looks,
         (category, i): (usize, usize),
         (from, to): (f64, f64),
         x: &Scale,
@@ -143,7 +141,7 @@ impl BarChart {
         if !drawable(self.value.spread, values[category]) {
             return;
         }
-        let class = format!("series mark {}", classes(looks.claim(name)));
+        let class = format!("series mark {}", classes(looks.get(name)));
         m.open("g", &[("class", &class), ("data-s", &i), ("data-name", name)]);
         let (a, b) = (x.at(from), x.at(to));
         let (y, height) = (Px(top + 0.5), Px(thickness - 1.0));
@@ -155,7 +153,7 @@ impl BarChart {
             m.leaf(
                 "text",
                 &[("class", &"value"), ("x", &Px(text_x)), ("y", &y), ("dy", &".35em"), ("text-anchor", &anchor)],
-                self.value.format.short(values[category]),
+                self.value.format.even(values[category]),
             );
         }
         let exact = self.value.format.full(values[category]);

@@ -32,10 +32,7 @@ impl Frame {
             m.void("path", &[("class", &"grid"), ("d", &format_args!("M{} {y}H{}", Px(self.left), Px(self.right())))]);
             m.leaf("text", &[("class", &"tick y"), ("x", &Px(self.left - 7.0)), ("y", &y), ("dy", &".35em")], label);
         }
-        let (x, y) = (Px(self.left - 7.0), Px(self.top - 12.0));
-        let anchor = if text_width(&axis.label, TEXT) > self.left { "start" } else { "middle" };
-        let x = if anchor == "start" { Px(2.0) } else { x };
-        m.leaf("text", &[("class", &"label"), ("x", &x), ("y", &y), ("text-anchor", &anchor)], &axis.label);
+        m.leaf("text", &[("class", &"label"), ("x", &2), ("y", &Px(self.top - 13.0))], &axis.label);
     }
 
     /// The base line with ticks below it, and the axis label below the middle. `labelled` is false for all but the lowest of

@@ -18,13 +18,25 @@ pub struct Histogram {
     pub(super) title: String,
     label: String,
     format: NumberFormat,
+    unit: f64,
     series: Vec<(String, Vec<u64>)>,
 }
 
 impl Histogram {
     /// A histogram of what `label` names, measured in `format`, without counts yet.
     pub fn new(title: impl Into<String>, label: impl Into<String>, format: NumberFormat) -> Histogram {
-        Histogram { title: title.into(), label: label.into(), format, series: Vec::new() }
+        Histogram { title: title.into(), label: label.into(), format, unit: 1.0, series: Vec::new() }
+    }
+
+    /// Sets what a counted 1 is worth in the base unit of the format: 1e-9 for nanoseconds shown as
+    /// [`NumberFormat::Seconds`].
+    ///
+    /// # Panics
+    /// If `unit` is not a positive number.
+    pub fn unit(mut self, unit: f64) -> Histogram {
+        assert!(unit.is_finite() && unit > 0.0, "a unit of {unit}");
+        self.unit = unit;
+        self
     }
 
     /// Adds a series: `counts[b]` values in the bucket that [`log2_bucket`] numbers b.
@@ -33,10 +45,8 @@ impl Histogram {
         self
     }
 
-    pub(super) fn claim(&self, looks: &mut Looks) {
-        for (name, _) in &self.series {
-            looks.claim(name);
-        }
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.series.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     /// First and last bucket that holds anything.
@@ -49,10 +59,10 @@ impl Histogram {
     /// The lower end of a bucket, as a label.
     fn lower(&self, bucket: usize) -> String {
         let value = if bucket == 0 { 0.0 } else { 2f64.powi(bucket as i32 - 1) };
-        self.format.short(value)
+        self.format.short(value * self.unit)
     }
 
-    pub(super) fn draw(&self, looks: &mut Looks, width: f64) -> Drawing {
+    pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         let Some((first, last)) = self.filled() else { return empty_drawing(width, 0) };
         let height = (width * 0.42).round();
         let (bottom, top) = (height - 50.0, 34.0);
@@ -69,7 +79,7 @@ impl Histogram {
         let inner = (pitch - (pitch * 0.15).clamp(1.0, 6.0)).min(60.0 * self.series.len() as f64);
         let bar = inner / self.series.len() as f64;
         for (i, (name, counts)) in self.series.iter().enumerate() {
-            let class = format!("series {}", classes(looks.claim(name)));
+            let class = format!("series {}", classes(looks.get(name)));
             m.open("g", &[("class", &class), ("data-s", &i), ("data-name", name)]);
             let total: u64 = counts.iter().sum();
             for (bucket, &count) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
@@ -82,7 +92,7 @@ impl Histogram {
         let key = |(series, (name, _)): (usize, &(String, Vec<u64>))| Key {
             name: name.clone(),
             series,
-            look: looks.claim(name),
+            look: looks.get(name),
             line: false,
             strong: false,
         };
@@ -132,6 +142,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(crate::seeded())]
+
         #[test]
         fn a_value_lies_in_its_bucket(value in any::<u64>()) {
             let bucket = log2_bucket(value);
@@ -147,5 +159,6 @@ mod tests {
         let h = Histogram::new("", "", NumberFormat::Count).series("a", [0, 0, 5, 0]).series("b", [0, 0, 0, 0, 1, 0]);
         assert_eq!(h.filled(), Some((2, 4)));
         assert_eq!((h.lower(0), h.lower(1), h.lower(11)), ("0".into(), "1".into(), "1.02k".into()));
+        assert_eq!(Histogram::new("", "", NumberFormat::Seconds).unit(1e-9).lower(12), "2.05 µs");
     }
 }

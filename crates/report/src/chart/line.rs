@@ -3,7 +3,7 @@
 use super::frame::{Frame, TEXT, tick_room};
 use super::scale::{Scale, drawable};
 use super::{Axis, Better, Drawing, Key, Series, empty_drawing, fit_text, text_width};
-use crate::colour::{Looks, classes};
+use crate::colour::{Looks, Names, classes};
 use crate::markup::{Markup, Px};
 
 /// How two neighbouring points are joined.
@@ -72,21 +72,21 @@ impl LineChart {
         front
     }
 
-    pub(super) fn claim(&self, looks: &mut Looks) {
-        for i in self.foreground() {
-            looks.claim(&self.series[i].name);
-        }
-        for series in &self.series {
-            looks.claim(&series.name);
-        }
+    pub(super) fn names(&self) -> Names<'_> {
+        let front = self.foreground();
+        let name = |&i: &usize| self.series[i].name.as_str();
+        let rest = (0..self.series.len()).filter(|i| !front.contains(i)).collect::<Vec<_>>();
+        (front.iter().map(name).collect(), rest.iter().map(name).collect())
     }
 
-    pub(super) fn draw(&self, looks: &mut Looks, width: f64) -> Drawing {
+    pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         let front = self.foreground();
         let left_out = self.series.iter().map(|s| left_out(s, &self.x, &self.y)).sum();
         let names_width = front.iter().map(|&i| text_width(&self.series[i].name, TEXT)).fold(0.0, f64::max);
-        let right = if front.is_empty() { 16.0 } else { names_width.clamp(20.0, 130.0) + 24.0 };
-        let height = (width * 0.5).round();
+        // The names at the ends are bold.
+        let right = if front.is_empty() { 16.0 } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
+        // Many curves need height to be told apart, and the legend beside them has it.
+        let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
         let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
         let y_ends = (height - 50.0, 34.0);
         let Some(y) = Scale::fit(&self.y, points().map(|p| p.1), true, y_ends) else {
@@ -106,7 +106,7 @@ impl LineChart {
         // The foreground is drawn last, the best on top.
         for i in faint.chain(front.iter().rev().copied()) {
             let quiet = !front.is_empty() && !front.contains(&i);
-            pen.draw(&mut inside, &self.series[i], i, looks.claim(&self.series[i].name), quiet);
+            pen.draw(&mut inside, &self.series[i], i, looks.get(&self.series[i].name), quiet);
         }
         self.draw_end_labels(&mut inside, looks, &front, &pen, &frame);
         let legend = self.legend(looks, &front);
@@ -114,7 +114,7 @@ impl LineChart {
     }
 
     /// The names of the foreground series right of the frame, at the height of their last points, moved apart.
-    fn draw_end_labels(&self, m: &mut Markup, looks: &mut Looks, front: &[usize], pen: &Pen<'_>, frame: &Frame) {
+    fn draw_end_labels(&self, m: &mut Markup, looks: &Looks, front: &[usize], pen: &Pen<'_>, frame: &Frame) {
         let mut ends: Vec<(usize, f64, f64)> = front
             .iter()
             .filter_map(|&i| {
@@ -125,22 +125,22 @@ impl LineChart {
         let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
         let heights = spread_apart(&wanted, 14.0, frame.top, frame.bottom());
         for ((i, x, y), label_y) in ends.into_iter().zip(heights) {
-            let class = format!("end {}", classes(looks.claim(&self.series[i].name)));
+            let class = format!("end {}", classes(looks.get(&self.series[i].name)));
             m.open("g", &[("class", &class), ("data-s", &i)]);
             let line = format!("M{} {}L{} {}", Px(x + 4.0), Px(y), Px(frame.right() + 4.0), Px(label_y));
             m.void("path", &[("class", &"leader"), ("d", &line)]);
-            let text = fit_text(&self.series[i].name, TEXT, 130.0);
+            let text = fit_text(&self.series[i].name, TEXT * 1.1, 140.0);
             m.leaf("text", &[("x", &Px(frame.right() + 8.0)), ("y", &Px(label_y)), ("dy", &".35em")], text);
             m.close("g");
         }
     }
 
-    fn legend(&self, looks: &mut Looks, front: &[usize]) -> Vec<Key> {
+    fn legend(&self, looks: &Looks, front: &[usize]) -> Vec<Key> {
         let rest = (0..self.series.len()).filter(|i| !front.contains(i));
         let strong = front.len() < self.series.len();
-        let mut key = |i: usize, strong| {
+        let key = |i: usize, strong| {
             let name = self.series[i].name.clone();
-            Key { look: looks.claim(&name), name, series: i, line: true, strong }
+            Key { look: looks.get(&name), name, series: i, line: true, strong }
         };
         let mut keys: Vec<Key> = front.iter().map(|&i| key(i, strong)).collect();
         keys.extend(rest.map(|i| key(i, false)));
@@ -300,6 +300,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::seeded())]
+
         #[test]
         fn labels_do_not_overlap(mut wanted in proptest::collection::vec(0.0..300.0_f64, 0..30)) {
             wanted.sort_by(f64::total_cmp);

@@ -18,13 +18,15 @@ pub use line::{Curve, LineChart};
 pub use panels::{Panel, TimeSeries};
 pub use scale::Spread;
 
-use crate::colour::{self, Looks};
+use crate::colour::{self, Looks, Names};
 use crate::markup::{Markup, Px};
 use crate::number::NumberFormat;
 
 /// Width in user units of a chart that has the page's width to itself.
-const FULL_WIDTH: f64 = 760.0;
-/// Width in user units of a chart in a grid: text comes out at the same size as in a full one.
+const FULL_WIDTH: f64 = 900.0;
+/// Width in user units of a chart with a legend at its side.
+const SIDE_WIDTH: f64 = 760.0;
+/// Width in user units of a chart in a grid.
 const GRID_WIDTH: f64 = 560.0;
 
 /// What an axis measures and how it is drawn.
@@ -121,9 +123,7 @@ impl Chart {
     /// The chart alone as an SVG document with its own styles, for a README or a paper. It has no legend: series are told apart
     /// by the labels at the ends of the lines.
     pub fn to_svg(&self) -> String {
-        let mut looks = Looks::default();
-        self.claim(&mut looks);
-        let drawing = self.draw(&mut looks, FULL_WIDTH);
+        let drawing = self.draw(&Looks::of(&[self.names()]), FULL_WIDTH);
         let mut m = Markup::default();
         drawing.write_svg(&mut m, self.title(), true);
         m.finish("")
@@ -139,18 +139,18 @@ impl Chart {
         }
     }
 
-    /// Claims looks for the series, those in the foreground first, so that they get the full lines.
-    pub(crate) fn claim(&self, looks: &mut Looks) {
+    /// The names this chart tells apart by colour.
+    pub(crate) fn names(&self) -> Names<'_> {
         match self {
-            Chart::Line(c) => c.claim(looks),
-            Chart::TimeSeries(c) => c.claim(looks),
-            Chart::Heat(_) => {}
-            Chart::Bars(c) => c.claim(looks),
-            Chart::Histogram(c) => c.claim(looks),
+            Chart::Line(c) => c.names(),
+            Chart::TimeSeries(c) => (c.names(), Vec::new()),
+            Chart::Heat(_) => Names::default(),
+            Chart::Bars(c) => (c.names(), Vec::new()),
+            Chart::Histogram(c) => (c.names(), Vec::new()),
         }
     }
 
-    fn draw(&self, looks: &mut Looks, width: f64) -> Drawing {
+    fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         match self {
             Chart::Line(c) => c.draw(looks, width),
             Chart::TimeSeries(c) => c.draw(looks, width),
@@ -161,11 +161,19 @@ impl Chart {
     }
 
     /// Writes the figure: title, drawing, legend, and what was left out.
-    pub(crate) fn write_figure(&self, m: &mut Markup, looks: &mut Looks, in_grid: bool) {
-        let drawing = self.draw(looks, if in_grid { GRID_WIDTH } else { FULL_WIDTH });
-        m.open("figure", &[("class", &"chart"), ("data-pick", &drawing.pick)]);
+    pub(crate) fn write_figure(&self, m: &mut Markup, looks: &Looks, in_grid: bool) {
+        let (front, rest) = self.names();
+        let side = front.len() + rest.len() > 8 && !in_grid;
+        let width = match (in_grid, side) {
+            (true, _) => GRID_WIDTH,
+            (false, true) => SIDE_WIDTH,
+            (false, false) => FULL_WIDTH,
+        };
+        let drawing = self.draw(looks, width);
+        let class = if drawing.is_solid() { "chart solid" } else { "chart" };
+        m.open("figure", &[("class", &class), ("data-pick", &drawing.pick)]);
         m.leaf("figcaption", &[], self.title());
-        let body = if drawing.legend.len() > 8 && !in_grid { "body wide" } else { "body" };
+        let body = if side { "body wide" } else { "body" };
         m.open("div", &[("class", &body)]);
         m.open("div", &[("class", &"plot")]);
         drawing.write_svg(m, self.title(), false);
@@ -205,14 +213,24 @@ struct Key {
     strong: bool,
 }
 
+const XMLNS: crate::markup::Attr<'static> = ("xmlns", &"http://www.w3.org/2000/svg");
+
 impl Drawing {
+    fn is_solid(&self) -> bool {
+        colour::hues_differ(self.legend.iter().map(|key| key.look))
+    }
+
     fn write_svg(&self, m: &mut Markup, title: &str, standalone: bool) {
         let view = format!("0 0 {} {}", Px(self.width), Px(self.height));
         let (width, height) = (Px(self.width), Px(self.height));
         let mut attrs: Vec<crate::markup::Attr<'_>> =
             vec![("viewBox", &view), ("width", &width), ("height", &height), ("role", &"img"), ("aria-label", &title)];
-        if standalone {
-            attrs.push(("xmlns", &"http://www.w3.org/2000/svg"));
+        // Text neither shrinks below what can be read (the drawing scrolls instead) nor grows to headlines.
+        let limits = format!("min-width:{}px;max-width:{}px", Px(self.width * 0.72), Px(self.width * 1.25));
+        match standalone {
+            false => attrs.push(("style", &limits)),
+            true if self.is_solid() => attrs.extend([XMLNS, ("class", &"solid" as &dyn std::fmt::Display)]),
+            true => attrs.push(XMLNS),
         }
         m.open("svg", &attrs);
         if standalone {
@@ -241,11 +259,12 @@ fn write_legend(m: &mut Markup, legend: &[Key]) {
                 ("title", &help),
             ],
         );
-        m.open("svg", &[("width", &"26"), ("height", &"10"), ("aria-hidden", &"true")]);
+        let width = if key.line { 26 } else { 10 };
+        m.open("svg", &[("width", &width), ("height", &10), ("aria-hidden", &"true")]);
         if key.line {
             m.void("path", &[("class", &"line"), ("d", &"M1 5H25")]);
         } else {
-            m.void("rect", &[("class", &"fill"), ("x", &"8"), ("width", &"10"), ("height", &"10"), ("rx", &"2")]);
+            m.void("rect", &[("class", &"fill"), ("width", &10), ("height", &10), ("rx", &2)]);
         }
         m.close("svg");
         m.leaf("span", &[], &key.name);
@@ -254,14 +273,17 @@ fn write_legend(m: &mut Markup, legend: &[Key]) {
     m.close("div");
 }
 
+/// Width of an average character, in ems, of the widest of the usual sans-serif faces.
+const EM: f64 = 0.61;
+
 /// An estimate of the width of `text` in user units at `size` units per em, in a sans-serif face.
 fn text_width(text: &str, size: f64) -> f64 {
-    console::measure_text_width(text) as f64 * size * 0.56
+    console::measure_text_width(text) as f64 * size * EM
 }
 
 /// `text`, cut with an ellipsis to at most `width` user units.
 fn fit_text(text: &str, size: f64, width: f64) -> String {
-    let columns = (width / (size * 0.56)).floor().max(2.0) as usize;
+    let columns = (width / (size * EM)).floor().max(2.0) as usize;
     console::truncate_str(text, columns, "…").into_owned()
 }
 

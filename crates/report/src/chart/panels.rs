@@ -53,7 +53,7 @@ impl TimeSeries {
     }
 
     /// Names of the series in order of first occurrence.
-    fn names(&self) -> Vec<&str> {
+    pub(super) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for series in self.panels.iter().flat_map(|p| &p.series) {
             if !names.contains(&series.name.as_str()) {
@@ -63,13 +63,7 @@ impl TimeSeries {
         names
     }
 
-    pub(super) fn claim(&self, looks: &mut Looks) {
-        for name in self.names() {
-            looks.claim(name);
-        }
-    }
-
-    pub(super) fn draw(&self, looks: &mut Looks, width: f64) -> Drawing {
+    pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         let names = self.names();
         let all_left_out = self.panels.iter().flat_map(|p| p.series.iter().map(|s| left_out(s, &self.x, &p.y))).sum();
         // A panel without a visible value is not drawn; what it lacked is counted.
@@ -96,13 +90,13 @@ impl TimeSeries {
             let pen = Pen { x: &x, y, x_axis: &self.x, y_axis: &panel.y, curve: Curve::Straight, titles: false };
             for series in panel.series.iter().rev() {
                 let index = names.iter().position(|n| *n == series.name).expect("every name is in the list");
-                pen.draw(&mut inside, series, index, looks.claim(&series.name), false);
+                pen.draw(&mut inside, series, index, looks.get(&series.name), false);
             }
         }
         let bottom = top - BETWEEN;
         inside.void("path", &[("class", &"cross"), ("d", &format_args!("M0 34V{}", Px(bottom)))]);
         let key = |(series, name): (usize, &&str)| {
-            let look = looks.claim(name);
+            let look = looks.get(name);
             Key { name: (*name).to_owned(), series, look, line: true, strong: false }
         };
         let legend = names.iter().enumerate().map(key).collect();

@@ -186,6 +186,8 @@ multi-tier  van Renen        5  25.00%
     }
 
     proptest! {
+        #![proptest_config(crate::seeded())]
+
         #[test]
         fn no_line_is_wider_than_the_terminal(names in proptest::collection::vec("\\PC{0,30}", 1..5), width in 30..90_usize) {
             let mut table = Table::new("t", [
