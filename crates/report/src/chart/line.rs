@@ -1,0 +1,317 @@
+//! Lines over a common x: miss-ratio curves of many policies, distributions, frequency curves.
+
+use super::frame::{Frame, TEXT, tick_room};
+use super::scale::{Scale, drawable};
+use super::{Axis, Better, Drawing, Key, Series, empty_drawing, fit_text, text_width};
+use crate::colour::{Looks, Names, classes};
+use crate::markup::{Markup, Px};
+
+/// How two neighbouring points are joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Curve {
+    /// By a straight line.
+    #[default]
+    Straight,
+    /// By a step at the later point: a cumulative distribution.
+    Step,
+}
+
+/// Up to this many series all are in the foreground unless the caller chose.
+const ALL_IN_FRONT: usize = 6;
+/// Points of one series that answer to the pointer; a denser series is sampled evenly.
+const POINTS_MAX: usize = 200;
+/// Up to this many points in a chart carry a tooltip that works without the script, and a visible dot.
+const SPARSE_MAX: usize = 1500;
+
+/// A line chart of any number of series. Where there are many, the best few (and the emphasised ones) stand in front with
+/// labels at their ends, and the rest stay faint until pointed at.
+#[derive(Clone, Debug)]
+pub struct LineChart {
+    pub(super) title: String,
+    x: Axis,
+    y: Axis,
+    series: Vec<Series>,
+    curve: Curve,
+    best: Option<(usize, Better)>,
+}
+
+impl LineChart {
+    /// A chart without series yet.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> LineChart {
+        LineChart { title: title.into(), x, y, series: Vec::new(), curve: Curve::Straight, best: None }
+    }
+
+    /// Adds a series.
+    pub fn series(mut self, series: Series) -> LineChart {
+        self.series.push(series);
+        self
+    }
+
+    /// Puts the `count` best series in the foreground: those with the best mean rank over all x.
+    pub fn best(mut self, count: usize, better: Better) -> LineChart {
+        self.best = Some((count, better));
+        self
+    }
+
+    /// Sets how points are joined.
+    pub fn curve(mut self, curve: Curve) -> LineChart {
+        self.curve = curve;
+        self
+    }
+
+    /// Indices of the series in the foreground, the best first.
+    fn foreground(&self) -> Vec<usize> {
+        let emphasised = |i: &usize| self.series[*i].emphasised;
+        let mut front: Vec<usize> = match self.best {
+            Some((count, better)) => ranking(&self.series, better).into_iter().take(count).collect(),
+            None if self.series.len() <= ALL_IN_FRONT => (0..self.series.len()).collect(),
+            None => Vec::new(),
+        };
+        let rest: Vec<usize> = (0..self.series.len()).filter(emphasised).filter(|i| !front.contains(i)).collect();
+        front.extend(rest);
+        front
+    }
+
+    pub(super) fn names(&self) -> Names<'_> {
+        let front = self.foreground();
+        let name = |&i: &usize| self.series[i].name.as_str();
+        let rest = (0..self.series.len()).filter(|i| !front.contains(i)).collect::<Vec<_>>();
+        (front.iter().map(name).collect(), rest.iter().map(name).collect())
+    }
+
+    pub(super) fn draw(&self, looks: &Looks, width: f64) -> Drawing {
+        let front = self.foreground();
+        let left_out = self.series.iter().map(|s| left_out(s, &self.x, &self.y)).sum();
+        let names_width = front.iter().map(|&i| text_width(&self.series[i].name, TEXT)).fold(0.0, f64::max);
+        // The names at the ends are bold.
+        let right = if front.is_empty() { 16.0 } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
+        // Many curves need height to be told apart, and the legend beside them has it.
+        let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
+        let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
+        let y_ends = (height - 50.0, 34.0);
+        let Some(y) = Scale::fit(&self.y, points().map(|p| p.1), true, y_ends) else {
+            return empty_drawing(width, left_out);
+        };
+        let left = tick_room(&y, 6);
+        let frame = Frame { left, top: y_ends.1, width: width - left - right, height: y_ends.0 - y_ends.1 };
+        // Points do not sit on the frame's corners, where ticks and lines would hide them.
+        let x_ends = (frame.left + 8.0, frame.right() - 8.0);
+        let x = Scale::fit(&self.x, points().map(|p| p.0), false, x_ends).expect("a visible point has an x");
+        let mut inside = Markup::default();
+        frame.draw_y(&mut inside, &self.y, &y, 6);
+        frame.draw_x(&mut inside, &self.x, &x, true);
+        let sparse = points().count() <= SPARSE_MAX;
+        let pen = Pen { x: &x, y: &y, x_axis: &self.x, y_axis: &self.y, curve: self.curve, titles: sparse };
+        let faint = (0..self.series.len()).filter(|i| !front.contains(i));
+        // The foreground is drawn last, the best on top.
+        for i in faint.chain(front.iter().rev().copied()) {
+            let quiet = !front.is_empty() && !front.contains(&i);
+            pen.draw(&mut inside, &self.series[i], i, looks.get(&self.series[i].name), quiet);
+        }
+        self.draw_end_labels(&mut inside, looks, &front, &pen, &frame);
+        let legend = self.legend(looks, &front);
+        Drawing { inside, width, height, legend, left_out, pick: "point" }
+    }
+
+    /// The names of the foreground series right of the frame, at the height of their last points, moved apart.
+    fn draw_end_labels(&self, m: &mut Markup, looks: &Looks, front: &[usize], pen: &Pen<'_>, frame: &Frame) {
+        let mut ends: Vec<(usize, f64, f64)> = front
+            .iter()
+            .filter_map(|&i| {
+                visible(&self.series[i], &self.x, &self.y).last().map(|p| (i, pen.x.at(p.0), pen.y.at(p.1)))
+            })
+            .collect();
+        ends.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
+        let heights = spread_apart(&wanted, 14.0, frame.top, frame.bottom());
+        for ((i, x, y), label_y) in ends.into_iter().zip(heights) {
+            let class = format!("end {}", classes(looks.get(&self.series[i].name)));
+            m.open("g", &[("class", &class), ("data-s", &i)]);
+            let line = format!("M{} {}L{} {}", Px(x + 4.0), Px(y), Px(frame.right() + 4.0), Px(label_y));
+            m.void("path", &[("class", &"leader"), ("d", &line)]);
+            let text = fit_text(&self.series[i].name, TEXT * 1.1, 140.0);
+            m.leaf("text", &[("x", &Px(frame.right() + 8.0)), ("y", &Px(label_y)), ("dy", &".35em")], text);
+            m.close("g");
+        }
+    }
+
+    fn legend(&self, looks: &Looks, front: &[usize]) -> Vec<Key> {
+        let rest = (0..self.series.len()).filter(|i| !front.contains(i));
+        let strong = front.len() < self.series.len();
+        let key = |i: usize, strong| {
+            let name = self.series[i].name.clone();
+            Key { look: looks.get(&name), name, series: i, line: true, strong }
+        };
+        let mut keys: Vec<Key> = front.iter().map(|&i| key(i, strong)).collect();
+        keys.extend(rest.map(|i| key(i, false)));
+        keys
+    }
+}
+
+/// The points of a series that have a place.
+pub(super) fn visible<'a>(series: &'a Series, x: &'a Axis, y: &'a Axis) -> impl Iterator<Item = (f64, f64)> + 'a {
+    series.points.iter().copied().filter(|p| drawable(x.spread, p.0) && drawable(y.spread, p.1))
+}
+
+/// The number of points that have none.
+pub(super) fn left_out(series: &Series, x: &Axis, y: &Axis) -> usize {
+    series.points.len() - visible(series, x, y).count()
+}
+
+/// Draws series between two scales.
+pub(super) struct Pen<'a> {
+    pub(super) x: &'a Scale,
+    pub(super) y: &'a Scale,
+    pub(super) x_axis: &'a Axis,
+    pub(super) y_axis: &'a Axis,
+    pub(super) curve: Curve,
+    /// Whether points have dots and tooltips of their own.
+    pub(super) titles: bool,
+}
+
+impl Pen<'_> {
+    /// The line and the points of one series; `index` ties it to its legend entry.
+    pub(super) fn draw(&self, m: &mut Markup, series: &Series, index: usize, look: usize, quiet: bool) {
+        let class = format!("series {}{}", classes(look), if quiet { " quiet" } else { "" });
+        m.open("g", &[("class", &class), ("data-s", &index), ("data-name", &series.name)]);
+        m.void("path", &[("class", &"line"), ("d", &self.path(series))]);
+        let shown: Vec<(f64, f64)> = visible(series, self.x_axis, self.y_axis).collect();
+        let stride = shown.len().div_ceil(POINTS_MAX).max(1);
+        let sampled =
+            shown.iter().step_by(stride).chain(shown.last().filter(|_| (shown.len().max(1) - 1) % stride != 0));
+        for &(x, y) in sampled {
+            let class = if self.titles && stride == 1 { "pt" } else { "pt dense" };
+            let (cx, cy) = (Px(self.x.at(x)), Px(self.y.at(y)));
+            let (x, y) = (self.x_axis.format.full(x), self.y_axis.format.full(y));
+            m.open(
+                "circle",
+                &[("class", &class), ("cx", &cx), ("cy", &cy), ("r", &2.5), ("data-x", &x), ("data-y", &y)],
+            );
+            if self.titles {
+                let (x_label, y_label) = (&self.x_axis.label, &self.y_axis.label);
+                m.leaf("title", &[], format_args!("{}\n{x_label}: {x}\n{y_label}: {y}", series.name));
+            }
+            m.close("circle");
+        }
+        m.close("g");
+    }
+
+    /// The path, broken at gaps. A stretch of many points within one pixel column is drawn as its ends and extremes.
+    fn path(&self, series: &Series) -> String {
+        let mut path = String::new();
+        for stretch in series.points.split(|p| !drawable(self.x_axis.spread, p.0) || !drawable(self.y_axis.spread, p.1))
+        {
+            let points: Vec<(f64, f64)> = stretch.iter().map(|p| (self.x.at(p.0), self.y.at(p.1))).collect();
+            let points = thin(&points);
+            for (i, &(x, y)) in points.iter().enumerate() {
+                let (x, y) = (Px(x), Px(y));
+                match (i, self.curve) {
+                    (0, _) => path += &format!("M{x} {y}"),
+                    (_, Curve::Straight) => path += &format!("L{x} {y}"),
+                    (_, Curve::Step) => path += &format!("H{x}V{y}"),
+                }
+            }
+            if points.len() == 1 {
+                // A line of no length with round ends is a dot.
+                path += "h0";
+            }
+        }
+        path
+    }
+}
+
+/// At most four points per half unit of x: the first, the lowest, the highest and the last. Nothing seen changes.
+fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut out = Vec::new();
+    for column in points.chunk_by(|a, b| (a.0 * 2.0).floor() == (b.0 * 2.0).floor()) {
+        if column.len() <= 4 {
+            out.extend_from_slice(column);
+            continue;
+        }
+        let by_y = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let (low, high) = (column.iter().min_by(by_y), column.iter().max_by(by_y));
+        let ends = [column.first(), low, high, column.last()];
+        out.extend(ends.into_iter().flatten());
+    }
+    out
+}
+
+/// Indices of `series` from best to worst by mean rank over all x; a series without a value at an x ranks last there.
+fn ranking(series: &[Series], better: Better) -> Vec<usize> {
+    let mut xs: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.0)).filter(|x| x.is_finite()).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    let mut rank_sums = vec![0usize; series.len()];
+    for x in xs {
+        let value_of = |s: &Series| s.points.iter().find(|p| p.0 == x).map(|p| p.1).filter(|y| y.is_finite());
+        let cost = |s: &Series| match (value_of(s), better) {
+            (Some(y), Better::Lower) => y,
+            (Some(y), Better::Higher) => -y,
+            (None, _) => f64::INFINITY,
+        };
+        let costs: Vec<f64> = series.iter().map(cost).collect();
+        for (sum, own) in rank_sums.iter_mut().zip(&costs) {
+            *sum += costs.iter().filter(|c| c.total_cmp(own).is_lt()).count();
+        }
+    }
+    let mut order: Vec<usize> = (0..series.len()).collect();
+    order.sort_by_key(|&i| rank_sums[i]);
+    order
+}
+
+/// Moves ascending `wanted` positions apart by at least `gap`, within `low..=high` where they fit.
+fn spread_apart(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
+    let mut out = wanted.to_vec();
+    let mut floor = low;
+    for y in &mut out {
+        *y = y.max(floor);
+        floor = *y + gap;
+    }
+    let mut ceiling = high.max(low + gap * (wanted.len().max(1) - 1) as f64);
+    for y in out.iter_mut().rev() {
+        *y = y.min(ceiling);
+        ceiling = *y - gap;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranks_follow_the_values() {
+        let s = |name: &str, ys: [f64; 3]| Series::new(name, ys.into_iter().enumerate().map(|(i, y)| (i as f64, y)));
+        let all = [s("bad", [0.9, 0.8, 0.7]), s("good", [0.5, 0.4, 0.3]), s("gap", [0.6, f64::NAN, 0.6])];
+        assert_eq!(ranking(&all, Better::Lower), [1, 2, 0]);
+        assert_eq!(ranking(&all, Better::Higher), [0, 2, 1]);
+    }
+
+    #[test]
+    fn thinning_keeps_extremes() {
+        let points: Vec<(f64, f64)> = (0..10_000).map(|i| (f64::from(i) / 100.0, f64::from(i * 7919 % 1000))).collect();
+        let thinned = thin(&points);
+        assert!(thinned.len() <= 201 * 4, "{}", thinned.len());
+        for extreme in [0.0, 999.0] {
+            assert!(thinned.iter().any(|p| p.1 == extreme));
+        }
+        assert_eq!((thinned[0], thinned[thinned.len() - 1]), (points[0], points[9_999]));
+    }
+
+    proptest! {
+        #![proptest_config(crate::seeded())]
+
+        #[test]
+        fn labels_do_not_overlap(mut wanted in proptest::collection::vec(0.0..300.0_f64, 0..30)) {
+            wanted.sort_by(f64::total_cmp);
+            let placed = spread_apart(&wanted, 14.0, 0.0, 300.0);
+            for pair in placed.windows(2) {
+                prop_assert!(pair[1] - pair[0] >= 14.0 - 1e-6, "{placed:?}");
+            }
+            if wanted.len() <= 21 {
+                prop_assert!(placed.iter().all(|y| (-1e-6..=300.0 + 1e-6).contains(y)), "{placed:?}");
+            }
+        }
+    }
+}
