@@ -3,7 +3,6 @@
 pub mod generate;
 mod record;
 pub mod stat;
-
 mod trace;
 
 pub use generate::{GenerateSpec, PageReference, SpecError, generate};
