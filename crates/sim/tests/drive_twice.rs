@@ -380,7 +380,7 @@ fn config(world: &World, tiers: &[usize]) -> Config {
         tiers: tiers.to_vec(),
         page_bytes: world.trace.page_bytes,
         seed: 9,
-        peak_temporal_distance: Some(1000),
+        peak_temporal_distance: Some(entresol_trace::peak_temporal_distance(world.trace)),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod native;
 mod page_map;
 mod parse;
 mod record;
+pub mod stat;
 mod text;
 mod trace;
 
@@ -19,4 +20,5 @@ pub use input::{Compression, HEAD_BYTES, Input};
 pub use load::{LoadOptions, LoadReport, Loaded, PAGE_BYTES_DEFAULT, build, convert, head, load};
 pub use parse::Bad;
 pub use record::{Record, Source, TraceError, Unit};
+pub use stat::{Stat, StatOptions, lru_miss_ratio_curve, peak_temporal_distance, stat};
 pub use trace::{Column, Event, EventKind, Mapped, Object, ObjectKind, OpByte, Trace};

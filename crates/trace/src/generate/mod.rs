@@ -87,7 +87,8 @@ trait Stream {
     fn next(&mut self) -> Item;
 }
 
-/// Generates the trace of a specification. Costs 13 bytes per request and 12 per page, and 8 per rank while running.
+/// Generates the trace of a specification. Takes 13 bytes per request and 12 per page; while it runs, 4
+/// more per page and 12 per rank of a table of weights.
 ///
 /// A request is marked sequential when its part last made a request of the same direction (read or write) to the
 /// block before it in the same object.

@@ -13,11 +13,11 @@ const GAP_US_MAX: u64 = 3_600_000_000;
 const WAREHOUSES_MAX: u64 = 10_000;
 const PAGE_BYTES: u32 = 4096;
 
-/// A trace to generate, parsed from text. See the grammar in the crate's documentation of `generate`.
+/// A trace to generate, parsed from text: see the grammar of the [module](mod@crate::generate). Parsing with
+/// [`FromStr`] takes pages of 4096 bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenerateSpec {
-    /// Page size in bytes, at least 512; 4096 unless parsed with [`GenerateSpec::parse`].
-    pub page_bytes: u32,
+    pub(super) page_bytes: u32,
     pub(super) phases: Vec<Vec<Part>>,
     text: String,
 }
@@ -76,7 +76,7 @@ pub(super) enum Kind {
 }
 
 impl GenerateSpec {
-    /// Parses a specification for pages of this many bytes.
+    /// Parses a specification for pages of this many bytes, 512 at least.
     ///
     /// # Errors
     /// [`SpecError`] naming the part and the key that is unknown, missing, repeated or out of range.
@@ -99,6 +99,11 @@ impl GenerateSpec {
             }
         }
         Ok(spec)
+    }
+
+    /// Page size in bytes.
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
     }
 
     /// Number of page requests of the trace.
@@ -308,6 +313,8 @@ mod tests {
     fn bytes_are_divided_by_the_page_size() {
         let spec = GenerateSpec::parse("loop:n=1:pages=1MiB", 16384).expect("a spec");
         assert_eq!(spec.phases[0][0].kind, Kind::Loop { pages: 64 });
+        assert_eq!(spec.page_bytes(), 16384);
+        assert!(GenerateSpec::parse("scan:n=1", 511).is_err());
     }
 
     #[test]

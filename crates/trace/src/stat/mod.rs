@@ -148,7 +148,7 @@ struct Pages {
     distances: Vec<u32>,
 }
 
-/// Measures a trace. Time grows with requests, about 0.1 us each, and with the number of queries that run at once.
+/// Measures a trace in one pass. Time grows with the requests and with the number of queries that run at once.
 pub fn stat(trace: &Trace, options: &StatOptions) -> Stat {
     let footprint = trace.footprint();
     let mut pages =
