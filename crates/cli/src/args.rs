@@ -1,0 +1,212 @@
+//! The words of the command line. Their help texts are the manual.
+
+use clap::{Args, Parser, Subcommand};
+use entresol_core::Size;
+use entresol_trace::{Format, Split};
+use std::path::PathBuf;
+
+/// Choose, size and run a hierarchy of DRAM, NVM, SSD and disk
+#[derive(Parser)]
+#[command(name = "entresol", version, max_term_width = 120)]
+pub struct Cli {
+    /// Print results and errors only
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Simulate(Box<SimulateArgs>),
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    Policies(PoliciesArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory
+    Man {
+        /// The directory, which is made where absent
+        directory: PathBuf,
+    },
+}
+
+/// How a trace is read
+#[derive(Args, Clone)]
+pub struct ReadArgs {
+    /// Format of the trace; detected unless given (`entresol trace formats` lists them)
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// Page size in bytes, a power of two [default: what the trace states, else 4096]
+    #[arg(long, value_name = "BYTES", value_parser = page_size)]
+    pub page_size: Option<u32>,
+    /// How an I/O becomes page requests: touch (every page it touches), exp (pages at its offset + 4096 i), fan (from
+    /// the first page it touches, as many as its size has, cut off at a 256-KiB block)
+    #[arg(long, default_value = "touch")]
+    pub split: Split,
+    /// Skip up to N lines or records that do not parse, and say how many there were
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_bad: u64,
+    /// Keep requests to write-ahead and redo logs
+    #[arg(long)]
+    pub keep_logs: bool,
+    /// Read at most this many page requests
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+}
+
+/// Simulate policies on a trace, with writes and dirty pages
+///
+/// A policy is NAME or NAME:OPTION=VALUE:..., `all` is the whole catalogue. A size is a share of the trace's footprint
+/// (5%), bytes (64MiB) or pages (2000p). Results go to the terminal as a table, and in full to files.
+#[derive(Args)]
+pub struct SimulateArgs {
+    /// Trace files, or generate:SPEC for a generated one
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// Policies, separated by commas
+    #[arg(long, short, default_value = "lru", value_name = "LIST")]
+    pub policy: String,
+    /// Sizes of the cache, separated by commas; of the second tier when --dram is given
+    #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = "1%,5%,10%,20%")]
+    pub size: Vec<Size>,
+    /// Size of the DRAM above the cache: the top tier of policies that manage two, an LRU pool above the others
+    #[arg(long, value_name = "SIZE")]
+    pub dram: Option<Size>,
+    /// A stack of layers instead, each fed the misses and write-backs of the one before it:
+    /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
+    #[arg(long, value_name = "LAYERS", conflicts_with_all = ["dram", "sample"])]
+    pub stack: Vec<String>,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Seed of policies that draw at random
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Share of the requests that warm the caches up and are not counted, 0 to 1
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
+    pub warmup: f64,
+    /// Record hit ratio and the policies' inner figures every N requests
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval: Option<u64>,
+    /// Compare all others with this policy in the report's heat maps
+    #[arg(long, value_name = "POLICY", default_value = "lru")]
+    pub baseline: String,
+    /// Count per table, index or file, and per query
+    #[arg(long)]
+    pub parts: bool,
+    /// Count what writing all dirty pages at the end would take
+    #[arg(long)]
+    pub drain: bool,
+    /// Estimate from samples of this share of the pages each, e.g. 0.01, instead of simulating every request
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["interval", "parts", "drain", "json", "html"])]
+    pub sample: Option<f64>,
+    /// Number of disjoint samples; their spread gives the error
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
+    pub samples: u64,
+    /// Threads [default: one per processor]
+    #[arg(long, short = 'j', value_name = "N")]
+    pub threads: Option<usize>,
+    /// Write all results here; an interrupted run with the same arguments goes on from where it was
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write one line per result here
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write a report with charts here: one page, no network needed to read it
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Convert, measure, generate and look at traces
+#[derive(Subcommand)]
+pub enum TraceCommand {
+    /// Write a trace in the native format, which loads at once
+    Convert {
+        /// The trace, of any format, compressed or not, or generate:SPEC
+        trace: PathBuf,
+        /// The file to write
+        output: PathBuf,
+        #[command(flatten)]
+        read: ReadArgs,
+        /// Store the index of next uses, which offline policies need
+        #[arg(long)]
+        next_use: bool,
+    },
+    /// Measure a trace: requests, footprint, skew, distances, per table and per query
+    Stat {
+        /// The trace, or generate:SPEC
+        trace: PathBuf,
+        #[command(flatten)]
+        read: ReadArgs,
+        /// Windows of the working set over time
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        windows: u32,
+        /// Write everything that was measured here
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Write a page with the charts here
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Generate a trace, the same to the last bit for the same specification
+    ///
+    /// SPEC is KIND:KEY=VALUE:... with KIND one of zipf, pareto, hotcold, uniform, loop, scan, mixed, tpcc, olap;
+    /// phases are joined by +, mixtures by |. Example: zipf:n=1M:pages=100k:seed=7:write=30
+    Generate {
+        /// What to generate
+        spec: String,
+        /// The file to write, in the native format
+        output: PathBuf,
+        /// Page size in bytes, a power of two
+        #[arg(long, value_name = "BYTES", value_parser = page_size, default_value = "4096")]
+        page_size: u32,
+        /// Store the index of next uses, which offline policies need
+        #[arg(long)]
+        next_use: bool,
+    },
+    /// Print the first records of a trace as they stand in the file
+    Head {
+        /// The trace
+        trace: PathBuf,
+        /// How many
+        #[arg(short, default_value_t = 10)]
+        n: usize,
+        /// Format of the trace; detected unless given
+        #[arg(long)]
+        format: Option<Format>,
+    },
+    /// List the formats that can be read
+    Formats,
+}
+
+/// List the policies, or describe one with its options and its paper
+#[derive(Args)]
+pub struct PoliciesArgs {
+    /// The policy
+    pub name: Option<String>,
+    /// Only those of this family
+    #[arg(long, conflicts_with = "name")]
+    pub family: Option<String>,
+}
+
+fn page_size(text: &str) -> Result<u32, String> {
+    let size: Size = match text.parse() {
+        Ok(Size::Pages(bytes)) | Ok(Size::Bytes(bytes)) => Size::Bytes(bytes),
+        _ => return Err("a page size is a number of bytes, such as 4096 or 8KiB".to_owned()),
+    };
+    let bytes = size.pages(1, 0);
+    let fits = bytes.is_power_of_two() && (64..=16 << 20).contains(&bytes);
+    if fits { Ok(bytes as u32) } else { Err("a page size is a power of two from 64 B to 16 MiB".to_owned()) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(percent) => (percent, 0.01),
+        None => (text, 1.0),
+    };
+    let value = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
+    if (0.0..1.0).contains(&value) { Ok(value) } else { Err("it must be at least 0 and below 1".to_owned()) }
+}

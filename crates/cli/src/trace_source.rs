@@ -1,0 +1,75 @@
+//! Traces that a command line names: files of any format, or generated.
+
+use crate::args::ReadArgs;
+use anyhow::{Context, Result};
+use entresol_report::grouped;
+use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
+use std::path::Path;
+
+const GENERATE: &str = "generate:";
+
+/// A trace and what is to be said of how it was read.
+pub struct Named {
+    /// The trace.
+    pub trace: Trace,
+    /// Short name for tables.
+    pub name: String,
+    /// Name of its format.
+    pub format: String,
+    /// What was left out or altered, one clause each.
+    pub left_out: Vec<String>,
+}
+
+impl ReadArgs {
+    /// As the reader takes them.
+    pub fn load_options(&self, next_use: bool) -> LoadOptions {
+        LoadOptions {
+            format: self.format,
+            page_bytes: self.page_size,
+            split: self.split,
+            skip_bad: self.skip_bad,
+            keep_logs: self.keep_logs,
+            limit: self.limit,
+            next_use,
+        }
+    }
+}
+
+/// Loads or generates a trace, and tells what was left out of it unless `quiet`.
+pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result<Named> {
+    if let Some(spec) = path.to_str().and_then(|text| text.strip_prefix(GENERATE)) {
+        let mut trace = generated(spec, read.page_size.unwrap_or(4096))?;
+        if next_use {
+            trace.compute_next_use();
+        }
+        return Ok(Named { trace, name: spec.to_owned(), format: "generated".to_owned(), left_out: Vec::new() });
+    }
+    let loaded = load(path, &read.load_options(next_use))?;
+    let left_out = loaded.report.left_out();
+    if !quiet && !left_out.is_empty() {
+        eprintln!("{}: left out or altered: {}", path.display(), left_out.join("; "));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Named { trace: loaded.trace, name, format: loaded.report.format.name().to_owned(), left_out })
+}
+
+/// Generates a trace from its specification.
+pub fn generated(spec: &str, page_bytes: u32) -> Result<Trace> {
+    let parsed = GenerateSpec::parse(spec, page_bytes).with_context(|| format!("generate:{spec}"))?;
+    Ok(generate(&parsed))
+}
+
+/// One line about a trace.
+pub fn describe(named: &Named) -> String {
+    let trace = &named.trace;
+    let writes = (0..trace.len()).filter(|&at| trace.request(at).op.is_write()).count();
+    format!(
+        "{}: {} page requests ({} writes) to {} pages of {} B, {} objects",
+        named.name,
+        grouped(trace.len() as i128),
+        grouped(writes as i128),
+        grouped(trace.footprint() as i128),
+        trace.page_bytes,
+        trace.objects.len(),
+    )
+}
