@@ -1,7 +1,7 @@
 //! Lines over a common x: miss-ratio curves of many policies, distributions, frequency curves.
 
-use super::frame::{Frame, TEXT, tick_room};
-use super::scale::{Scale, drawable};
+use super::frame::{Frame, MARGIN, TEXT, tick_room};
+use super::scale::{Scale, Spread, drawable};
 use super::{Axis, Better, Drawing, Key, Series, empty_drawing, fit_text, text_width};
 use crate::colour::{Looks, Names, classes};
 use crate::markup::{Markup, Px};
@@ -72,6 +72,10 @@ impl LineChart {
         front
     }
 
+    pub(super) fn is_logarithmic(&self) -> bool {
+        self.x.spread != Spread::Linear || self.y.spread != Spread::Linear
+    }
+
     pub(super) fn names(&self) -> Names<'_> {
         let front = self.foreground();
         let name = |&i: &usize| self.series[i].name.as_str();
@@ -84,7 +88,7 @@ impl LineChart {
         let left_out = self.series.iter().map(|s| left_out(s, &self.x, &self.y)).sum();
         let names_width = front.iter().map(|&i| text_width(&self.series[i].name, TEXT)).fold(0.0, f64::max);
         // The names at the ends are bold.
-        let right = if front.is_empty() { 16.0 } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
+        let right = if front.is_empty() { MARGIN } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
         // Many curves need height to be told apart, and the legend beside them has it.
         let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
         let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
@@ -177,9 +181,8 @@ impl Pen<'_> {
         m.void("path", &[("class", &"line"), ("d", &self.path(series))]);
         let shown: Vec<(f64, f64)> = visible(series, self.x_axis, self.y_axis).collect();
         let stride = shown.len().div_ceil(POINTS_MAX).max(1);
-        let sampled =
-            shown.iter().step_by(stride).chain(shown.last().filter(|_| (shown.len().max(1) - 1) % stride != 0));
-        for &(x, y) in sampled {
+        let last = shown.len().saturating_sub(1);
+        for (_, &(x, y)) in shown.iter().enumerate().filter(|(i, _)| i.is_multiple_of(stride) || *i == last) {
             let class = if self.titles && stride == 1 { "pt" } else { "pt dense" };
             let (cx, cy) = (Px(self.x.at(x)), Px(self.y.at(y)));
             let (x, y) = (self.x_axis.format.full(x), self.y_axis.format.full(y));
