@@ -2,17 +2,14 @@
 'use strict';
 (() => {
   const all = (root, query) => [...root.querySelectorAll(query)];
-  const tip = document.createElement('div');
-  tip.id = 'tip';
-  tip.hidden = true;
+  const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
+  const tip = make('div', { id: 'tip', hidden: true });
   document.body.append(tip);
 
   const line = (text, tag, hueOf) => {
-    const row = document.createElement('div');
-    if (hueOf) row.append(Object.assign(document.createElement('i'), {
-      style: '--c:' + getComputedStyle(hueOf).getPropertyValue('--c')
-    }));
-    row.append(Object.assign(document.createElement(tag), { textContent: text }));
+    const row = make('div');
+    if (hueOf) row.append(make('i', { style: '--c:' + getComputedStyle(hueOf).getPropertyValue('--c') }));
+    row.append(make(tag, { textContent: text }));
     return row;
   };
   const showTip = (event, rows) => {
@@ -31,7 +28,6 @@
     title.remove();
   }
 
-  const near = figure => all(figure, '.near').forEach(p => p.classList.remove('near'));
   const shown = figure => all(figure, '.series:not(.off)').map(series => ({
     series, name: series.dataset.name, points: all(series, '.pt')
   })).filter(s => s.points.length);
@@ -54,7 +50,8 @@
     const { x } = place(svg, event);
     const rows = [];
     const cross = svg.querySelector('.cross');
-    for (const { series, name, points } of shown(figure)) {
+    // Drawn back to front; listed as in the legend.
+    for (const { series, name, points } of shown(figure).sort((a, b) => a.series.dataset.s - b.series.dataset.s)) {
       const point = closest(points, p => Math.abs(at(p, 'cx') - x));
       if (!rows.length) {
         rows.push(line(point.dataset.x, 'b'));
@@ -66,31 +63,28 @@
     }
     return rows;
   };
-  const pickMark = event => {
+  const pickMark = (figure, svg, event) => {
     let mark = event.target;
     while (mark && !mark.tip) mark = mark.parentElement;
-    const text = mark && mark.tip;
-    return text ? text.split('\n').map((t, i) => line(t, i ? 'span' : 'b')) : [];
+    return mark ? mark.tip.split('\n').map((t, i) => line(t, i ? 'span' : 'b')) : [];
   };
 
   for (const figure of all(document, '.chart')) {
     const svg = figure.querySelector('.plot svg');
     const leave = () => {
-      near(figure);
+      all(svg, '.near').forEach(p => p.classList.remove('near'));
+      all(svg, '.cross').forEach(c => c.style.display = 'none');
       tip.hidden = true;
-      const cross = svg.querySelector('.cross');
-      if (cross) cross.style.display = 'none';
     };
     svg.addEventListener('pointermove', event => {
       leave();
-      const pick = { point: pickPoint, column: pickColumn, mark: (f, s, e) => pickMark(e) }[figure.dataset.pick];
-      const rows = pick(figure, svg, event);
+      const rows = { point: pickPoint, column: pickColumn, mark: pickMark }[figure.dataset.pick](figure, svg, event);
       if (rows.length) showTip(event, rows);
     });
     svg.addEventListener('pointerleave', leave);
 
     const keys = all(figure, '.key');
-    const parts = key => all(svg, '[data-s="' + key.dataset.s + '"]');
+    const parts = key => all(svg, `[data-s="${key.dataset.s}"]`);
     const set = (key, on) => {
       key.setAttribute('aria-pressed', on);
       parts(key).forEach(p => p.classList.toggle('off', !on));
@@ -126,8 +120,7 @@
         const first = head.classList.contains('n') ? 'descending' : 'ascending';
         const other = first === 'ascending' ? 'descending' : 'ascending';
         const order = head.getAttribute('aria-sort') === first ? other : first;
-        heads.forEach(h => h.setAttribute('aria-sort', 'none'));
-        head.setAttribute('aria-sort', order);
+        heads.forEach(h => h.setAttribute('aria-sort', h === head ? order : 'none'));
         const sign = order === 'ascending' ? 1 : -1;
         const rank = (a, b) => {
           const [x, y] = [value(a.cells[column]), value(b.cells[column])];
@@ -149,9 +142,8 @@
       const quote = text => /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
       const rows = [heads, ...[...body.rows].filter(r => !r.hidden).map(r => [...r.cells])];
       const csv = rows.map(cells => cells.map(c => quote(value(c))).join(',') + '\n').join('');
-      const link = document.createElement('a');
-      link.href = URL.createObjectURL(new Blob([csv], { type: 'text/csv' }));
-      link.download = box.dataset.name + '.csv';
+      const href = URL.createObjectURL(new Blob([csv], { type: 'text/csv' }));
+      const link = make('a', { href, download: box.dataset.name + '.csv' });
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     });

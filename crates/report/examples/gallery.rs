@@ -1,5 +1,6 @@
 //! Renders every kind of chart and table with synthetic data into one page, to be looked at:
-//! `cargo run -p entresol-report --example gallery -- gallery.html`.
+//! `cargo run -p entresol-report --example gallery -- gallery.html`. A name that ends
+//! in `.svg` gets the first chart alone; without a name the table is printed on the terminal.
 
 use entresol_report::*;
 
@@ -93,9 +94,9 @@ fn curve(policy: usize) -> Series {
 fn curves() -> LineChart {
     let miss = Axis::new("miss ratio", NumberFormat::Percent).at_least(0.0, 1.0);
     let mut chart = LineChart::new("Miss-ratio curves, pg_tpcc_w20_sb32m", size_axis(), miss).best(5, Better::Lower);
-    for policy in 0..POLICIES.len() {
+    for (policy, name) in POLICIES.iter().enumerate() {
         let series = curve(policy);
-        chart = chart.series(if POLICIES[policy] == "lru" { series.emphasised() } else { series });
+        chart = chart.series(if *name == "lru" { series.emphasised() } else { series });
     }
     chart
 }
@@ -204,7 +205,8 @@ fn latency() -> Histogram {
         .series("hits", (0..21).map(|b: u32| if b < 6 { 0 } else { 900_000 >> (b.abs_diff(8) * 2).min(31) }))
 }
 
-fn table() -> Table {
+/// The table of all runs, also printed on the terminal.
+pub fn table() -> Table {
     let columns = [
         Column::text("policy"),
         Column::text("family").priority(5),
@@ -254,7 +256,8 @@ fn odd_ones() -> Vec<Chart> {
     ]
 }
 
-fn page() -> Page {
+/// The page with everything.
+pub fn page() -> Page {
     let results = Section::new("Miss ratio")
         .text("All 45 policies at eight sizes. The five best and the baseline are in front; point at a name to see its line.")
         .chart(curves())
@@ -288,8 +291,8 @@ fn page() -> Page {
         .section(comparison)
         .section(time)
         .section(shapes)
-        .section(Section::new("All numbers").table(table()))
         .section(Section::new("Odd ones").grid(odd_ones()))
+        .section(Section::new("All numbers").table(table()))
 }
 
 fn main() -> std::io::Result<()> {
@@ -298,5 +301,6 @@ fn main() -> std::io::Result<()> {
         println!("give a file name to write the page to");
         return Ok(());
     };
-    std::fs::write(&path, page().to_html())
+    let is_svg = std::path::Path::new(&path).extension().is_some_and(|e| e == "svg");
+    std::fs::write(&path, if is_svg { Chart::from(curves()).to_svg() } else { page().to_html() })
 }

@@ -1,6 +1,6 @@
 //! Horizontal bars per category: names stay readable however many there are.
 
-use super::frame::TEXT;
+use super::frame::{MARGIN, TEXT};
 use super::scale::{Scale, drawable};
 use super::{Axis, Drawing, Key, empty_drawing, fit_text, text_width};
 use crate::colour::{Looks, classes};
@@ -80,7 +80,7 @@ impl BarChart {
         let pitch = bar * per_category as f64 + 8.0;
         let bottom = TOP + pitch * self.categories.len() as f64;
         let ends = (0..self.categories.len()).flat_map(|c| self.spans(c)).flat_map(|s| [s.0, s.1]);
-        let room = if self.layout == BarLayout::Grouped { 70.0 } else { 24.0 };
+        let room = if self.layout == BarLayout::Grouped { 70.0 } else { MARGIN };
         let Some(x) = Scale::fit(&self.value, ends, true, (names, width - room)).filter(|_| !self.series.is_empty())
         else {
             return empty_drawing(width, left_out);

@@ -7,6 +7,9 @@ use crate::markup::{Markup, Px};
 /// Text size of ticks and labels in user units.
 pub(super) const TEXT: f64 = 12.0;
 
+/// Room right of a frame for half of the last tick's label.
+pub(super) const MARGIN: f64 = 30.0;
+
 /// The plotting area.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {

@@ -76,6 +76,10 @@ impl HeatMap {
         self
     }
 
+    pub(super) fn needs_positive(&self) -> bool {
+        self.measure == Measure::Ratio
+    }
+
     /// Distance from neutral, positive where better; `None` where the value has none.
     fn distance(&self, value: f64) -> Option<f64> {
         let upward = match self.measure {

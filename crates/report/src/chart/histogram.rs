@@ -1,6 +1,6 @@
 //! Counts per power of two: temporal distances, latencies, request sizes.
 
-use super::frame::{Frame, tick_room};
+use super::frame::{Frame, MARGIN, tick_room};
 use super::scale::Scale;
 use super::{Axis, Drawing, Key, empty_drawing};
 use crate::colour::{Looks, classes};
@@ -70,7 +70,7 @@ impl Histogram {
         let counts = self.series.iter().flat_map(|(_, c)| c).map(|&n| n as f64);
         let y = Scale::fit(&axis, counts, true, (bottom, top)).expect("a filled bucket has a count");
         let left = tick_room(&y, 6);
-        let frame = Frame { left, top, width: width - left - 16.0, height: bottom - top };
+        let frame = Frame { left, top, width: width - left - MARGIN, height: bottom - top };
         let mut m = Markup::default();
         frame.draw_y(&mut m, &axis, &y, 6);
         let pitch = frame.width / (last - first + 1) as f64;

@@ -1,7 +1,7 @@
 //! Lines over a common x: miss-ratio curves of many policies, distributions, frequency curves.
 
-use super::frame::{Frame, TEXT, tick_room};
-use super::scale::{Scale, drawable};
+use super::frame::{Frame, MARGIN, TEXT, tick_room};
+use super::scale::{Scale, Spread, drawable};
 use super::{Axis, Better, Drawing, Key, Series, empty_drawing, fit_text, text_width};
 use crate::colour::{Looks, Names, classes};
 use crate::markup::{Markup, Px};
@@ -22,6 +22,9 @@ const ALL_IN_FRONT: usize = 6;
 const POINTS_MAX: usize = 200;
 /// Up to this many points in a chart carry a tooltip that works without the script, and a visible dot.
 const SPARSE_MAX: usize = 1500;
+
+/// Positions at which series are compared to find the best.
+const RANKED_MAX: usize = 500;
 
 /// A line chart of any number of series. Where there are many, the best few (and the emphasised ones) stand in front with
 /// labels at their ends, and the rest stay faint until pointed at.
@@ -72,6 +75,10 @@ impl LineChart {
         front
     }
 
+    pub(super) fn is_logarithmic(&self) -> bool {
+        self.x.spread != Spread::Linear || self.y.spread != Spread::Linear
+    }
+
     pub(super) fn names(&self) -> Names<'_> {
         let front = self.foreground();
         let name = |&i: &usize| self.series[i].name.as_str();
@@ -84,7 +91,7 @@ impl LineChart {
         let left_out = self.series.iter().map(|s| left_out(s, &self.x, &self.y)).sum();
         let names_width = front.iter().map(|&i| text_width(&self.series[i].name, TEXT)).fold(0.0, f64::max);
         // The names at the ends are bold.
-        let right = if front.is_empty() { 16.0 } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
+        let right = if front.is_empty() { MARGIN } else { (names_width * 1.1).clamp(20.0, 140.0) + 16.0 };
         // Many curves need height to be told apart, and the legend beside them has it.
         let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
         let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
@@ -177,9 +184,8 @@ impl Pen<'_> {
         m.void("path", &[("class", &"line"), ("d", &self.path(series))]);
         let shown: Vec<(f64, f64)> = visible(series, self.x_axis, self.y_axis).collect();
         let stride = shown.len().div_ceil(POINTS_MAX).max(1);
-        let sampled =
-            shown.iter().step_by(stride).chain(shown.last().filter(|_| (shown.len().max(1) - 1) % stride != 0));
-        for &(x, y) in sampled {
+        let last = shown.len().saturating_sub(1);
+        for (_, &(x, y)) in shown.iter().enumerate().filter(|(i, _)| i.is_multiple_of(stride) || *i == last) {
             let class = if self.titles && stride == 1 { "pt" } else { "pt dense" };
             let (cx, cy) = (Px(self.x.at(x)), Px(self.y.at(y)));
             let (x, y) = (self.x_axis.format.full(x), self.y_axis.format.full(y));
@@ -236,15 +242,16 @@ fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     out
 }
 
-/// Indices of `series` from best to worst by mean rank over all x; a series without a value at an x ranks last there.
+/// Indices of `series` from best to worst by mean rank over up to [`RANKED_MAX`] of all x, evenly taken. Between its points a
+/// series is interpolated; where it has no value it ranks last.
 fn ranking(series: &[Series], better: Better) -> Vec<usize> {
     let mut xs: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.0)).filter(|x| x.is_finite()).collect();
     xs.sort_by(f64::total_cmp);
     xs.dedup();
+    let stride = xs.len().div_ceil(RANKED_MAX).max(1);
     let mut rank_sums = vec![0usize; series.len()];
-    for x in xs {
-        let value_of = |s: &Series| s.points.iter().find(|p| p.0 == x).map(|p| p.1).filter(|y| y.is_finite());
-        let cost = |s: &Series| match (value_of(s), better) {
+    for &x in xs.iter().step_by(stride) {
+        let cost = |s: &Series| match (value_at(s, x), better) {
             (Some(y), Better::Lower) => y,
             (Some(y), Better::Higher) => -y,
             (None, _) => f64::INFINITY,
@@ -257,6 +264,17 @@ fn ranking(series: &[Series], better: Better) -> Vec<usize> {
     let mut order: Vec<usize> = (0..series.len()).collect();
     order.sort_by_key(|&i| rank_sums[i]);
     order
+}
+
+/// The value of a series at `x`, interpolated; `None` beyond its ends and in its gaps.
+fn value_at(series: &Series, x: f64) -> Option<f64> {
+    let after = series.points.partition_point(|p| p.0.total_cmp(&x).is_lt());
+    let &(x1, y1) = series.points.get(after)?;
+    if x1 == x {
+        return Some(y1).filter(|y| y.is_finite());
+    }
+    let &(x0, y0) = series.points.get(after.checked_sub(1)?)?;
+    Some(y0 + (y1 - y0) * (x - x0) / (x1 - x0)).filter(|y| y.is_finite())
 }
 
 /// Moves ascending `wanted` positions apart by at least `gap`, within `low..=high` where they fit.
@@ -286,6 +304,16 @@ mod tests {
         let all = [s("bad", [0.9, 0.8, 0.7]), s("good", [0.5, 0.4, 0.3]), s("gap", [0.6, f64::NAN, 0.6])];
         assert_eq!(ranking(&all, Better::Lower), [1, 2, 0]);
         assert_eq!(ranking(&all, Better::Higher), [0, 2, 1]);
+    }
+
+    #[test]
+    fn curves_of_other_points_are_compared_fairly() {
+        let dense = Series::new("dense", (0..=1000).map(|i| (f64::from(i), 0.5)));
+        let sparse = Series::new("sparse", [(0.0, 0.9), (1000.0, 0.0)]);
+        assert_eq!(value_at(&sparse, 250.0), Some(0.675));
+        assert_eq!((value_at(&sparse, -1.0), value_at(&sparse, 1001.0)), (None, None));
+        // Above 0.5 on four ninths of the range, below it on five.
+        assert_eq!(ranking(&[dense, sparse], Better::Lower), [1, 0]);
     }
 
     #[test]

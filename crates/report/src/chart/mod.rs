@@ -150,6 +150,14 @@ impl Chart {
         }
     }
 
+    fn why_left_out(&self) -> &'static str {
+        match self {
+            Chart::Line(c) if c.is_logarithmic() => "not a finite number, or not above zero on a logarithmic axis",
+            Chart::Heat(c) if c.needs_positive() => "no ratio, or one that is not above zero",
+            _ => "not a finite number",
+        }
+    }
+
     fn draw(&self, looks: &Looks, width: f64) -> Drawing {
         match self {
             Chart::Line(c) => c.draw(looks, width),
@@ -182,8 +190,8 @@ impl Chart {
         m.close("div");
         if drawing.left_out > 0 {
             let what = if drawing.left_out == 1 { "value is" } else { "values are" };
-            let why = "not a finite number, or not above zero on a logarithmic axis";
-            m.leaf("p", &[("class", &"left-out")], format_args!("{} {what} not drawn: {why}.", drawing.left_out));
+            let text = format!("{} {what} not drawn: {}.", drawing.left_out, self.why_left_out());
+            m.leaf("p", &[("class", &"left-out")], text);
         }
         m.close("figure");
     }
@@ -226,7 +234,7 @@ impl Drawing {
         let mut attrs: Vec<crate::markup::Attr<'_>> =
             vec![("viewBox", &view), ("width", &width), ("height", &height), ("role", &"img"), ("aria-label", &title)];
         // Text neither shrinks below what can be read (the drawing scrolls instead) nor grows to headlines.
-        let limits = format!("min-width:{}px;max-width:{}px", Px(self.width * 0.72), Px(self.width * 1.25));
+        let limits = format!("min-width:{}px;max-width:{}px", Px(self.width * 0.72), Px(self.width * 1.15));
         match standalone {
             false => attrs.push(("style", &limits)),
             true if self.is_solid() => attrs.extend([XMLNS, ("class", &"solid" as &dyn std::fmt::Display)]),

@@ -1,6 +1,6 @@
 //! Panels stacked over a common time: the hit ratio above, the experts' weights below (000 figure 4.5).
 
-use super::frame::{Frame, tick_room};
+use super::frame::{Frame, MARGIN, tick_room};
 use super::line::{Pen, left_out, visible};
 use super::scale::Scale;
 use super::{Axis, Curve, Drawing, Key, Series, empty_drawing};
@@ -79,12 +79,12 @@ impl TimeSeries {
         }
         let xs = self.panels.iter().flat_map(|p| p.series.iter().flat_map(|s| visible(s, &self.x, &p.y))).map(|p| p.0);
         let left = rows.iter().map(|(_, y, _, height)| tick_room(y, targets(*height))).fold(0.0, f64::max);
-        let ends = (left + 2.0, width - 18.0);
+        let ends = (left + 2.0, width - MARGIN - 2.0);
         let Some(x) = Scale::fit(&self.x, xs, false, ends) else { return empty_drawing(width, all_left_out) };
         let mut inside = Markup::default();
         let lowest = rows.len() - 1;
         for (row, (panel, y, top, height)) in rows.iter().enumerate() {
-            let frame = Frame { left, top: *top, width: width - left - 16.0, height: *height };
+            let frame = Frame { left, top: *top, width: width - left - MARGIN, height: *height };
             frame.draw_y(&mut inside, &panel.y, y, targets(*height));
             frame.draw_x(&mut inside, &self.x, &x, row == lowest);
             let pen = Pen { x: &x, y, x_axis: &self.x, y_axis: &panel.y, curve: Curve::Straight, titles: false };

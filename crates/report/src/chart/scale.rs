@@ -37,7 +37,7 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// Fits `axis` to the drawable ones of `values` and lays it from coordinate `from` to `to`. With `round`, the ends move
-    /// out to ticks. `None` where there is nothing to draw.
+    /// out to ticks, or a little where it is logarithmic. `None` where there is nothing to draw.
     pub(crate) fn fit(
         axis: &Axis,
         values: impl Iterator<Item = f64>,
@@ -61,6 +61,11 @@ impl Scale {
             let step = step(scale.high - scale.low, 6, scale.format.is_binary());
             scale.low = (scale.low / step + 1e-9).floor() * step;
             scale.high = (scale.high / step - 1e-9).ceil() * step;
+        }
+        if round && scale.spread != Spread::Linear {
+            // Powers are too far apart to move out to; a little room keeps lines off the frame.
+            let room = (scale.high / scale.low).powf(0.04);
+            (scale.low, scale.high) = (scale.low / room, scale.high * room);
         }
         Some(scale)
     }
