@@ -35,6 +35,9 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    adaptive::TwoQ,
+    adaptive::Arc,
+    adaptive::Car,
     extension::Face,
     extension::FaceGsc,
 }

@@ -1,0 +1,86 @@
+//! Misses of the adaptive policies against independent simulators (libCacheSim 0.3.5, the CACHEUS authors' code).
+
+mod common;
+
+use entresol_core::{Movement, Request};
+use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::{Config, Driver, Options, Policy};
+
+/// A driver that allows everything and looks at nothing.
+struct Count;
+
+impl Driver for Count {
+    fn may_evict(&mut self, _page: entresol_core::Page, _tier: entresol_core::Tier) -> bool {
+        true
+    }
+    fn emit(&mut self, _movement: Movement) {}
+    fn now_us(&self) -> u64 {
+        0
+    }
+    fn next_use(&self) -> u32 {
+        entresol_core::NEVER
+    }
+    fn address(&self, page: entresol_core::Page) -> entresol_core::Address {
+        entresol_core::Address { object: entresol_core::ObjectId(0), block: u64::from(page.0) }
+    }
+    fn successor(&self, _page: entresol_core::Page) -> Option<entresol_core::Page> {
+        None
+    }
+    fn predecessor(&self, _page: entresol_core::Page) -> Option<entresol_core::Page> {
+        None
+    }
+    fn object_pages(&self, _object: entresol_core::ObjectId) -> u64 {
+        0
+    }
+}
+
+struct Misses<'a>(&'a [u32]);
+
+impl Visitor for Misses<'_> {
+    type Output = usize;
+
+    fn visit<P: Policy>(self, mut policy: P) -> usize {
+        self.0.iter().filter(|&&page| !policy.access(Request::read(page), &mut Count).is_hit()).count()
+    }
+}
+
+/// Misses of a policy written as on the command line, `2q:kin=30%`.
+fn misses(policy: &str, capacity: usize, trace: &[u32]) -> usize {
+    let mut parts = policy.split(':');
+    let info = catalogue::info(parts.next().expect("a name")).expect("a policy");
+    let options = Options::parse(info, parts).expect("known options");
+    let pages = trace.iter().max().map_or(0, |&page| page as usize + 1);
+    catalogue::build(info, &Config::single(pages, capacity), &options, Misses(trace)).expect("a buildable policy")
+}
+
+/// Runs a policy over each cell of an oracle: trace, capacity, expected misses; fails where they differ by more
+/// than a share of the expected misses.
+fn within(tolerance: f64, policy: &str, cells: &[(&str, usize, usize)]) {
+    for &(name, capacity, expected) in cells {
+        let Some(trace) = common::load(name) else { return };
+        let got = misses(policy, capacity, &trace);
+        let error = (got as f64 - expected as f64).abs() / expected as f64;
+        assert!(error <= tolerance, "{policy} on {name}, {capacity} pages: {got} misses, expected {expected}");
+    }
+}
+
+#[test]
+fn arc_misses_exactly_what_libcachesim_does() {
+    let cells =
+        [("zipf200k", 200, 93447), ("zipf200k", 2000, 51687), ("mixed200k", 200, 160239), ("mixed200k", 2000, 142759)];
+    within(0.0, "arc", &cells);
+}
+
+#[test]
+fn arc_with_whole_steps_misses_exactly_what_the_authors_of_cacheus_do() {
+    let cells =
+        [("zipf200k", 200, 93450), ("zipf200k", 2000, 51685), ("mixed200k", 200, 160249), ("mixed200k", 2000, 142068)];
+    within(0.0, "arc:step=whole", &cells);
+}
+
+#[test]
+fn two_q_misses_what_libcachesim_does() {
+    let cells =
+        [("zipf200k", 200, 96162), ("zipf200k", 2000, 53740), ("mixed200k", 200, 161637), ("mixed200k", 2000, 145404)];
+    within(0.0001, "2q", &cells);
+}
