@@ -35,7 +35,9 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    adaptive::Lru2,
     adaptive::TwoQ,
+    adaptive::Mq,
     adaptive::Arc,
     adaptive::Car,
     extension::Face,

@@ -41,10 +41,6 @@ impl TwoQ {
 }
 
 impl Model for TwoQ {
-    fn new(capacity: usize) -> Self {
-        TwoQ::with(capacity, capacity / 4, capacity / 2)
-    }
-
     fn access(&mut self, request: Request) -> Outcome {
         let x = request.page.0;
         if take(&mut self.am, x) {
@@ -83,6 +79,11 @@ struct Arc {
 }
 
 impl Arc {
+    fn new(c: usize) -> Self {
+        let frames = Frames::default();
+        Arc { c, p: 0.0, whole: false, t1: vec![], t2: vec![], b1: vec![], b2: vec![], frames }
+    }
+
     fn quotient(&self, a: usize, b: usize) -> f64 {
         if self.whole { a.div_euclid(b) as f64 } else { a as f64 / b as f64 }
     }
@@ -121,11 +122,6 @@ impl Arc {
 }
 
 impl Model for Arc {
-    fn new(c: usize) -> Self {
-        let frames = Frames::default();
-        Arc { c, p: 0.0, whole: false, t1: vec![], t2: vec![], b1: vec![], b2: vec![], frames }
-    }
-
     fn access(&mut self, request: Request) -> Outcome {
         let x = request.page.0;
         if take(&mut self.t1, x) || take(&mut self.t2, x) {
@@ -169,6 +165,10 @@ struct Car {
 }
 
 impl Car {
+    fn new(c: usize) -> Self {
+        Car { c, p: 0.0, t1: vec![], t2: vec![], b1: vec![], b2: vec![], frames: Frames::default() }
+    }
+
     fn replace(&mut self) {
         loop {
             let from_t1 = self.t1.len() as f64 >= f64::max(1.0, self.p);
@@ -189,10 +189,6 @@ impl Car {
 }
 
 impl Model for Car {
-    fn new(c: usize) -> Self {
-        Car { c, p: 0.0, t1: vec![], t2: vec![], b1: vec![], b2: vec![], frames: Frames::default() }
-    }
-
     fn access(&mut self, request: Request) -> Outcome {
         let x = request.page.0;
         if let Some(entry) = self.t1.iter_mut().chain(&mut self.t2).find(|entry| entry.0 == x) {
@@ -232,7 +228,7 @@ impl Model for Car {
 
 #[test]
 fn two_q_does_what_its_model_does() {
-    compare::<adaptive::TwoQ, _>(&[], TwoQ::new);
+    compare::<adaptive::TwoQ, _>(&[], |c| TwoQ::with(c, c / 4, c / 2));
     compare::<adaptive::TwoQ, _>(&["kin=50%", "kout=200%"], |c| TwoQ::with(c, c / 2, 2 * c));
     compare::<adaptive::TwoQ, _>(&["kin=3p", "kout=0p"], |c| TwoQ::with(c, 3, 0));
 }

@@ -2,9 +2,13 @@
 
 mod arc;
 mod car;
+mod lru_k;
+mod mq;
 mod places;
 mod two_q;
 
 pub use arc::Arc;
 pub use car::Car;
+pub use lru_k::Lru2;
+pub use mq::Mq;
 pub use two_q::TwoQ;

@@ -47,6 +47,11 @@ impl<const K: usize, const RESIDENT: usize> Places<K, RESIDENT> {
         self.lists.back(list)
     }
 
+    /// Pages of a list, the oldest first.
+    pub(super) fn from_oldest(&self, list: ListId) -> impl Iterator<Item = Page> + '_ {
+        self.lists.iter_from_back(list)
+    }
+
     /// The oldest page of a list that may be evicted.
     #[inline(always)]
     pub(super) fn victim<D: Driver>(&self, list: ListId, driver: &mut D) -> Option<Page> {

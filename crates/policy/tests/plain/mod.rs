@@ -48,7 +48,6 @@ impl Frames {
 
 /// A slow, obvious policy.
 pub trait Model {
-    fn new(capacity: usize) -> Self;
     fn access(&mut self, request: Request) -> Outcome;
     fn frames(&mut self) -> &mut Frames;
 }
