@@ -40,6 +40,7 @@ catalogue! {
     adaptive::Mq,
     adaptive::Arc,
     adaptive::Car,
+    adaptive::Lirs,
     extension::Face,
     extension::FaceGsc,
 }

@@ -84,3 +84,12 @@ fn two_q_misses_what_libcachesim_does() {
         [("zipf200k", 200, 96162), ("zipf200k", 2000, 53740), ("mixed200k", 200, 161637), ("mixed200k", 2000, 145404)];
     within(0.0001, "2q", &cells);
 }
+#[test]
+fn lirs_misses_what_libcachesim_and_the_authors_of_cacheus_do() {
+    let libcachesim =
+        [("zipf200k", 200, 93072), ("zipf200k", 2000, 51660), ("mixed200k", 200, 160154), ("mixed200k", 2000, 144105)];
+    let cacheus =
+        [("zipf200k", 200, 93075), ("zipf200k", 2000, 51638), ("mixed200k", 200, 160155), ("mixed200k", 2000, 144102)];
+    within(0.0005, "lirs", &libcachesim);
+    within(0.0001, "lirs", &cacheus);
+}

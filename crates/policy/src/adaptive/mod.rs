@@ -2,6 +2,7 @@
 
 mod arc;
 mod car;
+mod lirs;
 mod lru_k;
 mod mq;
 mod places;
@@ -9,6 +10,7 @@ mod two_q;
 
 pub use arc::Arc;
 pub use car::Car;
+pub use lirs::Lirs;
 pub use lru_k::Lru2;
 pub use mq::Mq;
 pub use two_q::TwoQ;
