@@ -41,6 +41,7 @@ catalogue! {
     adaptive::Arc,
     adaptive::Car,
     adaptive::Lirs,
+    adaptive::ClockPro,
     extension::Face,
     extension::FaceGsc,
 }

@@ -93,3 +93,17 @@ fn lirs_misses_what_libcachesim_and_the_authors_of_cacheus_do() {
     within(0.0005, "lirs", &libcachesim);
     within(0.0001, "lirs", &cacheus);
 }
+
+/// libCacheSim's CLOCK-Pro misses as often as LRU (112474 and 113760 on zipf200k, 200 pages). The paper says that it
+/// approximates LIRS.
+#[test]
+fn clock_pro_is_near_lirs_and_far_from_lru() {
+    let lirs =
+        [("zipf200k", 200, 93072), ("zipf200k", 2000, 51660), ("mixed200k", 200, 160154), ("mixed200k", 2000, 144105)];
+    within(0.02, "clock-pro", &lirs);
+    let Some(trace) = common::load("zipf200k") else { return };
+    for capacity in [200, 2000] {
+        let [lru, clock_pro] = ["lru", "clock-pro"].map(|policy| misses(policy, capacity, &trace));
+        assert!(clock_pro * 10 < lru * 9, "{capacity} pages: clock-pro {clock_pro} misses, lru {lru}");
+    }
+}

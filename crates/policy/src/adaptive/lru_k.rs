@@ -156,7 +156,7 @@ impl Lru2 {
     /// The page to evict among those whose last reference is more than `protected` requests ago.
     fn victim<D: Driver>(&self, protected: u64, driver: &mut D) -> Option<Page> {
         let eligible = |page: Page| self.now - self.last[page.index()] > protected;
-        let mut once = self.places.from_oldest(ONCE).take_while(|&page| eligible(page));
+        let mut once = self.places.oldest_first(ONCE).take_while(|&page| eligible(page));
         once.find(|&page| driver.may_evict(page, Tier::TOP)).or_else(|| {
             let mut allowed = |page| eligible(page) && driver.may_evict(page, Tier::TOP);
             self.second_last.min_where(&mut allowed).map(|(page, _)| page)

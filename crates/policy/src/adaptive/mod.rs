@@ -2,6 +2,7 @@
 
 mod arc;
 mod car;
+mod clock_pro;
 mod lirs;
 mod lru_k;
 mod mq;
@@ -10,6 +11,7 @@ mod two_q;
 
 pub use arc::Arc;
 pub use car::Car;
+pub use clock_pro::ClockPro;
 pub use lirs::Lirs;
 pub use lru_k::Lru2;
 pub use mq::Mq;

@@ -48,7 +48,7 @@ impl<const K: usize, const RESIDENT: usize> Places<K, RESIDENT> {
     }
 
     /// Pages of a list, the oldest first.
-    pub(super) fn from_oldest(&self, list: ListId) -> impl Iterator<Item = Page> + '_ {
+    pub(super) fn oldest_first(&self, list: ListId) -> impl Iterator<Item = Page> + '_ {
         self.lists.iter_from_back(list)
     }
 
