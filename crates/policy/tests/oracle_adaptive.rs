@@ -84,6 +84,31 @@ fn two_q_misses_what_libcachesim_does() {
         [("zipf200k", 200, 96162), ("zipf200k", 2000, 53740), ("mixed200k", 200, 161637), ("mixed200k", 2000, 145404)];
     within(0.0001, "2q", &cells);
 }
+/// libCacheSim forgets the references of an evicted page.
+#[test]
+fn lru_2_without_history_misses_exactly_what_libcachesim_does() {
+    let cells =
+        [("zipf200k", 200, 92124), ("zipf200k", 2000, 51306), ("mixed200k", 200, 160197), ("mixed200k", 2000, 144556)];
+    within(0.0, "lru-2:history=0p", &cells);
+}
+
+/// libCacheSim's life time is 10,000 requests whatever the trace.
+#[test]
+fn mq_with_a_fixed_life_time_misses_exactly_what_libcachesim_does() {
+    let cells =
+        [("zipf200k", 200, 88792), ("zipf200k", 2000, 49523), ("mixed200k", 200, 159062), ("mixed200k", 2000, 146421)];
+    within(0.0, "mq:lifetime=10000", &cells);
+}
+
+/// libCacheSim 0.3.5 bounds CAR's ghosts only when a ghost is asked for, where the paper does so only when none is; at
+/// 200 pages of zipf200k it misses 6 % more than the paper's figure does. CAR stays near ARC, as its authors say.
+#[test]
+fn car_is_near_arc() {
+    let arc =
+        [("zipf200k", 200, 93447), ("zipf200k", 2000, 51687), ("mixed200k", 200, 160239), ("mixed200k", 2000, 142759)];
+    within(0.015, "car", &arc);
+}
+
 #[test]
 fn lirs_misses_what_libcachesim_and_the_authors_of_cacheus_do() {
     let libcachesim =

@@ -4,7 +4,8 @@
 //!
 //! Readings. `p` and its step are real numbers and the ratio is taken before the ghost is removed, as in ARC. A page that
 //! may not be evicted is in use and counts as referenced: it goes the way of a page with its bit set; when all have
-//! been asked in vain the request is bypassed.
+//! been asked in vain the request is bypassed. libCacheSim 0.3.5 differs from the figure: it bounds the ghosts (lines 6 to
+//! 10) when a ghost is asked for, not when none is.
 
 use super::places::{NOWHERE, Places};
 use crate::interface::{Config, Driver, Info, PageState, Policy};
