@@ -35,6 +35,13 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    adaptive::Lru2,
+    adaptive::TwoQ,
+    adaptive::Mq,
+    adaptive::Arc,
+    adaptive::Car,
+    adaptive::Lirs,
+    adaptive::ClockPro,
     extension::Face,
     extension::FaceGsc,
 }

@@ -13,6 +13,7 @@ mod interface;
 mod options;
 pub mod parts;
 
+pub mod adaptive;
 pub mod classic;
 pub mod extension;
 
