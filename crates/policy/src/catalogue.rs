@@ -34,7 +34,13 @@ macro_rules! catalogue {
 }
 
 catalogue! {
+    classic::Fifo,
+    classic::Clock,
     classic::Lru,
+    classic::Mru,
+    classic::Lfu,
+    classic::LfuAging,
+    classic::Random,
     extension::Face,
     extension::FaceGsc,
 }
