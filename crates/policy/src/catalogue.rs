@@ -41,6 +41,8 @@ catalogue! {
     classic::Lfu,
     classic::LfuAging,
     classic::Random,
+    modern::S3Fifo,
+    modern::Sieve,
     extension::Face,
     extension::FaceGsc,
 }
