@@ -43,6 +43,7 @@ catalogue! {
     classic::Random,
     modern::S3Fifo,
     modern::Sieve,
+    modern::WTinyLfu,
     extension::Face,
     extension::FaceGsc,
 }

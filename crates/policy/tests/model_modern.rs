@@ -4,7 +4,7 @@
 mod single;
 
 use entresol_core::Page;
-use entresol_policy::modern::{S3Fifo, Sieve};
+use entresol_policy::modern::{S3Fifo, Sieve, WTinyLfu};
 use single::{cases, compare};
 
 /// SIEVE, algorithm 1, over a vector with the head at its end; the hand is the page it points at.
@@ -139,4 +139,128 @@ fn s3_fifo_can_promote_sooner_or_later() {
 #[test]
 fn s3_fifo_can_fill_the_main_queue_first() {
     s3_fifo(&["warm-up=main"], 10, 90, 2, true);
+}
+
+/// The TinyLFU histogram with a byte for each counter and a bool for each bit of the doorkeeper.
+struct Histogram {
+    counters: Vec<u8>,
+    door: Vec<bool>,
+    has_door: bool,
+    sample: usize,
+    uses: usize,
+}
+
+impl Histogram {
+    fn new(capacity: usize, sample: usize, has_door: bool) -> Self {
+        let (lines, words) = (capacity.div_ceil(8), capacity.div_ceil(2));
+        Histogram { counters: vec![0; lines * 128], door: vec![false; words * 64], has_door, sample, uses: 0 }
+    }
+
+    /// One counter in each quarter of a line of 128.
+    fn counters_of(&self, hash: u64) -> [usize; 4] {
+        let lines = self.counters.len() as u64 / 128;
+        let line = ((hash >> 32) * lines) >> 32;
+        [0, 1, 2, 3].map(|row| (line * 128 + row * 32 + (hash >> (5 * row)) % 32) as usize)
+    }
+
+    fn door_of(&self, hash: u64) -> [usize; 3] {
+        let hash = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let word = ((hash >> 32) * (self.door.len() as u64 / 64)) >> 32;
+        [0, 6, 12].map(|shift| (word * 64 + (hash >> shift) % 64) as usize)
+    }
+
+    fn record(&mut self, hash: u64) {
+        self.uses += 1;
+        if self.uses == self.sample {
+            self.uses /= 2;
+            self.counters.iter_mut().for_each(|counter| *counter /= 2);
+            self.door.fill(false);
+        }
+        let door = self.door_of(hash);
+        if self.has_door && !door.iter().all(|&bit| self.door[bit]) {
+            door.iter().for_each(|&bit| self.door[bit] = true);
+            return;
+        }
+        self.counters_of(hash).into_iter().for_each(|at| self.counters[at] = 15.min(self.counters[at] + 1));
+    }
+
+    fn estimate(&self, hash: u64) -> u8 {
+        let seen = self.has_door && self.door_of(hash).iter().all(|&bit| self.door[bit]);
+        self.counters_of(hash).into_iter().map(|at| self.counters[at]).min().unwrap() + u8::from(seen)
+    }
+}
+
+/// Pages live in the only object of the layout, so the address of page `p` is block `p` of object 0.
+fn address_hash(page: Page) -> u64 {
+    entresol_core::Random::mix(u64::from(page.0) ^ 0x9E37_79B9_7F4A_7C15)
+}
+
+fn handle_hash(page: Page) -> u64 {
+    entresol_core::Random::mix(u64::from(page.0) + 1)
+}
+
+/// W-TinyLFU over vectors, the most recent page last.
+fn w_tinylfu(options: &[&str], [window, protected, sample]: [usize; 3], has_door: bool, hash: fn(Page) -> u64) {
+    for (capacity, seed) in cases() {
+        let window_size = (capacity * window / 100).max(1);
+        let main_size = capacity - window_size;
+        let protected_size = main_size * protected / 100;
+        let mut histogram = Histogram::new(capacity, sample * capacity, has_door);
+        let (mut window, mut probation, mut protected) = (Vec::<Page>::new(), Vec::<Page>::new(), Vec::<Page>::new());
+        compare::<WTinyLfu>(options, capacity, seed, |request, _, _| {
+            let page = request.page;
+            histogram.record(hash(page));
+            if window.contains(&page) {
+                window.retain(|&held| held != page);
+                window.push(page);
+                return None;
+            }
+            if probation.contains(&page) || protected.contains(&page) {
+                probation.retain(|&held| held != page);
+                protected.retain(|&held| held != page);
+                protected.push(page);
+                if protected.len() > protected_size {
+                    probation.push(protected.remove(0));
+                }
+                return None;
+            }
+            let mut victims = Vec::new();
+            if window.len() == window_size {
+                let newcomer = window.remove(0);
+                if probation.len() + protected.len() < main_size {
+                    probation.push(newcomer);
+                } else if main_size == 0 {
+                    victims.push(newcomer);
+                } else {
+                    let segment = if probation.is_empty() { &mut protected } else { &mut probation };
+                    if histogram.estimate(hash(newcomer)) > histogram.estimate(hash(segment[0])) {
+                        victims.push(segment.remove(0));
+                        probation.push(newcomer);
+                    } else {
+                        victims.push(newcomer);
+                    }
+                }
+            }
+            window.push(page);
+            Some(victims)
+        });
+    }
+}
+
+#[test]
+fn w_tinylfu_admits_what_is_asked_for_more_often() {
+    w_tinylfu(&[], [1, 80, 10], true, address_hash);
+}
+
+#[test]
+fn w_tinylfu_has_shares() {
+    w_tinylfu(&["window=40%", "protected=50%"], [40, 50, 10], true, address_hash);
+    w_tinylfu(&["protected=100%"], [1, 100, 10], true, address_hash);
+}
+
+#[test]
+fn w_tinylfu_has_a_sample_a_doorkeeper_and_a_key() {
+    w_tinylfu(&["sample=2"], [1, 80, 2], true, address_hash);
+    w_tinylfu(&["doorkeeper=no"], [1, 80, 10], false, address_hash);
+    w_tinylfu(&["key=handle"], [1, 80, 10], true, handle_hash);
 }

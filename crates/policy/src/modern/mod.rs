@@ -3,6 +3,9 @@
 
 mod s3_fifo;
 mod sieve;
+mod sketch;
+mod w_tinylfu;
 
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
+pub use w_tinylfu::WTinyLfu;

@@ -59,11 +59,10 @@ impl S3Fifo {
     /// Evicts from the queue that algorithm 1 names, or from the other one if nothing in it may go.
     #[inline]
     fn make_room<D: Driver>(&mut self, driver: &mut D) -> bool {
-        if self.queues.len(SMALL) >= self.small {
-            self.evict_small(driver) || self.evict_main(driver)
-        } else {
-            self.evict_main(driver) || self.evict_small(driver)
+        if self.queues.len(SMALL) < self.small && self.evict_main(driver) {
+            return true;
         }
+        self.evict_small(driver) || self.evict_main(driver)
     }
 
     /// EVICTS: the pages at the old end of S that were used move to M, the first that was not is evicted.
