@@ -41,6 +41,8 @@ catalogue! {
     classic::Lfu,
     classic::LfuAging,
     classic::Random,
+    offline::Min,
+    offline::MinClean,
     modern::S3Fifo,
     modern::Sieve,
     modern::WTinyLfu,
