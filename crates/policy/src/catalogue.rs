@@ -34,6 +34,8 @@ macro_rules! catalogue {
 }
 
 catalogue! {
+    classic::Fifo,
+    classic::Clock,
     classic::Lru,
     adaptive::Lru2,
     adaptive::TwoQ,
@@ -42,6 +44,15 @@ catalogue! {
     adaptive::Car,
     adaptive::Lirs,
     adaptive::ClockPro,
+    classic::Mru,
+    classic::Lfu,
+    classic::LfuAging,
+    classic::Random,
+    offline::Min,
+    offline::MinClean,
+    modern::S3Fifo,
+    modern::Sieve,
+    modern::WTinyLfu,
     extension::Face,
     extension::FaceGsc,
 }

@@ -16,6 +16,8 @@ pub mod parts;
 pub mod adaptive;
 pub mod classic;
 pub mod extension;
+pub mod modern;
+pub mod offline;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};

@@ -158,6 +158,16 @@ impl<const K: usize> Lists<K> {
         Some(candidate)
     }
 
+    /// The page nearest the front that satisfies a condition.
+    #[inline(always)]
+    pub fn front_where(&self, list: ListId, mut wanted: impl FnMut(Page) -> bool) -> Option<Page> {
+        let mut candidate = self.front(list)?;
+        while !wanted(candidate) {
+            candidate = self.towards_back(candidate)?;
+        }
+        Some(candidate)
+    }
+
     /// Pages from back to front.
     pub fn iter_from_back(&self, list: ListId) -> impl Iterator<Item = Page> + '_ {
         std::iter::successors(self.back(list), |page| self.towards_front(*page))
@@ -239,6 +249,10 @@ mod tests {
                     prop_assert_eq!(got, expected);
                     prop_assert_eq!(lists.len(l), deque.len());
                     prop_assert_eq!(lists.front(l).map(|p| p.0), deque.front().copied());
+                    let odd = |p: &&u32| **p % 2 == 1;
+                    prop_assert_eq!(lists.front_where(l, |p| p.0 % 2 == 1).map(|p| p.0), deque.iter().find(odd).copied());
+                    let last_odd = deque.iter().rev().find(odd).copied();
+                    prop_assert_eq!(lists.back_where(l, |p| p.0 % 2 == 1).map(|p| p.0), last_odd);
                 }
             }
         }

@@ -5,8 +5,10 @@ mod bits;
 mod frequency;
 mod heap;
 mod lists;
+mod ring;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
 pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
+pub use ring::Ring;
