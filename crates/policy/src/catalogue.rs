@@ -35,6 +35,10 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    dirty::Cflru,
+    dirty::LruWsr,
+    dirty::AdLru,
+    dirty::LruDram,
     extension::Face,
     extension::FaceGsc,
 }
