@@ -35,6 +35,7 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    learned::Lecar,
     dirty::Cflru,
     dirty::LruWsr,
     dirty::AdLru,
