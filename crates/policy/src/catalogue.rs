@@ -53,6 +53,12 @@ catalogue! {
     modern::S3Fifo,
     modern::Sieve,
     modern::WTinyLfu,
+    learned::Lecar,
+    learned::ExpCache,
+    dirty::Cflru,
+    dirty::LruWsr,
+    dirty::AdLru,
+    dirty::LruDram,
     extension::Face,
     extension::FaceGsc,
 }

@@ -15,9 +15,11 @@ pub mod parts;
 
 pub mod adaptive;
 pub mod classic;
+pub mod dirty;
 pub mod extension;
 pub mod modern;
 pub mod offline;
+pub mod learned;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};

@@ -176,6 +176,13 @@ impl FrequencyList {
         let frequency = self.buckets[bucket as usize].frequency;
         let next = frequency.saturating_add(1);
         let above = self.buckets[bucket as usize].above;
+        if self.buckets[bucket as usize].pages == 1
+            && next != frequency
+            && (above == NONE || self.buckets[above as usize].frequency != next)
+        {
+            self.raise_alone(bucket, next);
+            return next;
+        }
         let target = if next == frequency {
             bucket
         } else if above != NONE && self.buckets[above as usize].frequency == next {
@@ -191,6 +198,20 @@ impl FrequencyList {
             self.total += 1;
         }
         next
+    }
+
+    /// Raises the frequency of a bucket by one, to `next`, which no bucket has: a page that is alone with its frequency
+    /// takes its bucket along. The most used pages do so at nearly every use.
+    #[inline]
+    fn raise_alone(&mut self, bucket: u32, next: u32) {
+        let before = next as usize - 1;
+        if before < TABLE {
+            self.table[before] = NONE;
+            self.occupied[before / 64] &= !(1 << (before % 64));
+            self.enter_table(next, bucket);
+        }
+        self.buckets[bucket as usize].frequency = next;
+        self.total += 1;
     }
 
     /// Makes a page that is held the newest of its own frequency.

@@ -1,0 +1,286 @@
+//! ExpCache: clean pages (R) and dirty pages (W) apart, each in order of recency and of frequency; which order gives
+//! the victim is drawn with weights that an online expert algorithm learns from two ghost caches.
+//!
+//! Yang, "High performance storage system design using emerging storage technologies", thesis 2021 (000), chapter 4: algorithm 2 (the request), 3 (the weights), 4 (the victim). The numbers of
+//! lines below are theirs.
+//!
+//! Readings: algorithm 4, lines 20-21, evicts LFU(W) on unequal frequencies, as the text says, not LRU(W), as is
+//! printed (`unequal=lru` does what is printed). Algorithm 3, lines 13-14, normalises once; line 5 takes
+//! eta = sqrt(ln 6 / n) and eta_pre = eta for the first three accesses. The weights start at 1/2. Both ghosts hold
+//! L/2 pages and take every victim (lines 37-42; the condition is that of the deletion only). A page readmitted from
+//! G_LFU keeps the ghost's frequency. The tolerance is a number of accesses, `TF * L`. The weights change at every
+//! miss, whether or not the cache is full; a page that may not be evicted is no candidate.
+
+use super::ghosts::{Ghosts, Rank};
+use super::weights::Expert;
+use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::options::{BuildError, Options};
+use crate::parts::{FrequencyList, ListId, Lists};
+use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};
+
+/// Cache with expert selection and read-write discriminated eviction. 45 bytes a handle, 32 a page of capacity for
+/// the ghosts.
+#[derive(Clone, Debug)]
+pub struct ExpCache {
+    capacity: usize,
+    /// `TF * L`, in accesses.
+    tolerance: u64,
+    unequal: Unequal,
+    /// The LRU orders of R and W.
+    recency: Lists<2>,
+    /// The LFU orders of R and W.
+    frequency: [FrequencyList; 2],
+    /// Per page: [`HELD`], its list, [`IN_LRU_GHOST`], [`IN_LFU_GHOST`]; 0 when nothing is known of it.
+    flags: Vec<u8>,
+    /// Number of the last access to each page.
+    stamps: Vec<u64>,
+    /// Frequency that a page in G_LFU was evicted with.
+    ghost_frequency: Vec<u32>,
+    lru_ghosts: Ghosts,
+    lfu_ghosts: Ghosts,
+    experts: Experts,
+    random: Random,
+}
+
+/// What the LFU expert evicts from W when the least frequent page of W is the rarer one (algorithm 4, lines 20-21).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unequal {
+    /// As the text says.
+    Lfu,
+    /// As is printed.
+    Lru,
+}
+
+const READ: ListId = 0;
+const WRITE: ListId = 1;
+const LIST: u8 = 1;
+const HELD: u8 = 2;
+const IN_LRU_GHOST: u8 = 4;
+const IN_LFU_GHOST: u8 = 8;
+
+/// Algorithm 3 and what it keeps.
+#[derive(Clone, Copy, Debug)]
+struct Experts {
+    lru_weight: f64,
+    previous_eta: f64,
+    accesses: u64,
+    lru_ghost_hits: u64,
+    lfu_ghost_hits: u64,
+}
+
+impl Experts {
+    /// Algorithm 3. Of equations 4.3a and 4.3b only the quotient of the two experts is needed:
+    /// `v_LRU = 1 / (1 + (w_LFU / w_LRU)^(eta / eta_pre) exp(-eta (l_LFU - l_LRU)))`.
+    fn update(&mut self) {
+        let accesses = self.accesses as f64;
+        let horizon = if self.accesses <= 3 { 3.0 } else { accesses };
+        let eta = ((2.0 * horizon).ln() / accesses).sqrt();
+        let stretch = if self.accesses <= 3 { 1.0 } else { eta / self.previous_eta };
+        let odds = ((1.0 - self.lru_weight) / self.lru_weight).ln();
+        let loss_difference = (self.lru_ghost_hits as f64 - self.lfu_ghost_hits as f64) / accesses;
+        let share = 1.0 / (1.0 + (stretch * odds - eta * loss_difference).exp());
+        let alpha = 1.0 / accesses;
+        self.lru_weight = alpha / 2.0 + (1.0 - alpha) * share;
+        self.previous_eta = eta;
+    }
+}
+
+impl ExpCache {
+    /// Algorithm 2, lines 17-24: takes a page out of the ghosts and returns the frequency it comes back with.
+    fn remember(&mut self, page: Page) -> u32 {
+        let flags = std::mem::take(&mut self.flags[page.index()]);
+        if flags & IN_LRU_GHOST != 0 {
+            self.lru_ghosts.take();
+            self.experts.lru_ghost_hits += 1;
+        }
+        if flags & IN_LFU_GHOST == 0 {
+            return 1;
+        }
+        self.lfu_ghosts.take();
+        self.experts.lfu_ghost_hits += 1;
+        self.ghost_frequency[page.index()]
+    }
+
+    /// Algorithm 4: the victim and its list. `None` when every page is pinned.
+    fn victim<D: Driver>(&self, expert: Expert, driver: &mut D) -> Option<(Page, ListId)> {
+        let mut may_evict = |page| driver.may_evict(page, Tier::TOP);
+        let mut candidate = |list: ListId| match expert {
+            Expert::Lru => self.recency.back_where(list, &mut may_evict),
+            Expert::Lfu => self.frequency[list].oldest_where(&mut may_evict),
+        };
+        let (read, write) = match (candidate(READ), candidate(WRITE)) {
+            (Some(read), Some(write)) => (read, write),
+            (read, write) => return read.map(|page| (page, READ)).or(write.map(|page| (page, WRITE))),
+        };
+        if expert == Expert::Lfu {
+            let (rare, common) = (self.frequency[READ].frequency(read), self.frequency[WRITE].frequency(write));
+            if rare < common {
+                return Some((read, READ));
+            }
+            if rare > common && self.unequal == Unequal::Lru {
+                return self.recency.back_where(WRITE, may_evict).map(|page| (page, WRITE));
+            }
+            if rare > common {
+                return Some((write, WRITE));
+            }
+        }
+        // Lines 8 and 23: clean pages first, unless the dirty one has been idle for much longer.
+        let tolerated = self.stamps[read.index()] <= self.stamps[write.index()] + self.tolerance;
+        Some(if tolerated { (read, READ) } else { (write, WRITE) })
+    }
+
+    /// Algorithm 2, lines 28-42. False when every page is pinned.
+    fn evict<D: Driver>(&mut self, driver: &mut D) -> bool {
+        let draw = self.random.next_f64();
+        let expert = if draw < self.experts.lru_weight { Expert::Lru } else { Expert::Lfu };
+        let Some((victim, list)) = self.victim(expert, driver) else { return false };
+        self.recency.remove(list, victim);
+        let frequency = self.frequency[list].remove(victim);
+        self.flags[victim.index()] = 0;
+        if self.capacity >= 2 {
+            self.note_victim(victim, frequency);
+        }
+        driver.evict(victim, Tier::TOP, list == WRITE);
+        true
+    }
+
+    fn note_victim(&mut self, victim: Page, frequency: u32) {
+        let stamp = self.stamps[victim.index()];
+        let ranks = [Rank { frequency: 0, stamp }, Rank { frequency, stamp }];
+        let ghosts = [(&mut self.lru_ghosts, IN_LRU_GHOST), (&mut self.lfu_ghosts, IN_LFU_GHOST)];
+        for (rank, (ghosts, member)) in ranks.into_iter().zip(ghosts) {
+            let (flags, stamps) = (&self.flags, &self.stamps);
+            let live = |page: Page, stamp| flags[page.index()] & member != 0 && stamps[page.index()] == stamp;
+            if let Some(forgotten) = ghosts.put(victim, rank, live) {
+                self.flags[forgotten.index()] &= !member;
+            }
+            self.flags[victim.index()] |= member;
+        }
+        self.ghost_frequency[victim.index()] = frequency;
+    }
+
+    /// Algorithm 2, lines 4-13.
+    #[inline(always)]
+    fn hit(&mut self, request: Request, list: ListId) {
+        let page = request.page;
+        if list == READ && request.op.is_write() {
+            let frequency = self.frequency[READ].remove(page);
+            self.frequency[WRITE].insert(page, frequency.saturating_add(1));
+            self.recency.transfer(READ, WRITE, page);
+            self.flags[page.index()] = HELD | WRITE as u8;
+        } else {
+            self.frequency[list].bump(page);
+            self.recency.move_to_front(list, page);
+        }
+    }
+}
+
+impl Policy for ExpCache {
+    const INFO: Info = Info {
+        name: "expcache",
+        family: "learned",
+        summary: "clean and dirty pages apart, LRU or LFU drawn with weights learned online from two ghost caches",
+        paper: "Yang: High performance storage system design using emerging storage technologies, thesis, University \
+                of Minnesota 2021, chapter 4",
+        options: &[
+            OptionInfo {
+                name: "tolerance",
+                default: "10%",
+                help: "a clean page goes first unless a dirty one has been idle for this many accesses longer, in \
+                       per cent of the cache or a number: the tolerance factor TF",
+            },
+            OptionInfo {
+                name: "unequal",
+                default: "lfu",
+                help: "what is evicted when the least frequent dirty page is rarer than any clean one: that page \
+                       (lfu, as the text says) or the least recent dirty page (lru, as algorithm 4 is printed)",
+            },
+        ],
+        write_aware: true,
+        ..Info::PLAIN
+    };
+
+    fn new(config: &Config, options: &Options) -> Result<Self, BuildError> {
+        let (pages, capacity) = (config.pages, config.tiers[0]);
+        let frequency = || FrequencyList::new(pages, capacity);
+        Ok(ExpCache {
+            capacity,
+            tolerance: options.pages("tolerance", config, capacity)? as u64,
+            unequal: options.choice("unequal", &[("lfu", Unequal::Lfu), ("lru", Unequal::Lru)])?,
+            recency: Lists::new(pages),
+            frequency: [frequency(), frequency()],
+            flags: vec![0; pages],
+            stamps: vec![0; pages],
+            ghost_frequency: vec![0; pages],
+            lru_ghosts: Ghosts::new(capacity / 2),
+            lfu_ghosts: Ghosts::new(capacity / 2),
+            experts: Experts { lru_weight: 0.5, previous_eta: 1.0, accesses: 0, lru_ghost_hits: 0, lfu_ghost_hits: 0 },
+            random: Random::new(config.seed),
+        })
+    }
+
+    #[inline]
+    fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
+        let page = request.page;
+        let flags = self.flags[page.index()];
+        self.experts.accesses += 1;
+        if flags & HELD != 0 {
+            self.stamps[page.index()] = self.experts.accesses;
+            self.hit(request, (flags & LIST) as ListId);
+            driver.overwrite(request, Tier::TOP);
+            return Outcome::Hit(Tier::TOP);
+        }
+        let frequency = self.remember(page);
+        self.experts.update();
+        if self.occupancy(Tier::TOP) == self.capacity && !self.evict(driver) {
+            return driver.bypass(request);
+        }
+        driver.admit(request, Tier::TOP);
+        let list = if request.op.is_write() { WRITE } else { READ };
+        self.stamps[page.index()] = self.experts.accesses;
+        self.recency.push_front(list, page);
+        self.frequency[list].insert(page, frequency);
+        self.flags[page.index()] = HELD | list as u8;
+        Outcome::ADMITTED
+    }
+
+    fn state(&self, page: Page) -> PageState {
+        let flags = self.flags[page.index()];
+        let held = flags & HELD != 0;
+        let dirty = held && (flags & LIST) as ListId == WRITE;
+        PageState { tiers: TierSet::only(Tier::TOP, held), dirty, known: flags != 0 }
+    }
+
+    #[inline(always)]
+    fn occupancy(&self, _tier: Tier) -> usize {
+        self.recency.len(READ) + self.recency.len(WRITE)
+    }
+
+    fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
+        visit("w_lru", self.experts.lru_weight);
+        visit("w_lfu", 1.0 - self.experts.lru_weight);
+        visit("|R|", self.recency.len(READ) as f64);
+        visit("|W|", self.recency.len(WRITE) as f64);
+        visit("lru ghosts", self.lru_ghosts.len() as f64);
+        visit("lfu ghosts", self.lfu_ghosts.len() as f64);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, page: Page) {
+        prefetch(&self.flags, page.index());
+        prefetch(&self.stamps, page.index());
+        self.recency.prefetch(page);
+        self.frequency[READ].prefetch(page);
+        self.frequency[WRITE].prefetch(page);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.recency.memory_bytes()
+            + self.frequency.iter().map(FrequencyList::memory_bytes).sum::<usize>()
+            + self.flags.capacity()
+            + self.stamps.capacity() * 8
+            + self.ghost_frequency.capacity() * 4
+            + self.lru_ghosts.memory_bytes()
+            + self.lfu_ghosts.memory_bytes()
+    }
+}

@@ -1,0 +1,9 @@
+//! Policies that learn online which of two experts, recency or frequency, to follow.
+
+mod expcache;
+mod ghosts;
+mod lecar;
+mod weights;
+
+pub use expcache::ExpCache;
+pub use lecar::Lecar;
