@@ -35,6 +35,7 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    dirty::HArc,
     extension::Face,
     extension::FaceGsc,
 }

@@ -14,6 +14,7 @@ mod options;
 pub mod parts;
 
 pub mod classic;
+pub mod dirty;
 pub mod extension;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
