@@ -1,12 +1,14 @@
-//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles. Flat arrays and
+//! What policies are made of: lists, bit sets, heaps, frequency lists and runs over page handles. Flat arrays and
 //! indices, sized once; nothing here allocates after construction.
 
 mod bits;
 mod frequency;
 mod heap;
 mod lists;
+mod runs;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
 pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
+pub use runs::{Run, Runs};
