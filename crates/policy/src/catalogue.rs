@@ -36,6 +36,8 @@ macro_rules! catalogue {
 catalogue! {
     classic::Lru,
     dirty::HArc,
+    run::IoCache,
+    run::Longest,
     extension::Face,
     extension::FaceGsc,
 }
