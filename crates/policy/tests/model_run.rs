@@ -246,8 +246,9 @@ fn a_run_of_eleven_is_written_in_one_io_and_one_of_ten_is_not() {
             (written.clone().count(), written.filter(|m| !m.joined).count())
         };
         // The run, then single dirty pages that fill the cache and one more.
-        (0..length).rev().for_each(|page| drop(request(page, Op::Write)));
-        (0..5).for_each(|i| drop(request(42 + 2 * i, Op::Write)));
+        for page in (0..length).rev().chain((0..5).map(|i| 42 + 2 * i)) {
+            request(page, Op::Write);
+        }
         assert_eq!(request(54, Op::Write), (expected, 1), "a run of {length}");
     }
 }
