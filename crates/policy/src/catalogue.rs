@@ -38,6 +38,9 @@ catalogue! {
     dirty::HArc,
     run::IoCache,
     run::Longest,
+    hybrid::Hibachi,
+    hybrid::HybridLru,
+    hybrid::HybridArc,
     extension::Face,
     extension::FaceGsc,
 }

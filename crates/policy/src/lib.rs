@@ -16,6 +16,7 @@ pub mod parts;
 pub mod classic;
 pub mod dirty;
 pub mod extension;
+pub mod hybrid;
 pub mod run;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};

@@ -1,8 +1,11 @@
 //! I/O-Cache and Longest beside a plain model of their text (004, section 3.3), event by event.
 
+mod slow_runs;
+
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::check::{self, Layout};
 use entresol_policy::{Config, Options, Policy, run};
+use slow_runs::SlowRuns;
 
 /// Three objects, so that pages with consecutive handles are not always neighbours.
 const LAYOUT: Layout = Layout { pages: 60, object_pages: 20 };
@@ -19,9 +22,7 @@ struct Model {
     clean_ghost: Vec<u32>,
     dirty_ghost: Vec<u32>,
     p: i64,
-    /// Every run with the step at which it became what it is.
-    runs: Vec<(Vec<u32>, u64)>,
-    steps: u64,
+    runs: SlowRuns,
     group_writes: u64,
     out: Vec<Movement>,
 }
@@ -38,8 +39,7 @@ impl Model {
             clean_ghost: vec![],
             dirty_ghost: vec![],
             p: 0,
-            runs: vec![],
-            steps: 0,
+            runs: SlowRuns::default(),
             group_writes: 0,
             out: vec![],
         }
@@ -49,28 +49,8 @@ impl Model {
         self.out.push(Movement { page: Page(page), verb, joined });
     }
 
-    /// Finds the runs anew; those that were there before keep their age.
     fn find_runs(&mut self) {
-        let mut dirty: Vec<u32> = self.dirty.iter().map(|d| d.0).collect();
-        dirty.sort_unstable();
-        let mut found: Vec<Vec<u32>> = vec![];
-        for page in dirty {
-            match found.last_mut() {
-                Some(run) if *run.last().unwrap() + 1 == page && page % LAYOUT.object_pages != 0 => run.push(page),
-                _ => found.push(vec![page]),
-            }
-        }
-        let old = std::mem::take(&mut self.runs);
-        for run in found {
-            self.steps += 1;
-            let age = old.iter().find(|(known, _)| *known == run).map_or(self.steps, |known| known.1);
-            self.runs.push((run, age));
-        }
-    }
-
-    fn longest(&self) -> Vec<u32> {
-        let oldest_first = self.runs.iter().min_by_key(|(run, age)| (std::cmp::Reverse(run.len()), *age));
-        oldest_first.map_or(vec![], |(run, _)| run.clone())
+        self.runs.update(self.dirty.iter().map(|d| d.0), LAYOUT.object_pages);
     }
 
     fn access(&mut self, request: Request, now_us: u64) -> (Outcome, Vec<Movement>) {
@@ -154,7 +134,7 @@ impl Model {
             self.clean_ghost.push(victim);
             return;
         }
-        let run = self.longest();
+        let run = self.runs.longest();
         let victim = if self.threshold.is_none_or(|threshold| run.len() > threshold) {
             self.group_writes += u64::from(run.len() > 1);
             for (i, &page) in run.iter().enumerate() {
@@ -192,7 +172,7 @@ fn compare<P: Policy>(text: &[&str], model: impl Fn(usize) -> Model) -> u64 {
             let lengths = [model.clean.len(), model.dirty.len(), model.clean_ghost.len(), model.dirty_ghost.len()];
             assert_eq!(gauges[0], model.p as usize);
             assert_eq!(gauges[1..5], lengths);
-            assert_eq!(gauges[5], model.longest().len());
+            assert_eq!(gauges[5], model.runs.longest().len());
             group_writes += model.group_writes;
         }
     }
