@@ -186,6 +186,7 @@ impl Frames {
     #[inline(always)]
     pub(super) fn prefetch(&self, page: Page) {
         entresol_core::prefetch(&self.home, page.index());
+        self.lists.prefetch(page);
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

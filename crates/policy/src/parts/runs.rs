@@ -109,11 +109,10 @@ impl Runs {
 
     /// Removes a page that is held; from inside a run it leaves two. Costs a walk to the nearer end.
     pub fn remove<D: Driver>(&mut self, page: Page, driver: &D) {
-        let run = self.run_of(page, driver);
-        let (first, last) = (run.first.0, self.nodes[run.first.index()].other);
+        let (first, below) = self.locate(page, driver);
+        let Node { other: last, length, .. } = self.nodes[first as usize];
+        let above = length - below - 1;
         self.unchain(first);
-        let below = self.offset(page, run, driver);
-        let above = run.length - below - 1;
         if below > 0 {
             let end = driver.predecessor(page).expect("a neighbour that is held");
             self.chain(first, end.0, below);
@@ -148,27 +147,25 @@ impl Runs {
         std::iter::successors(Some(run.first), |&page| driver.successor(page)).take(run.length as usize)
     }
 
-    /// The run of a page that is held, found from whichever end is nearer.
-    fn run_of<D: Driver>(&self, page: Page, driver: &D) -> Run {
+    /// The lower end of the run of a page that is held, and how many of its pages lie below this one; found from
+    /// whichever end is nearer.
+    fn locate<D: Driver>(&self, page: Page, driver: &D) -> (u32, u32) {
         let (mut down, mut up) = (page, page);
+        let mut steps = 0;
         loop {
             match driver.predecessor(down).filter(|&page| self.contains(page)) {
                 Some(next) => down = next,
-                None => return Run { first: down, length: self.nodes[down.index()].length },
+                None => return (down.0, steps),
             }
             match driver.successor(up).filter(|&page| self.contains(page)) {
                 Some(next) => up = next,
                 None => {
                     let Node { other, length, .. } = self.nodes[up.index()];
-                    return Run { first: Page(other), length };
+                    return (other, length - 1 - steps);
                 }
             }
+            steps += 1;
         }
-    }
-
-    /// How many pages of its run lie below a page.
-    fn offset<D: Driver>(&self, page: Page, run: Run, driver: &D) -> u32 {
-        (driver.address(page).block - driver.address(run.first).block) as u32
     }
 
     fn chain(&mut self, first: u32, last: u32, length: u32) {
