@@ -59,6 +59,12 @@ catalogue! {
     dirty::LruWsr,
     dirty::AdLru,
     dirty::LruDram,
+    dirty::HArc,
+    run::IoCache,
+    run::Longest,
+    hybrid::Hibachi,
+    hybrid::HybridLru,
+    hybrid::HybridArc,
     extension::Face,
     extension::FaceGsc,
 }

@@ -20,6 +20,8 @@ pub mod extension;
 pub mod modern;
 pub mod offline;
 pub mod learned;
+pub mod hybrid;
+pub mod run;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};

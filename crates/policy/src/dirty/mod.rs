@@ -9,3 +9,8 @@ pub use ad_lru::AdLru;
 pub use cflru::Cflru;
 pub use lru_dram::LruDram;
 pub use lru_wsr::LruWsr;
+//! Main-memory caches of one tier that treat clean and dirty pages differently.
+
+mod h_arc;
+
+pub use h_arc::HArc;

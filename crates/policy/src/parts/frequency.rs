@@ -158,6 +158,23 @@ impl FrequencyList {
         self.total += u64::from(frequency);
     }
 
+    /// Adds a page, which is not held, as the oldest of its frequency.
+    pub fn insert_oldest(&mut self, page: Page, frequency: u32) {
+        debug_assert!(!self.contains(page), "page {} is held already", page.0);
+        let bucket = self.bucket_for(frequency);
+        let b = &mut self.buckets[bucket as usize];
+        self.nodes[page.index()] = Node { newer: b.oldest, older: NONE, bucket };
+        match b.oldest {
+            NONE => b.newest = page.0,
+            oldest => self.nodes[oldest as usize].older = page.0,
+        }
+        b.oldest = page.0;
+        b.names += 1;
+        b.pages += 1;
+        self.len += 1;
+        self.total += u64::from(frequency);
+    }
+
     /// Removes a page that is held; returns its frequency.
     pub fn remove(&mut self, page: Page) -> u32 {
         let frequency = self.frequency(page);
@@ -485,6 +502,7 @@ mod tests {
     enum Step {
         Use(u32),
         Insert(u32, u32),
+        InsertOldest(u32, u32),
         Remove(u32),
         Refresh(u32),
         Halve,
@@ -495,6 +513,7 @@ mod tests {
         prop_oneof![
             8 => (0..16u32).prop_map(Step::Use),
             2 => (0..16u32, prop_oneof![0..8u32, 1020..1030u32]).prop_map(|(p, f)| Step::Insert(p, f)),
+            1 => (0..16u32, prop_oneof![0..8u32, 1020..1030u32]).prop_map(|(p, f)| Step::InsertOldest(p, f)),
             2 => (0..16u32).prop_map(Step::Remove),
             1 => (0..16u32).prop_map(Step::Refresh),
             1 => Just(Step::Halve),
@@ -533,6 +552,11 @@ mod tests {
                     Step::Insert(p, f) => if !list.contains(Page(p)) {
                         insert(&mut model, f, p);
                         list.insert(Page(p), f);
+                    },
+                    Step::InsertOldest(p, f) => if !list.contains(Page(p)) {
+                        let at = model.iter().position(|&(other, _)| other >= f).unwrap_or(model.len());
+                        model.insert(at, (f, p));
+                        list.insert_oldest(Page(p), f);
                     },
                     Step::Remove(p) => if let Some(f) = take(&mut model, p) {
                         prop_assert_eq!(list.remove(Page(p)), f);

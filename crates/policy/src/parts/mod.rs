@@ -1,4 +1,4 @@
-//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles. Flat arrays and
+//! What policies are made of: lists, bit sets, heaps, frequency lists and runs over page handles. Flat arrays and
 //! indices, sized once; nothing here allocates after construction.
 
 mod bits;
@@ -6,9 +6,11 @@ mod frequency;
 mod heap;
 mod lists;
 mod ring;
+mod runs;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
 pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
 pub use ring::Ring;
+pub use runs::{Run, Runs};

@@ -1,0 +1,322 @@
+//! Runs of pages with consecutive addresses, the longest first: the *sequential list* of 004, sections 3.3.6, 4.4.5.
+//!
+//! Neighbours are found by address ([`Driver::successor`], [`Driver::predecessor`]), never by handle. Only the two
+//! ends of a run know of each other and of its length, so a page joins in constant time. Runs of equal length hang
+//! in a list, in the order in which they came to this length.
+//!
+//! **Ties.** Of the longest runs the one that has been unchanged for the longest time is given. The thesis is
+//! silent; a run that has just grown holds a page that has just been written, and its section 3.4 says what comes
+//! of flushing those. A page that leaves from the middle of a run makes two: the one at the lower addresses counts
+//! as the older.
+
+use crate::interface::Driver;
+use entresol_core::Page;
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// At an end of a run: its other end.
+    other: u32,
+    /// At an end of a run: its length. Anything but 0 inside, 0 for a page that is not in the set.
+    length: u32,
+    /// At the lower end: the run of this length that is next newer.
+    newer: u32,
+    /// At the lower end: the run of this length that is next older.
+    older: u32,
+}
+
+/// The runs of one length.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    newest: u32,
+    oldest: u32,
+}
+
+/// A run of consecutive pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its page with the lowest address.
+    pub first: Page,
+    /// Its length in pages.
+    pub length: u32,
+}
+
+/// A set of pages, grouped into runs of consecutive addresses. 16 bytes a handle and 8 a page of capacity.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    nodes: Vec<Node>,
+    /// Index is the length.
+    buckets: Vec<Bucket>,
+    /// Length of the longest run.
+    longest: u32,
+    pages: usize,
+}
+
+impl Runs {
+    /// An empty set over handles below `pages`, which never holds more than `capacity` of them.
+    pub fn new(pages: usize, capacity: usize) -> Self {
+        Runs {
+            nodes: vec![Node { other: NONE, length: 0, newer: NONE, older: NONE }; pages],
+            buckets: vec![Bucket { newest: NONE, oldest: NONE }; capacity.min(pages) + 1],
+            longest: 0,
+            pages: 0,
+        }
+    }
+
+    /// Is the page in the set?
+    #[inline(always)]
+    pub fn contains(&self, page: Page) -> bool {
+        self.nodes[page.index()].length != 0
+    }
+
+    /// Number of pages in the set.
+    pub fn len(&self) -> usize {
+        self.pages
+    }
+
+    /// True when the set has no page.
+    pub fn is_empty(&self) -> bool {
+        self.pages == 0
+    }
+
+    /// The longest run; of several the one unchanged for the longest time.
+    #[inline(always)]
+    pub fn longest(&self) -> Option<Run> {
+        let first = self.buckets[self.longest as usize].oldest;
+        (first != NONE).then_some(Run { first: Page(first), length: self.longest })
+    }
+
+    /// Adds a page, which is absent, and joins the runs on both sides of it.
+    #[inline]
+    pub fn insert<D: Driver>(&mut self, page: Page, driver: &D) {
+        debug_assert!(!self.contains(page), "page {} is held already", page.0);
+        let (mut first, mut last, mut length) = (page.0, page.0, 1);
+        if let Some(below) = driver.predecessor(page).filter(|&page| self.contains(page)) {
+            first = self.nodes[below.index()].other;
+            length += self.nodes[below.index()].length;
+            self.unchain(first);
+        }
+        if let Some(above) = driver.successor(page).filter(|&page| self.contains(page)) {
+            last = self.nodes[above.index()].other;
+            length += self.nodes[above.index()].length;
+            self.unchain(above.0);
+        }
+        self.nodes[page.index()].length = 1;
+        self.chain(first, last, length);
+        self.pages += 1;
+    }
+
+    /// Removes a page that is held; from inside a run it leaves two. Costs a walk to the nearer end.
+    pub fn remove<D: Driver>(&mut self, page: Page, driver: &D) {
+        let (first, below) = self.locate(page, driver);
+        let Node { other: last, length, .. } = self.nodes[first as usize];
+        let above = length - below - 1;
+        self.unchain(first);
+        if below > 0 {
+            let end = driver.predecessor(page).expect("a neighbour that is held");
+            self.chain(first, end.0, below);
+        }
+        if above > 0 {
+            let start = driver.successor(page).expect("a neighbour that is held");
+            self.chain(start.0, last, above);
+        }
+        self.nodes[page.index()].length = 0;
+        self.pages -= 1;
+    }
+
+    /// Removes the whole run that starts at `first` and visits its pages in ascending order of address.
+    pub fn take<D: Driver>(&mut self, first: Page, driver: &mut D, mut visit: impl FnMut(Page, &mut D)) {
+        let length = self.nodes[first.index()].length;
+        self.unchain(first.0);
+        let mut page = first;
+        for left in (0..length).rev() {
+            // Asked before the visit, which may end the directory's interest in the page.
+            let next = driver.successor(page);
+            self.nodes[page.index()].length = 0;
+            visit(page, driver);
+            if left > 0 {
+                page = next.expect("a neighbour that is held");
+            }
+        }
+        self.pages -= length as usize;
+    }
+
+    /// The pages of a run in ascending order of address.
+    pub fn pages<'a, D: Driver>(&self, run: Run, driver: &'a D) -> impl Iterator<Item = Page> + use<'a, D> {
+        std::iter::successors(Some(run.first), |&page| driver.successor(page)).take(run.length as usize)
+    }
+
+    /// The lower end of the run of a page that is held, and how many of its pages lie below this one; found from
+    /// whichever end is nearer.
+    fn locate<D: Driver>(&self, page: Page, driver: &D) -> (u32, u32) {
+        let (mut down, mut up) = (page, page);
+        let mut steps = 0;
+        loop {
+            match driver.predecessor(down).filter(|&page| self.contains(page)) {
+                Some(next) => down = next,
+                None => return (down.0, steps),
+            }
+            match driver.successor(up).filter(|&page| self.contains(page)) {
+                Some(next) => up = next,
+                None => {
+                    let Node { other, length, .. } = self.nodes[up.index()];
+                    return (other, length - 1 - steps);
+                }
+            }
+            steps += 1;
+        }
+    }
+
+    fn chain(&mut self, first: u32, last: u32, length: u32) {
+        let bucket = &mut self.buckets[length as usize];
+        let older = std::mem::replace(&mut bucket.newest, first);
+        match older {
+            NONE => bucket.oldest = first,
+            older => self.nodes[older as usize].newer = first,
+        }
+        let node = &mut self.nodes[last as usize];
+        (node.other, node.length) = (first, length);
+        self.nodes[first as usize] = Node { other: last, length, newer: NONE, older };
+        self.longest = self.longest.max(length);
+    }
+
+    /// Takes a run out of its bucket; its pages stay in the set. The search for the next shorter run costs at most
+    /// the length of this one, which was paid for when its pages came.
+    fn unchain(&mut self, first: u32) {
+        let Node { length, newer, older, .. } = self.nodes[first as usize];
+        match newer {
+            NONE => self.buckets[length as usize].newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.buckets[length as usize].oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+        while self.longest > 0 && self.buckets[self.longest as usize].oldest == NONE {
+            self.longest -= 1;
+        }
+    }
+
+    /// Loads what is known of a page into the processor's cache.
+    #[inline(always)]
+    pub fn prefetch(&self, page: Page) {
+        entresol_core::prefetch(&self.nodes, page.index());
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>() + self.buckets.capacity() * size_of::<Bucket>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::{Address, Movement, ObjectId, Tier};
+    use proptest::prelude::*;
+
+    const PAGES: u32 = 30;
+    const OBJECT: u64 = 20;
+
+    /// Handle `h` is block `7 h mod 30` of the whole: neighbours by handle are none by address. The first object
+    /// has 20 pages, the second 10.
+    struct Scattered;
+
+    fn place(page: Page) -> u64 {
+        u64::from(page.0) * 7 % u64::from(PAGES)
+    }
+
+    fn handle(place: u64) -> Page {
+        Page((place * 13 % u64::from(PAGES)) as u32)
+    }
+
+    impl Driver for Scattered {
+        fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+            true
+        }
+        fn emit(&mut self, _movement: Movement) {}
+        fn now_us(&self) -> u64 {
+            0
+        }
+        fn next_use(&self) -> u32 {
+            0
+        }
+        fn address(&self, page: Page) -> Address {
+            Address { object: ObjectId((place(page) / OBJECT) as u32), block: place(page) % OBJECT }
+        }
+        fn successor(&self, page: Page) -> Option<Page> {
+            let next = place(page) + 1;
+            (next != OBJECT && next < u64::from(PAGES)).then(|| handle(next))
+        }
+        fn predecessor(&self, page: Page) -> Option<Page> {
+            let place = place(page);
+            (place != OBJECT && place > 0).then(|| handle(place - 1))
+        }
+        fn object_pages(&self, _object: ObjectId) -> u64 {
+            OBJECT
+        }
+    }
+
+    /// Runs as (first place, length), in the order in which they came to be what they are.
+    #[derive(Default)]
+    struct Model {
+        held: [bool; PAGES as usize],
+        runs: Vec<(u64, u32)>,
+    }
+
+    impl Model {
+        fn set(&mut self, place: u64, held: bool) {
+            self.held[place as usize] = held;
+            let mut now: Vec<(u64, u32)> = Vec::new();
+            for place in (0..u64::from(PAGES)).filter(|&place| self.held[place as usize]) {
+                match now.last_mut() {
+                    Some((first, length)) if *first + u64::from(*length) == place && place != OBJECT => *length += 1,
+                    _ => now.push((place, 1)),
+                }
+            }
+            self.runs.retain(|run| now.contains(run));
+            now.retain(|run| !self.runs.contains(run));
+            self.runs.extend(now);
+        }
+
+        fn longest(&self) -> Option<Run> {
+            let length = self.runs.iter().map(|run| run.1).max()?;
+            let first = self.runs.iter().find(|run| run.1 == length)?.0;
+            Some(Run { first: handle(first), length })
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_scan_of_a_bitmap(steps in proptest::collection::vec((0..40u64, any::<bool>()), 0..400)) {
+            let mut runs = Runs::new(PAGES as usize, PAGES as usize);
+            let mut model = Model::default();
+            for (step, add) in steps {
+                if step < u64::from(PAGES) {
+                    let page = handle(step);
+                    prop_assert_eq!(runs.contains(page), model.held[step as usize]);
+                    if add && !runs.contains(page) {
+                        runs.insert(page, &Scattered);
+                        model.set(step, true);
+                    } else if !add && runs.contains(page) {
+                        runs.remove(page, &Scattered);
+                        model.set(step, false);
+                    }
+                } else if let Some(run) = runs.longest() {
+                    let expected: Vec<Page> =
+                        (0..u64::from(run.length)).map(|i| handle(place(run.first) + i)).collect();
+                    let listed: Vec<Page> = runs.pages(run, &Scattered).collect();
+                    prop_assert_eq!(&listed, &expected);
+                    let mut taken = Vec::new();
+                    runs.take(run.first, &mut Scattered, |page, _| taken.push(page));
+                    prop_assert_eq!(&taken, &expected);
+                    taken.iter().for_each(|&page| model.set(place(page), false));
+                }
+                prop_assert_eq!(runs.longest(), model.longest());
+                prop_assert_eq!(runs.len(), model.held.iter().filter(|&&held| held).count());
+                prop_assert_eq!(runs.is_empty(), model.runs.is_empty());
+            }
+        }
+    }
+}
