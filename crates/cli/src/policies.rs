@@ -34,13 +34,20 @@ fn list(family: Option<&str>) -> Result<()> {
     }
     for info in wanted {
         let writes = if info.write_aware { "aware" } else { "" };
-        table.push([info.name.into(), info.family.into(), info.tiers.join("+").into(), writes.into(), info.summary.into()]);
+        table.push([
+            info.name.into(),
+            info.family.into(),
+            info.tiers.join("+").into(),
+            writes.into(),
+            info.summary.into(),
+        ]);
     }
     output::print(&table.to_text(TextStyle::stdout()))
 }
 
 fn describe(info: &Info) -> String {
-    let mut text = format!("{}: {}\n\n  paper    {}\n  family   {}\n", info.name, info.summary, info.paper, info.family);
+    let mut text =
+        format!("{}: {}\n\n  paper    {}\n  family   {}\n", info.name, info.summary, info.paper, info.family);
     let tiers = info.tiers.iter().zip(info.min_pages).map(|(name, min)| format!("{name} (at least {min} pages)"));
     line(&mut text, "tiers", &tiers.collect::<Vec<_>>().join(", "));
     if info.top_share > 0.0 {

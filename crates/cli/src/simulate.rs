@@ -112,9 +112,10 @@ impl Plan {
     /// The cells over one trace, and those that cannot be.
     fn cells(&self, arguments: &SimulateArgs, world: &World) -> Result<(Vec<Cell>, Vec<Skipped>)> {
         let stacks = self.stacks.iter().map(|(text, layers)| Cell::stack(layers, text.clone(), world));
-        let singles = self.policies.iter().flat_map(|policy| {
-            arguments.size.iter().map(|&size| Cell::single(policy, size, arguments.dram, world))
-        });
+        let singles = self
+            .policies
+            .iter()
+            .flat_map(|policy| arguments.size.iter().map(|&size| Cell::single(policy, size, arguments.dram, world)));
         let (mut cells, mut skipped) = (Vec::new(), Vec::new());
         for cell in stacks.chain(singles) {
             match cell {
@@ -201,7 +202,8 @@ impl<'a> Results<'a> {
             footprint_pages: named.trace.footprint(),
             left_out: &named.left_out,
         };
-        let skip = |skip: &'a Skipped| SkippedInfo { policy: &skip.policy, size: &skip.size, reason: skip.error.to_string() };
+        let skip =
+            |skip: &'a Skipped| SkippedInfo { policy: &skip.policy, size: &skip.size, reason: skip.error.to_string() };
         Results { trace, command: output::command_line(), results: rows, skipped: skipped.iter().map(skip).collect() }
     }
 }
@@ -303,7 +305,8 @@ fn ranking(
     figure: impl Fn(&Row) -> f64,
     more_is_better: bool,
 ) -> String {
-    let value = |name: &String, size: &&str| rows.iter().find(|row| row.size == **size && label(row) == *name).map(&figure);
+    let value =
+        |name: &String, size: &&str| rows.iter().find(|row| row.size == **size && label(row) == *name).map(&figure);
     let sign = if more_is_better { -1.0 } else { 1.0 };
     let mean = |name: &String| {
         let values: Vec<f64> = sizes.iter().filter_map(|size| value(name, size)).collect();
@@ -346,7 +349,9 @@ fn estimate(arguments: &SimulateArgs, plan: &Plan, rate: f64, quiet: bool) -> Re
             bar.advance(1);
             match made {
                 Ok(estimate) => estimates.push(estimate),
-                Err(error) if plan.lenient => bar.aside(|| eprintln!("skipped {} at {size}: {error}", policy.info.name)),
+                Err(error) if plan.lenient => {
+                    bar.aside(|| eprintln!("skipped {} at {size}: {error}", policy.info.name))
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -46,7 +46,8 @@ fn trace_sections(results: &TraceResults, named: bool) -> Vec<Section> {
 }
 
 fn left_out(results: &TraceResults, heading: String) -> Section {
-    let skipped = results.skipped.iter().map(|skip| (format!("{} at {}", skip.policy, skip.size), skip.error.to_string()));
+    let skipped =
+        results.skipped.iter().map(|skip| (format!("{} at {}", skip.policy, skip.size), skip.error.to_string()));
     let trace = results.named.left_out.iter().map(|clause| ("of the trace".to_owned(), clause.clone()));
     Section::new(heading).facts(trace.chain(skipped))
 }
@@ -75,9 +76,8 @@ fn curves(results: &TraceResults, heading: String) -> Section {
         chart.into()
     };
     let per_request = |label: &str| Axis::new(label, NumberFormat::Percent).at_least(0.0, 0.0);
-    let mut section = Section::new(heading).chart(chart("Miss ratio", per_request("misses per request"), &|row| {
-        1.0 - row.hit_ratio()
-    }));
+    let mut section = Section::new(heading)
+        .chart(chart("Miss ratio", per_request("misses per request"), &|row| 1.0 - row.hit_ratio()));
     if results.rows.iter().any(|row| row.writes > 0) {
         section = section
             .chart(chart("Pages written below", per_request("pages written below per request"), &write_ratio))
@@ -107,8 +107,9 @@ fn baseline_section(all: &[TraceResults], baseline: &str) -> Section {
     }
     let mut hits = HeatMap::differences(format!("Hit ratio minus that of {baseline}"), Better::Higher)
         .columns("cache size", sizes.clone());
-    let mut writes = HeatMap::ratios(format!("Pages written below by {baseline} per page written below"), Better::Higher)
-        .columns("cache size", sizes.clone());
+    let mut writes =
+        HeatMap::ratios(format!("Pages written below by {baseline} per page written below"), Better::Higher)
+            .columns("cache size", sizes.clone());
     for results in all {
         for name in labels(&results.rows) {
             let row = |size: &String| results.rows.iter().find(|row| label(row) == name && row.size == *size);
@@ -121,10 +122,7 @@ fn baseline_section(all: &[TraceResults], baseline: &str) -> Section {
                 sizes.iter().map(|size| pair(size).map_or(f64::NAN, |(row, base)| of(&row, &base))).collect()
             };
             hits = hits.row(heading.clone(), figure(&|row, base| row.hit_ratio() - base.hit_ratio()));
-            writes = writes.row(
-                heading,
-                figure(&|row, base| base.written_below() as f64 / row.written_below() as f64),
-            );
+            writes = writes.row(heading, figure(&|row, base| base.written_below() as f64 / row.written_below() as f64));
         }
     }
     let written = all.iter().any(|results| results.rows.iter().any(|row| row.writes > 0));
@@ -164,7 +162,8 @@ fn series(results: &TraceResults, heading: &str) -> Option<Section> {
 /// A policy's inner figures over time, one panel for shares and one for each other gauge's scale.
 fn gauges(row: &Row, requests: Axis) -> TimeSeries {
     let points = |name: &String| -> Vec<(f64, f64)> {
-        let value = |interval: &entresol_sim::Interval| interval.gauges.iter().find(|(other, _)| other == name).map(|g| g.1);
+        let value =
+            |interval: &entresol_sim::Interval| interval.gauges.iter().find(|(other, _)| other == name).map(|g| g.1);
         row.series.iter().filter_map(|i| Some((i.at as f64, value(i)?))).collect()
     };
     let mut shares = Panel::new(Axis::new("share", NumberFormat::Decimal));

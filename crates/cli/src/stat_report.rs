@@ -137,7 +137,8 @@ pub fn charts(stat: &Stat, heading: String) -> Section {
             distance = distance.series(name, counts(histogram));
         }
     }
-    let spreads = [("reads and writes", &stat.spread.all), ("reads", &stat.spread.reads), ("writes", &stat.spread.writes)];
+    let spreads =
+        [("reads and writes", &stat.spread.all), ("reads", &stat.spread.reads), ("writes", &stat.spread.writes)];
     let pages = || Axis::new("share of the pages", NumberFormat::Percent);
     let mut frequency = LineChart::new(
         "Frequency of access",

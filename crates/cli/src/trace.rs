@@ -58,7 +58,10 @@ fn print_head(path: &Path, records: usize, format: Option<Format>) -> Result<()>
     for record in &records {
         match record {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {
-                writeln!(text, "{time_us:>14} us  {op:?}  object {object}  offset {offset}  size {size}  stream {stream}")?;
+                writeln!(
+                    text,
+                    "{time_us:>14} us  {op:?}  object {object}  offset {offset}  size {size}  stream {stream}"
+                )?;
             }
             other => writeln!(text, "{other:?}")?,
         }

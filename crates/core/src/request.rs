@@ -100,11 +100,6 @@ pub enum Hint<'a> {
         /// Its number.
         query: u32,
     },
-    /// The driver wrote this page below on its own account; its newest copy is clean now.
-    Cleaned {
-        /// The page.
-        page: Page,
-    },
 }
 
 /// A tier of a layer, the fastest is 0. Two-tier policies manage 0 and 1; the level below a layer is no tier.

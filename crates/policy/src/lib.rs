@@ -17,10 +17,10 @@ pub mod adaptive;
 pub mod classic;
 pub mod dirty;
 pub mod extension;
+pub mod hybrid;
+pub mod learned;
 pub mod modern;
 pub mod offline;
-pub mod learned;
-pub mod hybrid;
 pub mod run;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};

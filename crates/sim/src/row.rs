@@ -242,7 +242,6 @@ impl PartCounts {
         match hint {
             Hint::QueryBegin { query, .. } => self.running.push(query as usize),
             Hint::QueryEnd { query } => self.running.retain(|&running| running != query as usize),
-            Hint::Cleaned { .. } => {}
         }
     }
 
