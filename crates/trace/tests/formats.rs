@@ -493,7 +493,7 @@ fn systor_samples_load_whole() {
 
 #[test]
 fn arc_traces_have_the_published_numbers_of_requests() {
-    // Requests: Megiddo and Modha 2003, table 3. The distinct pages of that table are of the same traces.
+    // Megiddo and Modha 2003, the table of traces: requests and distinct pages.
     for (name, requests, distinct) in
         [("OLTP", 914_145, 186_880), ("P3", 3_912_296, 762_543), ("P6", 12_672_123, 773_770)]
     {

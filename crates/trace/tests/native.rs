@@ -5,6 +5,7 @@ mod common;
 use common::Folder;
 use entresol_trace::{Format, LoadOptions, Loaded, Trace, TraceError, convert, load, native};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use std::path::Path;
 
 const META: &str = r#"{"page_size": 8192, "objects": {"0": "stock", "1": "WAL", "2": "q1#0:a", "3": "q1#0:a:rows=1"}}"#;
@@ -144,10 +145,11 @@ fn wrong_contents_under_right_checksums_are_refused() {
         u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")) as usize
     };
     // Sections in order: pages, ops, times, next use, page objects, page blocks, metadata.
-    let cases: [(usize, &[u8], &str); 9] = [
+    let cases: [(usize, &[u8], &str); 10] = [
         (8, &[2], "version 2"),
         (offset(0), &[9], "page 9 appears before page 0"),
         (offset(0) + 4, &[0], "page 2 appears before page 1"),
+        (offset(0), &[0; 28], "1 pages appear, the header says 4"),
         (offset(1) + 2, &[0xFF], "unknown operation 0xff"),
         (offset(2), &[0xFF; 8], "the time runs backwards"),
         (offset(3), &[1, 0, 0, 0], "request 0 is said to recur at 1"),
@@ -169,8 +171,11 @@ fn wrong_contents_under_right_checksums_are_refused() {
     assert!(error.contains("event 1 is out of order"), "{error}");
 }
 
+/// The same cases on every run.
+const SEED: RngSeed = RngSeed::Fixed(31);
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, rng_seed: SEED, ..ProptestConfig::default() })]
 
     /// Right checksums around arbitrary changes: refused or a trace whose every index is in range.
     #[test]
