@@ -54,7 +54,8 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
-    fn new(format: Format, compression: Compression) -> Self {
+    /// A report of nothing read yet.
+    pub fn new(format: Format, compression: Compression) -> Self {
         LoadReport { format, compression, counts: Counts::default(), bad: 0, first_bad: None, clock_reversals: 0 }
     }
 

@@ -139,7 +139,7 @@ pub fn commas_at_least<const N: usize>(line: &[u8]) -> Result<[&[u8]; N], Bad> {
 
 /// The first `N` fields and the number of all.
 #[inline]
-fn leading_commas<const N: usize>(line: &[u8]) -> ([&[u8]; N], usize) {
+pub fn leading_commas<const N: usize>(line: &[u8]) -> ([&[u8]; N], usize) {
     let mut fields = [&line[..0]; N];
     let (mut from, mut count) = (0, 0);
     for at in memchr::memchr_iter(b',', line).chain([line.len()]) {

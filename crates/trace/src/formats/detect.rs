@@ -1,7 +1,7 @@
 //! Recognises a format by the first bytes of a trace.
 //!
 //! A text is recognised by its header where the format has one; else each format's own line parser is tried on the
-//! first lines, and a format that accepts most of them is a candidate. Formats that no line can tell apart are resolved
+//! first lines, and the formats that accept the most of them, at least half, are candidates. Formats that no line can tell apart are resolved
 //! by what differs over several lines, then by the file's name; what stays open is refused with its candidates.
 
 use super::{Format, Meta, alibaba, fio, first_line, oracle_general, recorded, systor, text_format, vscsi};
@@ -120,14 +120,16 @@ fn text(head: &[u8], head_is_all: bool) -> Result<Vec<Format>, Bad> {
         Format::Lirs,
         Format::LibCacheSimCsv,
     ];
-    let mut candidates = Vec::new();
+    let mut scores = Vec::new();
     for format in headless {
-        if let Some((parser, _)) = text_format(format, head, Meta::default())?
-            && accepted(parser, &lines) * 2 > lines.len()
-        {
-            candidates.push(format);
+        if let Some((parser, _)) = text_format(format, head, Meta::default())? {
+            scores.push((format, accepted(parser, &lines)));
         }
     }
+    let best = scores.iter().map(|&(_, score)| score).max().unwrap_or(0);
+    let enough = best > 0 && best * 2 >= lines.len();
+    let mut candidates: Vec<Format> =
+        scores.into_iter().filter(|&(_, score)| enough && score == best).map(|(format, _)| format).collect();
     // Both of these accept integer times with flags 0 and 1. DiskSim's milliseconds have a fraction somewhere, and a time
     // with a fraction cannot be MQSim's nanoseconds.
     if candidates.contains(&Format::DiskSim) && candidates.contains(&Format::Mqsim) {

@@ -4,7 +4,7 @@
 //! not start with a digit is a header. As with the binary form, every object is one page whatever its size, so that
 //! counts equal those of libCacheSim when it ignores sizes. All are reads.
 
-use crate::parse::{Bad, commas_at_least, decimal, uint};
+use crate::parse::{Bad, decimal, excerpt, leading_commas, uint};
 use crate::record::{Record, Unit};
 use crate::text::{Context, LineFormat};
 use entresol_core::Op;
@@ -19,7 +19,10 @@ pub fn is_header(line: &[u8]) -> bool {
 
 impl LineFormat for LibCacheSimCsv {
     fn line(&mut self, line: &[u8], context: &mut Context) -> Result<Option<Record>, Bad> {
-        let [time, id, size] = commas_at_least::<3>(line)?;
+        let ([time, id, size], columns) = leading_commas::<3>(line);
+        if !(3..=4).contains(&columns) {
+            return Err(format!("`time,id,size[,next]` expected, found {columns} columns: {}", excerpt(line)).into());
+        }
         let (time, offset) = (decimal(time, 6)?, uint(id)?);
         uint(size)?;
         let object = context.names.number(b"objects")?;

@@ -1,8 +1,8 @@
 //! libCacheSim's oracleGeneral binary traces (Yang et al., libCacheSim).
 //!
-//! Records of 24 bytes, little endian, packed: time in seconds (u32), object id (u64), size (u32), and the index of the
-//! next request to the same object (i64; -1 or `i64::MAX` when there is none). Every object is one page whatever its
-//! size, and its id the page number. All are reads.
+//! Records of 24 bytes, little endian, packed: time in seconds (u32), object id (u64), size (u32), and the number of the
+//! next request to the same object (i64, the first request being number 1; -1 or `i64::MAX` when there is none). Every
+//! object is one page whatever its size, and its id the page number. All are reads.
 
 use crate::input::{Input, Records};
 use crate::record::{Record, Source, TraceError, Unit};
@@ -80,7 +80,7 @@ impl Source for OracleGeneral {
         record.copy_from_slice(bytes);
         let fields = Fields::read(&record);
         let time_us = self.clock.us(i64::from(fields.time_s) * 1_000_000, 1);
-        let next_use = if fields.next < 0 { NEVER } else { u32::try_from(fields.next).unwrap_or(NEVER) };
+        let next_use = fields.next.checked_sub(1).and_then(|index| u32::try_from(index).ok()).unwrap_or(NEVER);
         Ok(Some(Record::Io {
             time_us,
             op: Op::Read,
