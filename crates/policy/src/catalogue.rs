@@ -37,6 +37,7 @@ catalogue! {
     classic::Lru,
     extension::Face,
     extension::FaceGsc,
+    migration::MultiTier,
 }
 
 /// The description of a policy.
