@@ -35,6 +35,7 @@ macro_rules! catalogue {
 
 catalogue! {
     classic::Lru,
+    extension::Tac,
     extension::Face,
     extension::FaceGsc,
     migration::MultiTier,

@@ -2,5 +2,7 @@
 
 mod face;
 mod pool;
+mod tac;
 
 pub use face::{Face, FaceGsc};
+pub use tac::Tac;
