@@ -36,6 +36,7 @@ macro_rules! catalogue {
 catalogue! {
     classic::Lru,
     extension::Tac,
+    extension::Lc,
     extension::Face,
     extension::FaceGsc,
     migration::MultiTier,

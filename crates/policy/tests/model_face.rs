@@ -94,7 +94,7 @@ impl Model {
 
     /// One write at the rear: part of the batch-sized segment before it unless it opens a new one.
     fn append(&mut self, frame: Frame, verb: Verb) {
-        let joined = self.appended % self.flash_max % self.batch() != 0;
+        let joined = !(self.appended % self.flash_max).is_multiple_of(self.batch());
         self.appended += 1;
         self.flash.push(frame);
         self.out.push(Movement { page: frame.page, verb, joined });

@@ -1,8 +1,10 @@
 //! A flash or NVM cache as the second level under a database's buffer pool.
 
 mod face;
+mod lc;
 mod pool;
 mod tac;
 
 pub use face::{Face, FaceGsc};
+pub use lc::Lc;
 pub use tac::Tac;
