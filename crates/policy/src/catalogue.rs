@@ -37,6 +37,7 @@ catalogue! {
     classic::Lru,
     extension::Tac,
     extension::Lc,
+    extension::HeuristicDb,
     extension::Face,
     extension::FaceGsc,
     migration::MultiTier,

@@ -1,10 +1,12 @@
 //! A flash or NVM cache as the second level under a database's buffer pool.
 
 mod face;
+mod heuristicdb;
 mod lc;
 mod pool;
 mod tac;
 
 pub use face::{Face, FaceGsc};
+pub use heuristicdb::HeuristicDb;
 pub use lc::Lc;
 pub use tac::Tac;
