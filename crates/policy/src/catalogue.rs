@@ -38,6 +38,7 @@ catalogue! {
     extension::Tac,
     extension::Lc,
     extension::HeuristicDb,
+    extension::TablePlacement,
     extension::Face,
     extension::FaceGsc,
     migration::MultiTier,

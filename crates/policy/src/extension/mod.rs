@@ -4,9 +4,11 @@ mod face;
 mod heuristicdb;
 mod lc;
 mod pool;
+mod table_placement;
 mod tac;
 
 pub use face::{Face, FaceGsc};
 pub use heuristicdb::HeuristicDb;
 pub use lc::Lc;
+pub use table_placement::TablePlacement;
 pub use tac::Tac;
