@@ -168,6 +168,8 @@ impl Policy for Lc {
     fn prefetch(&self, page: Page) {
         self.pool.prefetch(page);
         entresol_core::prefetch(&self.last, page.index());
+        self.clean.prefetch(page);
+        self.dirty.prefetch(page);
     }
 
     fn memory_bytes(&self) -> usize {

@@ -261,6 +261,9 @@ impl Tac {
             return true;
         }
         let heat = self.temperature[extent as usize].to_bits();
+        if self.coldest.min().is_some_and(|(_, coldest)| coldest >= heat) {
+            return false;
+        }
         let coldest = self.coldest.min_where(|slot| {
             let colder = self.coldest.key(slot) < heat;
             colder && self.cached.iter(slot.0).any(|page| driver.may_evict(page, FLASH))
