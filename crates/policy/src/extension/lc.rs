@@ -57,7 +57,7 @@ const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
         name: "dirty",
         default: "50",
-        help: "per cent of flash that may be dirty before the cleaner starts; 50 is the paper's choice for TPC-C",
+        help: "per cent of flash that may be dirty before the cleaner starts, the paper's tunable threshold",
     },
     OptionInfo {
         name: "group",

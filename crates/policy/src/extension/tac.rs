@@ -10,7 +10,7 @@
 //!
 //! Readings. A write of a whole page reads nothing and warms nothing. A dirty page that leaves DRAM goes to disk and,
 //! if flash holds it or would admit it, to flash too (001, section 3); until then the copy in flash is stale. The
-//! paper does not print its aging interval: the default is ten accesses for each page of flash. The default costs are
+//! aging interval is a parameter; its default of ten accesses for each page of flash is ours. The default costs are
 //! the latencies of table 1 in 003, and 4 KiB at its bandwidths for sequential reads. Of equally cold extents the one
 //! that was met first is the coldest.
 
