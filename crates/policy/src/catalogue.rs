@@ -65,8 +65,13 @@ catalogue! {
     hybrid::Hibachi,
     hybrid::HybridLru,
     hybrid::HybridArc,
+    extension::Tac,
+    extension::Lc,
+    extension::HeuristicDb,
+    extension::TablePlacement,
     extension::Face,
     extension::FaceGsc,
+    migration::MultiTier,
 }
 
 /// The description of a policy.

@@ -406,3 +406,55 @@ pub fn run_beside<P: Policy>(
     }
     checker.verify_all(policy);
 }
+
+/// One thing that a driver tells a policy.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A reference to a page.
+    Request(Request),
+    /// A hint.
+    Hint(Hint<'a>),
+}
+
+/// Drives a policy under the rules beside a plain model of it, as [`run_beside`] does, with queries that begin, end and
+/// overlap at random moments; about one in thirty requests begins one, of one to three objects.
+///
+/// The model answers a request with an outcome and a hint with none.
+pub fn run_beside_queries<P: Policy>(
+    policy: &mut P,
+    layout: Layout,
+    config: &Config,
+    requests: &[Request],
+    seed: u64,
+    mut model: impl FnMut(Event) -> (Option<Outcome>, Vec<Movement>),
+) {
+    let mut checker = Checker::new(layout, &config.tiers, Refusals::NONE);
+    let mut random = Random::new(seed);
+    let mut running = std::collections::VecDeque::new();
+    for (i, &request) in requests.iter().enumerate() {
+        let mut tell = |checker: &mut Checker, hint: Hint| {
+            checker.hint(policy, hint);
+            let (outcome, movements) = model(Event::Hint(hint));
+            assert_eq!(outcome, None, "request {i}, {hint:?}: the model took the hint for a request");
+            assert_eq!(checker.movements, movements, "request {i}, {hint:?}: movements (left: policy, right: model)");
+        };
+        if random.chance(1.0 / 30.0) {
+            let mut objects: Vec<ObjectId> =
+                (0..1 + random.below(3)).map(|_| ObjectId(random.below(config.objects as u64) as u32)).collect();
+            objects.sort();
+            objects.dedup();
+            running.push_back(i as u32);
+            tell(&mut checker, Hint::QueryBegin { query: i as u32, objects: &objects });
+        }
+        if random.chance(1.0 / 30.0)
+            && let Some(query) = running.pop_front()
+        {
+            tell(&mut checker, Hint::QueryEnd { query });
+        }
+        let outcome = checker.request(policy, request, NEVER);
+        let (expected, movements) = model(Event::Request(request));
+        assert_eq!(Some(outcome), expected, "request {i}, {request:?}: outcome (left: policy, right: model)");
+        assert_eq!(checker.movements, movements, "request {i}, {request:?}: movements (left: policy, right: model)");
+    }
+    checker.verify_all(policy);
+}

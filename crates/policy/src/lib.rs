@@ -22,6 +22,7 @@ pub mod learned;
 pub mod modern;
 pub mod offline;
 pub mod run;
+pub mod migration;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};

@@ -10,14 +10,13 @@
 //! Without a DRAM tier of its own (below a database whose clean evictions nobody sees) a page enters the queue on
 //! entry: when it is written by the host, or fetched by it and `pages` allows clean ones.
 
+use super::pool::DramPool;
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
-use crate::parts::{Bits, Lists};
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 
 const DRAM: Tier = Tier::TOP;
 const FLASH: Tier = Tier::SECOND;
-const POOL: usize = 0;
 const NOWHERE: u32 = u32::MAX;
 
 /// mvFIFO without second chance.
@@ -58,12 +57,8 @@ pub struct MvFifo<const GSC: bool> {
     /// Frames dequeued at a time: 1 without GSC, the scan depth with it.
     batch: usize,
 
-    dram_capacity: usize,
-    pool: Lists<1>,
-    /// Pool pages newer than disk.
-    dirty: Bits,
-    /// Pool pages newer than their copy in flash, or without one.
-    fdirty: Bits,
+    /// Its dirty bit is the paper's `dirty`, its `ahead` the paper's `fdirty`.
+    pool: DramPool,
 
     /// The ring of flash frames; `front` is the oldest of `len`.
     ring: Vec<Frame>,
@@ -131,10 +126,7 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
                 Pull::Copy
             },
             batch,
-            dram_capacity,
-            pool: Lists::new(config.pages),
-            dirty: Bits::new(config.pages),
-            fdirty: Bits::new(config.pages),
+            pool: DramPool::new(config.pages, dram_capacity),
             ring: vec![Frame::default(); flash_capacity],
             front: 0,
             len: 0,
@@ -146,54 +138,43 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
 
     #[inline]
     fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
-        if self.dram_capacity == 0 {
+        if !self.pool.exists() {
             return self.access_flash_only(request, driver);
         }
         let page = request.page;
-        if self.pool.contains(page) {
-            self.pool.move_to_front(POOL, page);
-            self.update(request, driver);
+        if self.pool.hit(request, driver) {
             return Outcome::Hit(DRAM);
         }
         // As in a database: first a free buffer is found, then the page is looked for below.
-        if self.pool.len(POOL) == self.dram_capacity && !self.evict_from_pool(driver) {
+        if self.pool.is_full() && !self.evict_from_pool(driver) {
             return self.past_the_pool(request, driver);
         }
-        let outcome = match self.valid_frame(page) {
-            Some(frame) => {
-                self.ring[frame].referenced = true;
-                if request.op != Op::Write {
-                    driver.start(page, Verb::Copy { from: FLASH, to: DRAM });
-                }
-                // The two copies are in sync; the page may still be newer than disk.
-                if self.ring[frame].dirty {
-                    self.dirty.insert(page);
-                }
-                Outcome::Hit(FLASH)
+        let Some(frame) = self.valid_frame(page) else {
+            if !request.op.is_write() {
+                driver.start(page, Verb::Fetch { to: DRAM });
             }
-            None => {
-                if !request.op.is_write() {
-                    driver.start(page, Verb::Fetch { to: DRAM });
-                }
-                Outcome::ADMITTED
-            }
+            self.pool.enter(request, false, driver);
+            return Outcome::ADMITTED;
         };
-        self.pool.push_front(POOL, page);
-        self.update(request, driver);
-        outcome
+        self.ring[frame].referenced = true;
+        if request.op != Op::Write {
+            driver.start(page, Verb::Copy { from: FLASH, to: DRAM });
+        }
+        self.pool.enter(request, self.ring[frame].dirty, driver);
+        Outcome::Hit(FLASH)
     }
 
     fn state(&self, page: Page) -> PageState {
         let in_dram = self.pool.contains(page);
         let frame = self.valid_frame(page);
-        let in_sync = frame.is_some() && !self.fdirty.contains(page);
-        let dirty = if in_dram { self.dirty.contains(page) } else { frame.is_some_and(|f| self.ring[f].dirty) };
+        let in_sync = frame.is_some() && !self.pool.is_ahead(page);
+        let dirty = if in_dram { self.pool.is_dirty(page) } else { frame.is_some_and(|f| self.ring[f].dirty) };
         let tiers = TierSet::only(DRAM, in_dram).and(FLASH, in_sync);
         PageState { tiers, dirty, known: !tiers.is_empty() }
     }
 
     fn occupancy(&self, tier: Tier) -> usize {
-        if tier == DRAM { self.pool.len(POOL) } else { self.len }
+        if tier == DRAM { self.pool.len() } else { self.len }
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
@@ -207,11 +188,7 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.pool.memory_bytes()
-            + self.dirty.memory_bytes()
-            + self.fdirty.memory_bytes()
-            + self.frame_of.capacity() * 4
-            + self.ring.capacity() * size_of::<Frame>()
+        self.pool.memory_bytes() + self.frame_of.capacity() * 4 + self.ring.capacity() * size_of::<Frame>()
     }
 }
 
@@ -220,16 +197,6 @@ impl<const GSC: bool> MvFifo<GSC> {
     fn valid_frame(&self, page: Page) -> Option<usize> {
         let frame = self.frame_of[page.index()];
         (frame != NOWHERE).then_some(frame as usize)
-    }
-
-    /// "On update of page p in the DRAM buffer: dirty = fdirty = true."
-    #[inline(always)]
-    fn update<D: Driver>(&mut self, request: Request, driver: &mut D) {
-        if request.op.is_write() {
-            driver.start(request.page, Verb::Install { to: DRAM });
-            self.dirty.insert(request.page);
-            self.fdirty.insert(request.page);
-        }
     }
 
     /// Every DRAM frame is pinned: the request is served from flash or from disk.
@@ -251,30 +218,23 @@ impl<const GSC: bool> MvFifo<GSC> {
 
     /// Evicts the least recently used page that may go; false when none may.
     fn evict_from_pool<D: Driver>(&mut self, driver: &mut D) -> bool {
-        let Some(page) = self.pool.back_where(POOL, |page| driver.may_evict(page, DRAM)) else { return false };
+        let Some(page) = self.pool.victim(driver) else { return false };
         self.stage(page, driver);
         // Pulling may have evicted this page with others.
         if self.pool.contains(page) {
-            self.leave_pool(page, driver);
+            self.pool.leave(page, driver);
         }
         true
-    }
-
-    fn leave_pool<D: Driver>(&mut self, page: Page, driver: &mut D) {
-        self.pool.remove(POOL, page);
-        self.dirty.remove(page);
-        self.fdirty.remove(page);
-        driver.start(page, Verb::Drop { from: DRAM });
     }
 
     /// Does a page that leaves the pool need a new frame in flash? "If p.fdirty or p not in flash cache."
     fn needs_frame(&self, page: Page) -> bool {
         let wanted = match self.staged {
             Staged::Mixed => true,
-            Staged::Clean => !self.dirty.contains(page),
-            Staged::Dirty => self.dirty.contains(page),
+            Staged::Clean => !self.pool.is_dirty(page),
+            Staged::Dirty => self.pool.is_dirty(page),
         };
-        wanted && (self.fdirty.contains(page) || self.valid_frame(page).is_none())
+        wanted && (self.pool.is_ahead(page) || self.valid_frame(page).is_none())
     }
 
     /// Algorithm 1, "on eviction of page p from the DRAM buffer", up to the freeing of its DRAM frame.
@@ -283,25 +243,20 @@ impl<const GSC: bool> MvFifo<GSC> {
             if self.needs_frame(page) {
                 self.enqueue_from_pool(page, driver);
             }
-        } else if self.fdirty.contains(page) {
+        } else if self.pool.is_ahead(page) {
             // Not for flash (or no frame may be freed): the newest version goes to disk, what flash has is old.
             self.invalidate(page, driver);
-            self.clean_in_pool(page, driver);
+            self.pool.write_back(page, driver);
+            self.pool.in_step(page);
         }
-    }
-
-    fn clean_in_pool<D: Driver>(&mut self, page: Page, driver: &mut D) {
-        driver.start(page, Verb::WriteBack { from: DRAM });
-        self.dirty.remove(page);
-        self.fdirty.remove(page);
     }
 
     fn enqueue_from_pool<D: Driver>(&mut self, page: Page, driver: &mut D) {
-        if self.write_through && self.dirty.remove(page) {
-            driver.start(page, Verb::WriteBack { from: DRAM });
+        if self.write_through {
+            self.pool.write_back(page, driver);
         }
-        self.enqueue(page, self.dirty.contains(page), Verb::Copy { from: DRAM, to: FLASH }, driver);
-        self.fdirty.remove(page);
+        self.enqueue(page, self.pool.is_dirty(page), Verb::Copy { from: DRAM, to: FLASH }, driver);
+        self.pool.in_step(page);
     }
 
     /// Appends a version to the queue, which has room. It is the valid one; an earlier one is no longer.
@@ -330,18 +285,18 @@ impl<const GSC: bool> MvFifo<GSC> {
         }
     }
 
-    /// Frees at least one frame of a full queue and, with GSC, fills the rest of the batch from the tail of the
-    /// pool. `entering` is the page that the room is for. False when every frame is pinned.
+    /// Makes sure that a frame is free. When it takes a batch for that, GSC fills the rest of the batch from the tail
+    /// of the pool; `entering` is the page that the room is for. False when every frame is pinned.
     fn make_room<D: Driver>(&mut self, entering: Option<Page>, driver: &mut D) -> bool {
+        if self.len < self.ring.len() {
+            return true;
+        }
         // A whole turn of the ring without a freed frame means that all are pinned.
         let turns = self.ring.len().div_ceil(self.batch);
-        for _ in 0..turns {
-            if self.len < self.ring.len() {
-                break;
-            }
+        let made = (0..turns).any(|_| {
             self.dequeue_batch(driver);
-        }
-        let made = self.len < self.ring.len();
+            self.len < self.ring.len()
+        });
         if GSC
             && made
             && let Some(page) = entering
@@ -395,9 +350,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         self.frame_of[page.index()] = NOWHERE;
         if frame.dirty {
             driver.start(page, Verb::WriteBack { from: FLASH });
-            if !self.fdirty.contains(page) {
-                self.dirty.remove(page);
-            }
+            self.pool.cleaned_below(page);
         }
         driver.start(page, Verb::Drop { from: FLASH });
     }
@@ -405,7 +358,7 @@ impl<const GSC: bool> MvFifo<GSC> {
     /// Pulls pages from the tail of the pool into the frames that the batch has freed, leaving one for `entering`.
     /// At most a batch of pages is looked at, so the cost of one replacement stays bounded.
     fn fill_batch<D: Driver>(&mut self, entering: Page, driver: &mut D) {
-        let mut candidate = self.pool.back(POOL);
+        let mut candidate = self.pool.back();
         for _ in 0..self.batch {
             let Some(page) = candidate else { return };
             if self.ring.len() - self.len <= 1 {
@@ -419,7 +372,7 @@ impl<const GSC: bool> MvFifo<GSC> {
             if self.needs_frame(page) && (evict || self.pull == Pull::Copy) {
                 self.enqueue_from_pool(page, driver);
                 if evict {
-                    self.leave_pool(page, driver);
+                    self.pool.leave(page, driver);
                 }
             }
         }
@@ -439,7 +392,7 @@ impl<const GSC: bool> MvFifo<GSC> {
             self.enqueue(page, false, Verb::Fetch { to: FLASH }, driver);
             return Outcome::ADMITTED;
         }
-        let staged = self.staged != Staged::Clean && (self.len < self.ring.len() || self.make_room(None, driver));
+        let staged = self.staged != Staged::Clean && self.make_room(None, driver);
         let held = self.valid_frame(page).is_some();
         if !staged {
             self.invalidate(page, driver);

@@ -135,6 +135,12 @@ impl IndexHeap {
         self.place[node.1 as usize] = place as u32;
     }
 
+    /// Loads a page's place into the processor's cache.
+    #[inline(always)]
+    pub fn prefetch(&self, page: Page) {
+        entresol_core::prefetch(&self.place, page.index());
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<(u64, u32)>() + self.place.capacity() * 4

@@ -1,0 +1,255 @@
+//! Table placement: whole tables and indexes are brought to the fast device before a query runs.
+//!
+//! 000, section 2.7.1 and figure 2.13, after Luo, Lee, Mesnier, Chen, "hStorage-DB: heterogeneity-aware data management
+//! to exploit the full capability of hybrid storage systems", PVLDB 2012, and the advisor of Canim, Mihaila,
+//! Bhattacharjee, Lang, Ross, "An object placement advisor for DB2 using solid state storage", PVLDB 2009, which ranks
+//! objects by the random reads they cause for the space they take.
+//!
+//! When a query begins, those of its objects that are not placed yet are taken in the order of random accesses seen
+//! so far per page. Each is fetched as a whole when it fits, the least recently required objects making room for it;
+//! otherwise it is read where it is (step 3 of the figure). Requests to placed objects hit, all others pass by.
+//!
+//! Readings. What the query itself requires is never moved out for it. An object that was never accessed at random
+//! brings nothing on the fast device and takes free space only. Of equal benefit the smaller object goes first, then
+//! the one with the lower number. An object of which no page was ever requested is not known and is not placed.
+
+use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::options::{BuildError, Options};
+use crate::parts::{Bits, GroupLists, Lists};
+use entresol_core::{Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};
+
+const NVM: Tier = Tier::TOP;
+const PLACED: usize = 0;
+const NONE: u32 = u32::MAX;
+
+/// What is known of an object.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    /// Accesses that were not sequential.
+    random: u64,
+    /// Pages placed: the length it had when it was fetched; 0 when it is not.
+    placed: u32,
+    /// The query that required it last, counted from 1.
+    required_by: u32,
+    /// A page of it, to name it by.
+    some_page: u32,
+}
+
+/// Places whole objects.
+#[derive(Clone, Debug)]
+pub struct TablePlacement {
+    capacity: usize,
+    used: usize,
+    objects: Vec<Object>,
+    /// Placed objects, those required last in front. The "pages" of this list are numbers of objects.
+    placed: Lists<1>,
+    /// Pages with a handle of every placed object.
+    resident: GroupLists,
+    dirty: Bits,
+    /// Pages that objects are named by.
+    named: Bits,
+    queries: u32,
+    /// Objects of a query that are not placed: scratch space, kept to allocate once.
+    candidates: Vec<Candidate>,
+}
+
+/// An object that a query requires and that is not placed.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    object: ObjectId,
+    pages: u32,
+    random: u64,
+}
+
+impl Candidate {
+    /// Random accesses per page, compared without rounding; ties as the file's heading says.
+    fn before(&self, other: &Candidate) -> std::cmp::Ordering {
+        let benefit = u128::from(self.random) * u128::from(other.pages);
+        let others = u128::from(other.random) * u128::from(self.pages);
+        others.cmp(&benefit).then(self.pages.cmp(&other.pages)).then(self.object.cmp(&other.object))
+    }
+}
+
+impl Policy for TablePlacement {
+    const INFO: Info = Info {
+        name: "table-placement",
+        family: "extension",
+        summary: "whole tables and indexes placed before a query, by random accesses per page",
+        paper: "Luo, Lee, Mesnier, Chen: hStorage-DB, PVLDB 2012; Canim et al.: An object placement advisor for DB2 \
+                using solid state storage, PVLDB 2009",
+        tiers: &["nvm"],
+        addresses: true,
+        ..Info::PLAIN
+    };
+
+    fn new(config: &Config, _options: &Options) -> Result<Self, BuildError> {
+        let unknown = Object { random: 0, placed: 0, required_by: 0, some_page: NONE };
+        Ok(TablePlacement {
+            capacity: config.tiers[0],
+            used: 0,
+            objects: vec![unknown; config.objects],
+            placed: Lists::new(config.objects),
+            resident: GroupLists::new(config.pages, config.objects),
+            dirty: Bits::new(config.pages),
+            named: Bits::new(config.pages),
+            queries: 0,
+            candidates: Vec::with_capacity(config.objects),
+        })
+    }
+
+    #[inline]
+    fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
+        let page = request.page;
+        let address = driver.address(page);
+        let object = &mut self.objects[address.object.index()];
+        object.random += u64::from(!request.sequential);
+        if object.some_page == NONE {
+            object.some_page = page.0;
+            self.named.insert(page);
+        }
+        if address.block >= u64::from(object.placed) {
+            return driver.bypass(request);
+        }
+        if !self.resident.contains(page) {
+            self.resident.push(address.object.0, page);
+        }
+        driver.overwrite(request, NVM);
+        if request.op.is_write() {
+            self.dirty.insert(page);
+        }
+        Outcome::Hit(NVM)
+    }
+
+    fn hint<D: Driver>(&mut self, hint: Hint, driver: &mut D) {
+        match hint {
+            Hint::QueryBegin { objects, .. } => self.place_for(objects, driver),
+            Hint::Cleaned { page } => _ = self.dirty.remove(page),
+            Hint::QueryEnd { .. } => {}
+        }
+    }
+
+    fn state(&self, page: Page) -> PageState {
+        let held = self.resident.contains(page);
+        PageState {
+            tiers: TierSet::only(NVM, held),
+            dirty: self.dirty.contains(page),
+            known: held || self.named.contains(page),
+        }
+    }
+
+    fn occupancy(&self, _tier: Tier) -> usize {
+        self.used
+    }
+
+    fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
+        visit("placed_objects", self.placed.len(PLACED) as f64);
+        visit("placed_pages", self.used as f64);
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, page: Page) {
+        self.resident.prefetch(page);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.objects.capacity() * size_of::<Object>()
+            + self.placed.memory_bytes()
+            + self.resident.memory_bytes()
+            + self.dirty.memory_bytes()
+            + self.named.memory_bytes()
+            + self.candidates.capacity() * size_of::<Candidate>()
+    }
+}
+
+impl TablePlacement {
+    /// A query begins: places what it requires and what fits.
+    fn place_for<D: Driver>(&mut self, objects: &[ObjectId], driver: &mut D) {
+        self.queries += 1;
+        self.candidates.clear();
+        for &object in objects {
+            let entry = &mut self.objects[object.index()];
+            if std::mem::replace(&mut entry.required_by, self.queries) == self.queries {
+                continue;
+            }
+            if entry.placed > 0 {
+                self.placed.move_to_front(PLACED, Page(object.0));
+                continue;
+            }
+            let pages = driver.object_pages(object);
+            if entry.some_page != NONE && (1..=self.capacity as u64).contains(&pages) {
+                self.candidates.push(Candidate { object, pages: pages as u32, random: entry.random });
+            }
+        }
+        self.candidates.sort_unstable_by(Candidate::before);
+        for i in 0..self.candidates.len() {
+            let candidate = self.candidates[i];
+            if self.make_room(candidate, driver) {
+                self.place(candidate, driver);
+            }
+        }
+    }
+
+    /// Moves objects out that the query does not require until a candidate fits; none when it would not.
+    fn make_room<D: Driver>(&mut self, candidate: Candidate, driver: &mut D) -> bool {
+        let needed = candidate.pages as usize;
+        let free = self.capacity - self.used;
+        if needed <= free {
+            return true;
+        }
+        let query = self.queries;
+        let idle = |object: &Object| object.required_by != query;
+        let held = self.placed.iter_from_back(PLACED).map(|object| self.objects[object.index()]);
+        let movable: usize = held.filter(idle).map(|object| object.placed as usize).sum();
+        if candidate.random == 0 || needed > free + movable {
+            return false;
+        }
+        while needed > self.capacity - self.used {
+            let oldest = self.placed.back_where(PLACED, |object| idle(&self.objects[object.index()]));
+            let oldest = oldest.expect("enough pages can be moved out");
+            self.move_out(ObjectId(oldest.0), driver);
+        }
+        true
+    }
+
+    fn place<D: Driver>(&mut self, Candidate { object, pages, .. }: Candidate, driver: &mut D) {
+        let some = Page(self.objects[object.index()].some_page);
+        driver.start(some, Verb::FetchObject { object, pages, to: NVM });
+        self.objects[object.index()].placed = pages;
+        self.placed.push_front(PLACED, Page(object.0));
+        self.used += pages as usize;
+        // The pages around the one known; those beyond a gap are noted when they are asked for.
+        let mut first = some;
+        while let Some(page) = driver.predecessor(first) {
+            first = page;
+        }
+        let mut page = Some(first);
+        while let Some(held) = page.filter(|&page| driver.address(page).block < u64::from(pages)) {
+            self.resident.push(object.0, held);
+            page = driver.successor(held);
+        }
+    }
+
+    /// Writes back what is dirty of an object, a run of neighbours at a time, and frees its frames.
+    fn move_out<D: Driver>(&mut self, object: ObjectId, driver: &mut D) {
+        let dirty = |page: &Page| self.dirty.contains(*page);
+        for first in self.resident.iter(object.0).filter(dirty) {
+            if driver.predecessor(first).is_some_and(|page| dirty(&page)) {
+                continue;
+            }
+            let mut next = Some(first);
+            while let Some(page) = next {
+                driver.emit(Movement { page, verb: Verb::WriteBack { from: NVM }, joined: page != first });
+                next = driver.successor(page).filter(dirty);
+            }
+        }
+        while let Some(page) = self.resident.oldest(object.0) {
+            self.resident.remove(object.0, page);
+            self.dirty.remove(page);
+        }
+        let entry = &mut self.objects[object.index()];
+        let pages = std::mem::take(&mut entry.placed);
+        driver.start(Page(entry.some_page), Verb::DropObject { object, pages, from: NVM });
+        self.used -= pages as usize;
+        self.placed.remove(PLACED, Page(object.0));
+    }
+}
