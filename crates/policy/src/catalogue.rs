@@ -36,6 +36,7 @@ macro_rules! catalogue {
 catalogue! {
     classic::Lru,
     learned::Lecar,
+    learned::Cacheus,
     learned::ExpCache,
     dirty::Cflru,
     dirty::LruWsr,
