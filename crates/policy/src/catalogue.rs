@@ -51,6 +51,7 @@ catalogue! {
     adaptive::Lirs,
     adaptive::ClockPro,
     learned::Lecar,
+    learned::Cacheus,
     learned::ExpCache,
     modern::S3Fifo,
     modern::Sieve,

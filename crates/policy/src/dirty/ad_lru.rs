@@ -1,13 +1,13 @@
 //! AD-LRU: a cold and a hot LRU queue; the queue that must shrink gives up its least recent clean page first.
 //!
 //! Jin, Ou, Härder, Li, "AD-LRU: an efficient buffer replacement algorithm for flash-based databases", Data &
-//! Knowledge Engineering 72, 2012, section 3. A page enters the cold queue; its second reference moves it to the hot
+//! Knowledge Engineering 72, 2012. A page enters the cold queue; its second reference moves it to the hot
 //! one. The victim comes from the cold queue while that is longer than `min_lc`, else from the hot queue. Within the
 //! queue it is the least recent clean page (the paper's pointer FC); where all are dirty, the LRU page whose reference
 //! bit is clear, and a page whose bit is set loses it and moves to the MRU end instead. The bit is set when a page is
 //! admitted and whenever it is hit.
 //!
-//! Readings: `min_lc` is 10 % of the buffer (the value the paper's experiments settle on); when the queue to shrink
+//! Readings: `min_lc` is 10 % of the buffer; when the queue to shrink
 //! has no page to give, the other one gives.
 //!
 //! FC needs no pointer here: clean and dirty pages of a queue are lists of their own. A page changes its colour only

@@ -1,12 +1,11 @@
 //! CFLRU: an LRU list whose least recent part gives up clean pages first.
 //!
-//! Park, Jung, Kang, Kim, Lee, "CFLRU: a replacement algorithm for flash memory", CASES 2006, section 3: the list
+//! Park, Jung, Kang, Kim, Lee, "CFLRU: a replacement algorithm for flash memory", CASES 2006: the list
 //! is divided into a working region and, at its LRU end, a clean-first region of `w` pages, the window. The victim
 //! is the least recent clean page of the window; when the window has none, the least recent page of all, which is
 //! then dirty.
 //!
-//! Reading: the window is static, a tenth of the cache by default (the paper also describes a window that adapts to
-//! the ratio of write to read costs; its figures use the static one).
+//! Reading: the window is static, a tenth of the cache by default (the paper also describes one that adapts).
 //!
 //! The paper's search of the window costs up to `w` steps. Here the window is kept as two lists, clean and dirty
 //! pages apart, which makes every step constant: a page enters the window only at its recent end (from the rear of

@@ -1,7 +1,7 @@
 //! LRU-WSR: LRU that gives a dirty page a second chance unless it is cold.
 //!
 //! Jung, Shim, Park, Kang, Cha, "LRU-WSR: integration of LRU and writes sequence reordering for flash memory", IEEE
-//! Transactions on Consumer Electronics 54(3), 2008, section III: the candidate is the LRU page. A clean one is
+//! Transactions on Consumer Electronics 54(3), 2008: the candidate is the LRU page. A clean one is
 //! evicted. A dirty one is evicted when its cold flag is set; otherwise the flag is set and the page moves to the MRU
 //! end, and the next candidate is looked at.
 //!

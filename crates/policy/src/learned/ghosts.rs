@@ -1,8 +1,6 @@
 //! The two ghost caches of ExpCache: evicted pages in strict order of a rank that they bring with them.
 
 use entresol_core::Page;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// What a page in a ghost cache brings with it; the order of forgetting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +18,7 @@ pub struct Rank {
 /// live if and only if the page is in and still has the stamp.
 #[derive(Clone, Debug)]
 pub struct Ghosts {
-    heap: BinaryHeap<Reverse<u128>>,
+    heap: Heap,
     capacity: usize,
     len: usize,
 }
@@ -36,7 +34,7 @@ const fn page_and_stamp(entry: u128) -> (Page, u64) {
 impl Ghosts {
     /// An empty ghost cache of this many pages. 32 bytes a page of capacity.
     pub fn new(capacity: usize) -> Self {
-        Ghosts { heap: BinaryHeap::with_capacity(2 * capacity + 1), capacity, len: 0 }
+        Ghosts { heap: Heap::new(2 * capacity), capacity, len: 0 }
     }
 
     /// Number of pages in.
@@ -52,32 +50,125 @@ impl Ghosts {
     /// Puts a page in, which is not; returns the one that is forgotten for it, if the cache is full. `live` tells
     /// whether a page is in with this stamp. The capacity is not 0.
     pub fn put(&mut self, page: Page, rank: Rank, live: impl Fn(Page, u64) -> bool) -> Option<Page> {
-        let forgotten = if self.len == self.capacity { self.pop(&live) } else { None };
-        if self.heap.len() > 2 * self.capacity {
-            self.heap.retain(|&Reverse(entry)| {
-                let (page, stamp) = page_and_stamp(entry);
-                live(page, stamp)
-            });
-        }
-        self.heap.push(Reverse(pack(page, rank)));
-        self.len += 1;
-        forgotten
-    }
-
-    fn pop(&mut self, live: impl Fn(Page, u64) -> bool) -> Option<Page> {
-        while let Some(Reverse(entry)) = self.heap.pop() {
+        let live = |entry| {
             let (page, stamp) = page_and_stamp(entry);
-            if live(page, stamp) {
-                self.len -= 1;
-                return Some(page);
+            live(page, stamp)
+        };
+        let entry = pack(page, rank);
+        if self.len == self.capacity {
+            while !live(self.heap.top) {
+                self.heap.pop();
             }
+            let (forgotten, _) = page_and_stamp(self.heap.top);
+            self.heap.sink(0, entry);
+            return Some(forgotten);
         }
+        if self.heap.len == self.heap.room {
+            self.heap.retain(live);
+        }
+        self.heap.push(entry);
+        self.len += 1;
         None
     }
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        self.heap.capacity() * size_of::<u128>()
+        self.heap.lines.capacity() * size_of::<Line>()
+    }
+}
+
+/// The four children of a node: one line of the processor's cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u128; 4]);
+
+const EMPTY: u128 = u128::MAX;
+
+/// A min-heap with four children a node. Those of node `k` are nodes `4 k + 1` to `4 k + 4` and make up line `k`, so a
+/// step down costs one cache line; empty places hold a key above all others, so no step asks where the end is.
+#[derive(Clone, Debug)]
+struct Heap {
+    /// Node 0.
+    top: u128,
+    lines: Vec<Line>,
+    len: usize,
+    room: usize,
+}
+
+impl Heap {
+    fn new(room: usize) -> Self {
+        Heap { top: EMPTY, lines: vec![Line([EMPTY; 4]); room.div_ceil(4)], len: 0, room }
+    }
+
+    #[inline(always)]
+    fn get(&self, node: usize) -> u128 {
+        if node == 0 { self.top } else { self.lines[(node - 1) / 4].0[(node - 1) % 4] }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, node: usize, key: u128) {
+        if node == 0 {
+            self.top = key;
+        } else {
+            self.lines[(node - 1) / 4].0[(node - 1) % 4] = key;
+        }
+    }
+
+    fn push(&mut self, key: u128) {
+        let mut node = self.len;
+        self.len += 1;
+        while node > 0 {
+            let parent = (node - 1) / 4;
+            let above = self.get(parent);
+            if above <= key {
+                break;
+            }
+            self.set(node, above);
+            node = parent;
+        }
+        self.set(node, key);
+    }
+
+    /// Removes the top.
+    fn pop(&mut self) {
+        self.len -= 1;
+        let last = self.get(self.len);
+        self.set(self.len, EMPTY);
+        if self.len > 0 {
+            self.sink(0, last);
+        }
+    }
+
+    /// Puts a key in the place of a node and moves it down to where it belongs.
+    fn sink(&mut self, mut node: usize, key: u128) {
+        while let Some(&Line([a, b, c, d])) = self.lines.get(node) {
+            let (left, l) = if b < a { (b, 1) } else { (a, 0) };
+            let (right, r) = if d < c { (d, 3) } else { (c, 2) };
+            let (least, child) = if right < left { (right, r) } else { (left, l) };
+            if key <= least {
+                break;
+            }
+            self.set(node, least);
+            node = 4 * node + 1 + child;
+        }
+        self.set(node, key);
+    }
+
+    /// Keeps the keys that satisfy a condition.
+    fn retain(&mut self, wanted: impl Fn(u128) -> bool) {
+        let mut kept = 0;
+        for node in 0..self.len {
+            let key = self.get(node);
+            self.set(node, EMPTY);
+            if wanted(key) {
+                self.set(kept, key);
+                kept += 1;
+            }
+        }
+        self.len = kept;
+        for node in (0..kept.div_ceil(4)).rev() {
+            self.sink(node, self.get(node));
+        }
     }
 }
 
@@ -93,7 +184,7 @@ mod tests {
             let mut random = Random::new(capacity as u64);
             let mut ghosts = Ghosts::new(capacity);
             let mut model: BTreeMap<Rank, Page> = BTreeMap::new();
-            let room = ghosts.heap.capacity();
+            let room = ghosts.heap.lines.capacity();
             let mut stamps = [0; 40];
             for step in 1..5_000u64 {
                 let page = Page(random.below(40) as u32);
@@ -115,7 +206,7 @@ mod tests {
                 model.insert(rank, page);
                 assert_eq!(ghosts.len(), model.len());
             }
-            assert_eq!(ghosts.heap.capacity(), room, "nothing is allocated after construction");
+            assert_eq!(ghosts.heap.lines.capacity(), room, "nothing is allocated after construction");
         }
     }
 }

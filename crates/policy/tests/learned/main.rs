@@ -4,6 +4,7 @@
 //! The chain of evidence: a model fed with the draws of that program (NumPy's generator, seed 123) must reproduce its
 //! counts exactly; the same model fed with our generator must agree with the policy event by event.
 
+mod cacheus;
 #[path = "../common/mod.rs"]
 mod common;
 mod expcache;
