@@ -410,3 +410,25 @@ fn hibachi_does_what_its_model_does() {
         assert_eq!(events.map(|count| count > 0), expected, "threshold {threshold}: {events:?}");
     }
 }
+
+#[test]
+fn pinned_pages_stay_and_no_write_is_lost() {
+    for (seed, percent) in [(1, 10), (2, 50), (3, 90)] {
+        for (dram, nvram) in [(1, 1), (3, 3), (5, 12), (12, 5), (20, 20)] {
+            println!("seed {seed}, {percent} % refused, dram {dram}, nvram {nvram}");
+            let config = Config { objects: 3, ..Config::two_tiers(60, dram, nvram) };
+            let requests = check::workload(seed, LAYOUT, 4_000);
+            let refusals = check::Refusals { percent, seed };
+            let options = Options::parse(&hybrid::Hibachi::INFO, ["threshold=1", "aging=2"]).unwrap();
+            let mut hibachi = hybrid::Hibachi::new(&config, &options).unwrap();
+            let mut arc = hybrid::HybridArc::new(&config, &Options::defaults(&hybrid::HybridArc::INFO)).unwrap();
+            let mut lru = hybrid::HybridLru::new(&config, &Options::defaults(&hybrid::HybridLru::INFO)).unwrap();
+            let hits = [
+                check::run(&mut hibachi, LAYOUT, &config, &requests, refusals),
+                check::run(&mut arc, LAYOUT, &config, &requests, refusals),
+                check::run(&mut lru, LAYOUT, &config, &requests, refusals),
+            ];
+            assert!(hits.iter().all(|&hits| hits > 0), "{hits:?}");
+        }
+    }
+}

@@ -232,3 +232,29 @@ fn a_run_of_eleven_is_written_in_one_io_and_one_of_ten_is_not() {
         assert_eq!(request(54, Op::Write), (expected, 1), "a run of {length}");
     }
 }
+
+#[test]
+fn group_writes_pass_over_pinned_pages() {
+    for (seed, percent) in [(1, 10), (2, 50), (3, 90)] {
+        for capacity in [2, 8, 20, 40] {
+            println!("seed {seed}, {percent} % refused, capacity {capacity}");
+            let config = Config { objects: 3, ..Config::single(60, capacity) };
+            let options = Options::parse(&run::IoCache::INFO, ["threshold=1", "max-dirty-seconds=30"]).unwrap();
+            let mut policy = run::IoCache::new(&config, &options).unwrap();
+            let requests = check::workload(seed, LAYOUT, 4_000);
+            let mut checker = check::Checker::new(LAYOUT, &config.tiers, check::Refusals { percent, seed });
+            let mut lowest_stayed = 0;
+            for request in requests {
+                checker.request(&mut policy, request, 0);
+                let written = checker.movements.iter().filter(|m| matches!(m.verb, Verb::WriteBack { .. }));
+                let group = written.clone().any(|m| m.joined);
+                let dropped = checker.movements.iter().find(|m| matches!(m.verb, Verb::Drop { .. }));
+                let mut leaders = written.filter(|m| !m.joined);
+                let led = leaders.any(|m| dropped.is_some_and(|d| d.page == m.page));
+                lowest_stayed += u64::from(group && !led);
+                checker.verify_all(&policy);
+            }
+            assert!(lowest_stayed > 0 || capacity < 20, "no run whose lowest page was pinned");
+        }
+    }
+}

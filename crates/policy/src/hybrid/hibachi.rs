@@ -129,9 +129,7 @@ impl Hibachi {
             return false;
         };
         let frequency = self.dirty_frequency(victim);
-        // Asking for pins costs a little; the least frequency alone often says that no clean page can be the victim.
-        let worth_staying = self.clean.min_frequency().is_some_and(|least| frequency > least);
-        let other = if worth_staying { self.least_frequent_clean(driver) } else { None };
+        let other = self.least_frequent_clean(driver);
         driver.start(victim, Verb::WriteBack { from: NVRAM });
         self.runs.remove(victim, driver);
         self.frames.leave(victim);
