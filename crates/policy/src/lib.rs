@@ -19,10 +19,10 @@ pub mod dirty;
 pub mod extension;
 pub mod hybrid;
 pub mod learned;
+pub mod migration;
 pub mod modern;
 pub mod offline;
 pub mod run;
-pub mod migration;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};

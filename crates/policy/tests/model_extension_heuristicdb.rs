@@ -201,7 +201,6 @@ impl Model {
                     Hint::QueryEnd { query } => {
                         self.queue.iter_mut().filter(|p| p.query == query).for_each(|p| p.running = false);
                     }
-                    Hint::Cleaned { page } => _ = self.dirty.remove(&page),
                 }
                 None
             }
@@ -282,18 +281,6 @@ fn heuristicdb_does_what_its_model_does_with_queries() {
     // The comparison is worth what it went through.
     let all = ["demotion", "eviction", "hot", "random", "repeated", "sequential", "unknown"];
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
-}
-
-/// A driver that flushes pages itself spares the write-back.
-#[test]
-fn a_page_that_was_flushed_is_clean() {
-    let config = Config { objects: 4, ..Config::single(200, 3) };
-    let mut policy = HeuristicDb::new(&config, &Options::defaults(&HeuristicDb::INFO)).unwrap();
-    let mut checker = check::Checker::new(LAYOUT, &config.tiers, check::Refusals::NONE);
-    checker.request(&mut policy, Request::write(7), 0);
-    assert!(policy.state(Page(7)).dirty);
-    policy.hint(Hint::Cleaned { page: Page(7) }, &mut checker);
-    assert!(!policy.state(Page(7)).dirty);
 }
 
 /// What is counted of pages outside NVM ends with the query, so their handles can be given away.

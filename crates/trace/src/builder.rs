@@ -128,11 +128,9 @@ struct Query {
     objects: Vec<u32>,
 }
 
-#[derive(Clone, Copy)]
-struct Position {
-    object: u32,
-    place: u64,
-}
+/// What sequential requests have in common: stream, object, whether they write. (The recorders of our database traces
+/// judge by the same three, so shares of sequential requests can be compared.)
+type Course = (u32, u32, bool);
 
 /// Builds a trace record by record.
 pub struct TraceBuilder {
@@ -151,10 +149,11 @@ pub struct TraceBuilder {
     events: Vec<Event>,
     running: Vec<Query>,
     queries: u32,
-    /// Last page request of each stream that is not the current one.
-    streams: HashMap<u32, Position>,
+    /// Last page of each course but the current one.
+    courses: HashMap<Course, u64>,
+    /// The course of the last request and its page.
+    course: Option<(Course, u64)>,
     stream: u32,
-    position: Option<Position>,
     /// Time of the last I/O.
     now_us: u64,
     /// Last request of each stream to each page, for dirty marks.
@@ -187,9 +186,9 @@ impl TraceBuilder {
             events: Vec::new(),
             running: Vec::new(),
             queries: 0,
-            streams: HashMap::new(),
+            courses: HashMap::new(),
+            course: None,
             stream: 0,
-            position: None,
             now_us: 0,
             references: HashMap::new(),
             counts: Counts::default(),
@@ -205,7 +204,7 @@ impl TraceBuilder {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {
                 self.check(offset, size)?;
                 if let Some(object) = self.index_of(object, size)? {
-                    self.switch_to(stream);
+                    self.stream = stream;
                     self.now_us = self.now_us.max(time_us);
                     self.io(op, object, offset, size)?;
                 }
@@ -305,14 +304,17 @@ impl TraceBuilder {
         Ok(Some(index))
     }
 
+    /// Notes the next page of a course and tells what the one before it was.
     #[inline]
-    fn switch_to(&mut self, stream: u32) {
-        if stream != self.stream {
-            if let Some(position) = self.position {
-                self.streams.insert(self.stream, position);
+    fn follow(&mut self, course: Course, place: u64) -> Option<u64> {
+        match &mut self.course {
+            Some((current, last)) if *current == course => Some(std::mem::replace(last, place)),
+            other => {
+                if let Some((finished, last)) = other.replace((course, place)) {
+                    self.courses.insert(finished, last);
+                }
+                self.courses.get(&course).copied()
             }
-            self.stream = stream;
-            self.position = self.streams.get(&stream).copied();
         }
     }
 
@@ -385,9 +387,8 @@ impl TraceBuilder {
             let extent = &mut self.objects[object as usize].pages;
             *extent = (*extent).max(block.saturating_add(1));
         }
-        let sequential =
-            self.position.is_some_and(|at| at.object == object && at.place.checked_add(step) == Some(place));
-        self.position = Some(Position { object, place });
+        let before = self.follow((self.stream, object, op.is_write()), place);
+        let sequential = before.is_some_and(|last| last.checked_add(step) == Some(place));
         match op {
             Op::Read => self.counts.reads += 1,
             Op::Write => self.counts.writes += 1,

@@ -84,7 +84,7 @@ fn splitting_numbering_and_runs_equal_the_model() {
         let step = if unit == Unit::Bytes && split == Split::Exp { page } else { 1 };
         let mut numbers: HashMap<(u32, u64), u32> = HashMap::new();
         let mut objects: Vec<u32> = Vec::new();
-        let mut last: HashMap<u32, (u32, u64)> = HashMap::new();
+        let mut last: HashMap<(u32, u32, bool), u64> = HashMap::new();
         let mut i = 0;
         for (time, &io) in ios.iter().enumerate() {
             for (k, (place, block, op)) in split_by_the_rules(io, split, unit, page).into_iter().enumerate() {
@@ -97,8 +97,8 @@ fn splitting_numbering_and_runs_equal_the_model() {
                 let address = trace.address(trace.request(i).page);
                 assert_eq!(objects[address.object.index()], io.object);
                 assert_eq!(address.block, block);
-                let sequential = last.get(&io.stream) == Some(&(io.object, place.wrapping_sub(step)));
-                last.insert(io.stream, (io.object, place));
+                let before = last.insert((io.stream, io.object, op.is_write()), place);
+                let sequential = before == Some(place.wrapping_sub(step));
                 assert_eq!(OpByte(trace.ops[i]), OpByte::new(op, sequential, k == 0), "request {i}");
                 assert_eq!(trace.times_us.as_ref().expect("times")[i], time as u64);
                 i += 1;

@@ -123,7 +123,6 @@ impl Policy for TablePlacement {
     fn hint<D: Driver>(&mut self, hint: Hint, driver: &mut D) {
         match hint {
             Hint::QueryBegin { objects, .. } => self.place_for(objects, driver),
-            Hint::Cleaned { page } => _ = self.dirty.remove(page),
             Hint::QueryEnd { .. } => {}
         }
     }

@@ -103,7 +103,6 @@ impl Policy for HeuristicDb {
                 self.pages.adjust(adjustment);
             }
             Hint::QueryEnd { query } => self.queries.end(query),
-            Hint::Cleaned { page } => self.controller.cleaned(page),
         }
     }
 

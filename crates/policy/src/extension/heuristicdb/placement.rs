@@ -25,11 +25,6 @@ impl PlacementController {
         self.dirty.contains(page)
     }
 
-    /// The driver has flushed a page.
-    pub(super) fn cleaned(&mut self, page: Page) {
-        self.dirty.remove(page);
-    }
-
     /// Serves a request that has been counted: `frequency` is that of its page, `status` that of its object.
     #[inline]
     pub(super) fn serve<D: Driver>(
