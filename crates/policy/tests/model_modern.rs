@@ -152,15 +152,18 @@ struct Histogram {
 
 impl Histogram {
     fn new(capacity: usize, sample: usize, has_door: bool) -> Self {
-        let (lines, words) = (capacity.div_ceil(8), capacity.div_ceil(2));
+        let (lines, words) = (capacity.div_ceil(4), capacity.div_ceil(2));
         Histogram { counters: vec![0; lines * 128], door: vec![false; words * 64], has_door, sample, uses: 0 }
     }
 
-    /// One counter in each quarter of a line of 128.
+    /// Two lines of 128 counters, and a counter in each half of both.
     fn counters_of(&self, hash: u64) -> [usize; 4] {
         let lines = self.counters.len() as u64 / 128;
-        let line = ((hash >> 32) * lines) >> 32;
-        [0, 1, 2, 3].map(|row| (line * 128 + row * 32 + (hash >> (5 * row)) % 32) as usize)
+        let second = entresol_core::Random::mix(hash);
+        [(hash, 0), (hash, 1), (second, 0), (second, 1)].map(|(hash, half)| {
+            let line = ((hash >> 32) * lines) >> 32;
+            (line * 128 + half * 64 + (hash >> (6 * half)) % 64) as usize
+        })
     }
 
     fn door_of(&self, hash: u64) -> [usize; 3] {
@@ -181,7 +184,10 @@ impl Histogram {
             door.iter().for_each(|&bit| self.door[bit] = true);
             return;
         }
-        self.counters_of(hash).into_iter().for_each(|at| self.counters[at] = 15.min(self.counters[at] + 1));
+        let counters = self.counters_of(hash);
+        let least = counters.iter().map(|&at| self.counters[at]).min().unwrap();
+        let lowest = counters.into_iter().filter(|&at| self.counters[at] == least && least < 15).collect::<Vec<_>>();
+        lowest.into_iter().for_each(|at| self.counters[at] = least + 1);
     }
 
     fn estimate(&self, hash: u64) -> u8 {

@@ -12,7 +12,7 @@
 //!   section 4.1; algorithm 1 does not show it).
 //! - INSERT makes room before it looks into G, so the page asked for may just have been pushed out of G.
 //! - G holds as many pages as M: 90 % of the cache (`ghost`). A returning page leaves G.
-//! - `warm-up`: as long as the cache never was full, `small` lets S grow beyond its share, as algorithm 1 does;
+//! - `warm-up`: until the cache is full, `small` lets S grow beyond its share, as algorithm 1 does;
 //!   `main` sends pages to M once S has its share, as the authors' simulator does since.
 //! - A page of S that may not be evicted keeps its place; one of M is re-inserted without counting down.
 
@@ -44,7 +44,7 @@ pub struct S3Fifo {
     ghost: usize,
     /// Uses in S from which on a page moves to M instead of leaving.
     promote: u8,
-    /// Pages go to M when S has its share and the cache was never full.
+    /// New pages go to M when S has its share and the cache is not full.
     fill_main: bool,
     queues: Lists<3>,
     flags: Vec<u8>,
@@ -179,11 +179,8 @@ impl Policy for S3Fifo {
             driver.overwrite(request, Tier::TOP);
             return Outcome::Hit(Tier::TOP);
         }
-        if self.held() == self.capacity {
-            self.fill_main = false;
-            if !self.make_room(driver) {
-                return driver.bypass(request);
-            }
+        if self.held() == self.capacity && !self.make_room(driver) {
+            return driver.bypass(request);
         }
         let remembered = self.flags[page.index()] == place(GHOST);
         if remembered {
