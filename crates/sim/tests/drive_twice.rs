@@ -118,9 +118,13 @@ impl<'t> Engine<'t> {
         if let Some(&handle) = self.handle_of.get(&block) {
             return handle;
         }
+        // A policy that knows the future never runs live; pages it will not see again it ranks by handle, so its
+        // choices, though not its misses, depend on the numbering.
+        let recycled = !P::INFO.future;
         let forgotten = |slot: &Option<u32>, i: usize| slot.is_none() || !policy.state(Page(i as u32)).known;
         let found = self.slots.iter().enumerate().position(|(i, slot)| forgotten(slot, i));
-        let handle = Page(found.expect("the directory is large enough") as u32);
+        let found = if recycled { found.expect("the directory is large enough") as u32 } else { block };
+        let handle = Page(found);
         if let Some(previous) = self.slots[handle.index()].replace(block) {
             self.handle_of.remove(&previous);
         }
