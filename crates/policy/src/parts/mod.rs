@@ -1,12 +1,14 @@
-//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles. Flat arrays and
-//! indices, sized once; nothing here allocates after construction.
+//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles, and groups of neighbouring
+//! pages. Flat arrays and indices, sized once; nothing here allocates after construction.
 
 mod bits;
 mod frequency;
+mod groups;
 mod heap;
 mod lists;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
+pub use groups::{Group, GroupLists, GroupTable};
 pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
