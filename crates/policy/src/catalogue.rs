@@ -37,6 +37,12 @@ catalogue! {
     classic::Lru,
     extension::Face,
     extension::FaceGsc,
+    writebuffer::Fab,
+    writebuffer::Bplru,
+    writebuffer::LbClock,
+    writebuffer::Clc,
+    writebuffer::Bpac,
+    writebuffer::Wrb,
 }
 
 /// The description of a policy.

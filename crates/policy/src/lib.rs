@@ -15,6 +15,7 @@ pub mod parts;
 
 pub mod classic;
 pub mod extension;
+pub mod writebuffer;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};
