@@ -313,7 +313,7 @@ impl BpacModel {
     fn adapt(&mut self) {
         let density = |hits: usize, pages: usize| hits as f64 / pages.max(1) as f64;
         let in_region = density(self.hits_in_region, self.region.min(self.list.len()));
-        let in_clusters = density(self.hits_in_clusters, self.clustered());
+        let in_clusters = density(self.hits_in_clusters + self.gaps.len(), self.clustered());
         if in_region > in_clusters {
             self.target = (self.target + self.step).min(self.capacity.saturating_sub(1)).max(1);
         } else if in_region < in_clusters {

@@ -12,8 +12,9 @@
 //! - A written page goes to the front of the page list, whether it comes from outside, from that list or from a
 //!   cluster. The page list is in LRU order; what exceeds its share joins the cluster of its block.
 //! - Partition: after every as many writes as the buffer has pages, the hits per page in the least recent region of the
-//!   page list (`region`) are compared with those in the block list. The share of the page list moves by `step`
-//!   towards the denser one.
+//!   page list (`region`) are compared with those in the block list, where a page that finds a cluster to join counts as
+//!   a hit too: it saves an I/O. (Hits of pages alone would favour the page list always, as the block list lies behind
+//!   it.) The share of the page list moves by `step` towards the denser one.
 //! - Used-up clusters: time is counted in pages that joined a cluster. A cluster is used up when it did not grow for
 //!   longer than `patience` times the mean time between two growths of a cluster, as measured over the last period;
 //!   before the first measurement none is.
@@ -62,8 +63,10 @@ pub struct Bpac {
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
     writes: usize,
+    /// Hits in the older part of the page list and in clusters.
     older_hits: usize,
     cluster_hits: usize,
+    /// Pages that joined a cluster that was there.
     growths: u64,
     /// Sum of the times between two growths of a cluster.
     gaps: u64,
@@ -334,7 +337,7 @@ impl Bpac {
         let cluster_pages = self.blocks.len() - self.page_len();
         // Hits per page on either side, without the division.
         let page_density = older_hits * cluster_pages.max(1);
-        let cluster_density = cluster_hits * self.older_len.max(1);
+        let cluster_density = (cluster_hits + growths as usize) * self.older_len.max(1);
         let moved = match page_density.cmp(&cluster_density) {
             std::cmp::Ordering::Greater => self.page_target + self.step,
             std::cmp::Ordering::Equal => self.page_target,
