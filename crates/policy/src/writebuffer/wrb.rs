@@ -12,7 +12,8 @@
 //!   flushes, so no page in it is ever clean here.
 //! - When the largest blocks are pinned, the next largest above the threshold are tried, then the others in LRU order.
 //!
-//! As the write buffers of 004, section 2.5.1, it is used with blocks of 64 pages of 4 KiB.
+//! The evaluation (sections 2.5.1, 2.5.2) has pages of 4 KiB, a buffer of 4,096 of them below a host cache of 65,536 where
+//! it says so, and names no block size; 64 is the example of section 2.4.2.
 
 use super::blocks::BLOCK;
 use super::buckets::Buckets;
