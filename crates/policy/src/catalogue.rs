@@ -73,6 +73,12 @@ catalogue! {
     extension::Face,
     extension::FaceGsc,
     migration::MultiTier,
+    writebuffer::Fab,
+    writebuffer::Bplru,
+    writebuffer::LbClock,
+    writebuffer::Clc,
+    writebuffer::Bpac,
+    writebuffer::Wrb,
 }
 
 /// The description of a policy.

@@ -23,6 +23,7 @@ pub mod migration;
 pub mod modern;
 pub mod offline;
 pub mod run;
+pub mod writebuffer;
 
 pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 pub use options::{BuildError, Options};

@@ -1,5 +1,7 @@
 //! What policies are made of: lists, bit sets, heaps, frequency lists and runs over page handles, and groups of
 //! neighbouring pages. Flat arrays and indices, sized once; nothing here allocates after construction.
+//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles, and groups of neighbouring
+//! pages. Flat arrays and indices, sized once; nothing here allocates after construction.
 
 mod bits;
 mod frequency;
