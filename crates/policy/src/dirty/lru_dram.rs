@@ -1,7 +1,7 @@
 //! LRU-DRAM: LRU in volatile memory, whose dirty pages must reach storage soon, as the kernel's flusher sees to it.
 //!
 //! Fan, "Improving storage performance with non-volatile memory-based caching systems", thesis 2017 (004), sections
-//! 3.2.2, 3.4.1 and 3.4.2: "cached dirty pages will be flushed to storage no longer than thirty seconds after they
+//! 3.2 and 3.4: "cached dirty pages will be flushed to storage no longer than thirty seconds after they
 //! become dirty". It is the baseline that shows what a cache need not write when it is non-volatile.
 //!
 //! Readings: the age of a page counts from the write that made it dirty; later writes do not renew it, but a write

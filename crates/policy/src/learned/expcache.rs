@@ -157,6 +157,24 @@ impl ExpCache {
             self.flags[victim.index()] |= member;
         }
         self.ghost_frequency[victim.index()] = frequency;
+        self.prefetch_next();
+    }
+
+    /// The next eviction will look at the pages that now come up in the ghosts, and evict one of those at the ends of
+    /// the lists: brings what it touches into the processor's cache.
+    #[inline(always)]
+    fn prefetch_next(&self) {
+        for page in [self.lru_ghosts.upcoming(), self.lfu_ghosts.upcoming()].into_iter().flatten() {
+            prefetch(&self.flags, page.index());
+            prefetch(&self.stamps, page.index());
+        }
+        for list in [READ, WRITE] {
+            for page in [self.recency.back(list), self.frequency[list].oldest()].into_iter().flatten() {
+                prefetch(&self.stamps, page.index());
+                self.recency.prefetch(page);
+                self.frequency[list].prefetch(page);
+            }
+        }
     }
 
     /// Algorithm 2, lines 4-13.

@@ -1,6 +1,6 @@
 //! The two ghost caches of ExpCache: evicted pages in strict order of a rank that they bring with them.
 
-use entresol_core::Page;
+use entresol_core::{Page, prefetch};
 
 /// What a page in a ghost cache brings with it; the order of forgetting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +69,11 @@ impl Ghosts {
         self.heap.push(entry);
         self.len += 1;
         None
+    }
+
+    /// The entry that comes up next, live or not: worth having at hand.
+    pub fn upcoming(&self) -> Option<Page> {
+        (self.heap.len > 0).then(|| page_and_stamp(self.heap.top).0)
     }
 
     /// Bytes held.
@@ -142,6 +147,8 @@ impl Heap {
     /// Puts a key in the place of a node and moves it down to where it belongs.
     fn sink(&mut self, mut node: usize, key: u128) {
         while let Some(&Line([a, b, c, d])) = self.lines.get(node) {
+            // The lines of all four children, before it is known which one is next.
+            (1..=4).for_each(|child| prefetch(&self.lines, 4 * node + child));
             let (left, l) = if b < a { (b, 1) } else { (a, 0) };
             let (right, r) = if d < c { (d, 3) } else { (c, 2) };
             let (least, child) = if right < left { (right, r) } else { (left, l) };
