@@ -120,8 +120,11 @@ impl Plan {
         for cell in stacks.chain(singles) {
             match cell {
                 Ok(cell) => cells.push(cell),
-                Err(skip) if self.lenient => skipped.push(skip),
-                Err(skip) => return Err(skip.error).with_context(|| format!("size {}", skip.size)),
+                Err(skip) if self.lenient => skipped.push(*skip),
+                Err(skip) => {
+                    let size = skip.size.clone();
+                    return Err(skip.error).with_context(|| format!("size {size}"));
+                }
             }
         }
         if cells.is_empty() {

@@ -70,8 +70,9 @@ impl Placed {
         let mut tiers = Vec::new();
         for size in &layer.sizes {
             let pages = size.pages(page_bytes, footprint) as usize;
-            // A tier given as 0 on purpose is one that a policy may do without.
-            if pages == 0 && !matches!(size, Size::Pages(0)) || pages == 0 && info.tiers.len() == 1 {
+            // A tier of two given as 0 pages on purpose is one that the policy may do without.
+            let on_purpose = info.tiers.len() == 2 && *size == Size::Pages(0);
+            if pages == 0 && !on_purpose {
                 let size = size.to_string();
                 return Err(CellError::NoPages { policy: info.name, size, page_bytes, footprint });
             }

@@ -30,7 +30,7 @@ pub struct Skipped {
 impl Cell {
     /// A policy at a size. `dram` is the size of the DRAM above it: the top tier of a policy that manages two, an LRU
     /// pool of its own above any other.
-    pub fn single(policy: &PolicySpec, size: Size, dram: Option<Size>, world: &World) -> Result<Self, Skipped> {
+    pub fn single(policy: &PolicySpec, size: Size, dram: Option<Size>, world: &World) -> Result<Self, Box<Skipped>> {
         let label = match dram {
             Some(dram) => format!("{dram}+{size}"),
             None => size.to_string(),
@@ -49,13 +49,13 @@ impl Cell {
     }
 
     /// A stack of layers.
-    pub fn stack(layers: &[LayerSpec], label: String, world: &World) -> Result<Self, Skipped> {
+    pub fn stack(layers: &[LayerSpec], label: String, world: &World) -> Result<Self, Box<Skipped>> {
         let stack = Stack::new(layers, label.clone(), world).and_then(|stack| {
             check(&stack, world)?;
             Ok(stack)
         });
         let name = || layers.iter().map(|layer| layer.policy.info.name).collect::<Vec<_>>().join("+");
-        stack.map(|stack| Cell { stack }).map_err(|error| Skipped { policy: name(), size: label, error })
+        stack.map(|stack| Cell { stack }).map_err(|error| Box::new(Skipped { policy: name(), size: label, error }))
     }
 
     /// What identifies the cell among those of one trace and one set of cell options.
