@@ -21,7 +21,7 @@ FORCE:
 # Generates a TPC-C-like trace, simulates the whole catalogue at five sizes, prints the ranking, writes the report.
 demo: $(ENTRESOL)
 	@mkdir -p $(DEMO)
-	$(ENTRESOL) trace generate tpcc:warehouses=10:n=1M:seed=1 $(DEMO)/tpcc.etr --next-use
+	$(ENTRESOL) trace generate tpcc:warehouses=10:n=1M:seed=1:gap=100 $(DEMO)/tpcc.etr --next-use
 	$(ENTRESOL) simulate $(DEMO)/tpcc.etr --policy all --size 1%,2%,5%,10%,20% \
 		--json $(DEMO)/report.json --html $(DEMO)/report.html
 	@echo "The report: $(DEMO)/report.html"
