@@ -1,0 +1,58 @@
+//! The two traits of a device model.
+
+use crate::io::{Completion, DeviceError, Io, Nanos, Wear};
+
+/// A model whose resources serve in order of arrival, so that an I/O's completion is known when it is submitted.
+pub trait Calendar {
+    /// Serves an I/O that arrives at `now`, which never runs backwards.
+    fn serve(&mut self, now: Nanos, io: Io) -> Completion;
+
+    /// Capacity in bytes.
+    fn capacity_bytes(&self) -> u64;
+
+    /// What the device has been through.
+    fn wear(&self) -> Wear;
+}
+
+/// A device in virtual time.
+pub trait Device {
+    /// Hands over an I/O at time `now`, which is never before an earlier submission or the last advance.
+    ///
+    /// # Errors
+    /// When it reaches beyond the end; the device is unchanged.
+    fn submit(&mut self, now: Nanos, io: Io) -> Result<(), DeviceError>;
+
+    /// When the device next does something on its own: completes an I/O or starts one. `None` when it is idle.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// Lets time pass until `until` and appends what completes by then, in order of time.
+    fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>);
+
+    /// Capacity in bytes.
+    fn capacity_bytes(&self) -> u64;
+
+    /// What the device has been through.
+    fn wear(&self) -> Wear;
+}
+
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn submit(&mut self, now: Nanos, io: Io) -> Result<(), DeviceError> {
+        (**self).submit(now, io)
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        (**self).next_event()
+    }
+
+    fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>) {
+        (**self).advance(until, done);
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        (**self).capacity_bytes()
+    }
+
+    fn wear(&self) -> Wear {
+        (**self).wear()
+    }
+}

@@ -1,0 +1,18 @@
+//! Devices as timing models in virtual time: what an I/O costs, and why.
+//!
+//! A model answers when an I/O completes, and itemises its latency so that a figure can be explained. Time is integer
+//! nanoseconds from the start of a simulation; random choices come from a counter-based generator per device, so a run
+//! repeats to the last bit.
+//!
+//! Two fidelities share one door. A [`Calendar`] knows the completion of an I/O when it is submitted, because its
+//! resources serve in order of arrival: DRAM, NVM, Optane, a network, a FIFO disk. Where later arrivals change the
+//! order (NAND channels and dies, a disk that sorts its queue) the model is a [`Device`] of its own. [`Queued`] makes a
+//! device of any calendar.
+
+mod device;
+mod io;
+mod queued;
+
+pub use device::{Calendar, Device};
+pub use io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
+pub use queued::Queued;
