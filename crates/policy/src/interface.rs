@@ -225,6 +225,8 @@ pub struct Info {
     pub addresses: bool,
     /// It asks for [`Driver::now_us`].
     pub clock: bool,
+    /// Its last tier is written as a log: frames are taken in order, round the ring.
+    pub log: bool,
     /// The LRU stack property holds: a larger cache contains a smaller one, so one pass serves all sizes.
     pub stack: bool,
 }
@@ -244,6 +246,7 @@ impl Info {
         future: false,
         addresses: false,
         clock: false,
+        log: false,
         stack: false,
     };
 }

@@ -119,7 +119,7 @@ pub fn run_cell(world: &World, layers: &[LayerSpec], size: String, options: &Cel
 
 pub(crate) fn run_stack(world: &World, stack: &Stack, options: &CellOptions) -> Result<Row, CellError> {
     let started = thread_cpu_time();
-    let mut run = Run::build(world, stack, options)?;
+    let mut run = Run::build(world, stack, options, false)?;
     let warm = (world.trace.len() as f64 * options.warmup) as usize;
     run.drive(0..warm);
     run.layers.iter_mut().for_each(|layer| layer.reset());
@@ -142,9 +142,9 @@ pub(crate) fn run_stack(world: &World, stack: &Stack, options: &CellOptions) -> 
 }
 
 /// Layers in motion.
-struct Run<'w> {
+pub(crate) struct Run<'w> {
     world: &'w World<'w>,
-    layers: Vec<Box<dyn Layer + 'w>>,
+    pub layers: Vec<Box<dyn Layer + 'w>>,
     /// Index of the next event of the trace.
     event: usize,
 }
@@ -153,7 +153,7 @@ struct Run<'w> {
 type Totals = [u64; 3];
 
 impl<'w> Run<'w> {
-    fn build(world: &'w World<'w>, stack: &Stack, options: &CellOptions) -> Result<Self, CellError> {
+    pub fn build(world: &'w World<'w>, stack: &Stack, options: &CellOptions, log: bool) -> Result<Self, CellError> {
         let mut layers = Vec::new();
         for (depth, placed) in stack.layers.iter().enumerate() {
             let config = Config {
@@ -164,8 +164,8 @@ impl<'w> Run<'w> {
                 seed: options.seed.wrapping_add(depth as u64),
                 peak_temporal_distance: (placed.spec.info.name == "mq").then(|| world.peak_distance()),
             };
-            let forward = stack.layers.len() > 1;
-            let mode = LayerMode { forward, parts: options.parts && depth == 0 };
+            let forward = stack.layers.len() > 1 && !log;
+            let mode = LayerMode { forward, parts: options.parts && depth == 0, log };
             let builder = LayerBuilder { world, mode };
             layers.push(catalogue::build(placed.spec.info, &config, &placed.spec.options, builder)?);
         }
@@ -266,7 +266,7 @@ impl<'w> Run<'w> {
         }
     }
 
-    fn row(&self, stack: &Stack, options: &CellOptions) -> Row {
+    pub fn row(&self, stack: &Stack, options: &CellOptions) -> Row {
         let top = self.layers[0].counts();
         let below = self.bottom().counts();
         let lower = &self.layers[1..];

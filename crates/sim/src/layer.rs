@@ -29,6 +29,11 @@ pub trait Layer {
     fn run(&mut self, range: Range<usize>);
     /// Drives the policy over requests from the layer above.
     fn run_requests(&mut self, requests: &[LayerRequest]);
+    /// Drives the policy over one request and appends its movements, for a simulation with time. `for_write` as in
+    /// [`LayerRequest`].
+    fn decide(&mut self, at: usize, request: Request, for_write: bool, movements: &mut Vec<Movement>) -> Outcome;
+    /// Passes a hint on and appends the movements it causes.
+    fn hint_decide(&mut self, at: usize, hint: Hint, movements: &mut Vec<Movement>);
     /// Takes what was sent to the level below since the last call.
     fn take_sent(&mut self) -> Vec<LayerRequest>;
     /// Passes a hint on, at this position of the trace.
@@ -60,6 +65,8 @@ pub struct LayerMode {
     pub forward: bool,
     /// It counts per object and per query.
     pub parts: bool,
+    /// It keeps movements for [`Layer::decide`].
+    pub log: bool,
 }
 
 /// Builds a layer around a policy of the catalogue.
@@ -81,12 +88,12 @@ impl<'w> Visitor for LayerBuilder<'w> {
             writing: false,
             for_write: false,
             counts: Counts::default(),
-            sent: None,
+            tap: None,
         };
-        if !self.mode.forward && !self.mode.parts {
+        if !self.mode.forward && !self.mode.parts && !self.mode.log {
             return Box::new(Driven { policy, driver, watch: Watch { parts: None, hits_for_write: 0 } });
         }
-        driver.sent = self.mode.forward.then(Vec::new);
+        driver.tap = (self.mode.forward || self.mode.log).then(|| Tap { log: self.mode.log, ..Tap::default() });
         let parts = self.mode.parts.then(|| PartCounts::new(self.world.trace));
         Box::new(Driven { policy, driver, watch: Watch { parts, hits_for_write: 0 } })
     }
@@ -101,14 +108,28 @@ struct Counting<'w> {
     writing: bool,
     for_write: bool,
     counts: Counts,
-    sent: Option<Vec<LayerRequest>>,
+    tap: Option<Tap>,
+}
+
+/// What is kept of movements besides their counts.
+#[derive(Default)]
+struct Tap {
+    /// The movements themselves are kept, else what they ask of the level below.
+    log: bool,
+    movements: Vec<Movement>,
+    sent: Vec<LayerRequest>,
 }
 
 impl Counting<'_> {
     /// What a movement asks of the level below.
     fn send(&mut self, movement: Movement) {
         let request = |page, op| Request { page, op, sequential: movement.joined };
-        let Some(sent) = &mut self.sent else { return };
+        let Some(tap) = &mut self.tap else { return };
+        if tap.log {
+            tap.movements.push(movement);
+            return;
+        }
+        let sent = &mut tap.sent;
         let mut push = |request, for_write| sent.push(LayerRequest { at: self.at as u32, request, for_write });
         match movement.verb {
             Verb::Fetch { .. } => push(request(movement.page, Op::Read), self.for_write),
@@ -126,11 +147,17 @@ impl Counting<'_> {
         }
     }
 
+    fn take_movements(&mut self, into: &mut Vec<Movement>) {
+        if let Some(tap) = &mut self.tap {
+            into.append(&mut tap.movements);
+        }
+    }
+
     /// The read that completes a partial write which found no copy comes before all else that it causes.
     fn send_completion(&mut self, request: Request, before: usize) {
-        let Some(sent) = &mut self.sent else { return };
+        let Some(tap) = &mut self.tap else { return };
         let read = Request { op: Op::Read, sequential: false, ..request };
-        sent.insert(before, LayerRequest { at: self.at as u32, request: read, for_write: true });
+        tap.sent.insert(before, LayerRequest { at: self.at as u32, request: read, for_write: true });
     }
 }
 
@@ -143,7 +170,7 @@ impl Driver for Counting<'_> {
     #[inline(always)]
     fn emit(&mut self, movement: Movement) {
         self.counts.movement(movement, self.writing);
-        if self.sent.is_some() {
+        if self.tap.is_some() {
             self.send(movement);
         }
     }
@@ -204,7 +231,7 @@ impl<P: Policy> Driven<'_, P> {
     /// The loop when something is watched or sent: exact, not hot.
     fn step_watched(&mut self, at: usize, request: Request, for_write: bool) {
         self.driver.for_write = for_write;
-        let before = self.driver.sent.as_ref().map_or(0, Vec::len);
+        let before = self.driver.tap.as_ref().map_or(0, |tap| tap.sent.len());
         let outcome = self.step(at, request);
         self.watch.hits_for_write += u64::from(for_write && outcome.is_hit() && !request.op.is_write());
         if request.op == Op::Update && !outcome.is_hit() {
@@ -219,7 +246,7 @@ impl<P: Policy> Driven<'_, P> {
 impl<P: Policy> Layer for Driven<'_, P> {
     fn run(&mut self, range: Range<usize>) {
         let trace = self.driver.world.trace;
-        if self.driver.sent.is_some() || self.watch.parts.is_some() {
+        if self.driver.tap.is_some() || self.watch.parts.is_some() {
             range.for_each(|at| self.step_watched(at, trace.request(at), false));
             return;
         }
@@ -241,7 +268,19 @@ impl<P: Policy> Layer for Driven<'_, P> {
     }
 
     fn take_sent(&mut self) -> Vec<LayerRequest> {
-        self.driver.sent.as_mut().map(std::mem::take).unwrap_or_default()
+        self.driver.tap.as_mut().map(|tap| std::mem::take(&mut tap.sent)).unwrap_or_default()
+    }
+
+    fn decide(&mut self, at: usize, request: Request, for_write: bool, movements: &mut Vec<Movement>) -> Outcome {
+        let outcome = self.step(at, request);
+        self.watch.hits_for_write += u64::from(for_write && outcome.is_hit() && !request.op.is_write());
+        self.driver.take_movements(movements);
+        outcome
+    }
+
+    fn hint_decide(&mut self, at: usize, hint: Hint, movements: &mut Vec<Movement>) {
+        self.hint(hint, at);
+        self.driver.take_movements(movements);
     }
 
     fn hint(&mut self, hint: Hint, at: usize) {

@@ -11,6 +11,7 @@ mod row;
 mod sample;
 mod spec;
 mod sweep;
+mod timed;
 mod world;
 
 pub use cell::{CellError, CellOptions, run_cell};
@@ -21,4 +22,5 @@ pub use row::{Interval, LayerRow, PartRow, Row, TierRow};
 pub use sample::{Estimate, sample};
 pub use spec::{LayerSpec, PolicySpec, SpecError, parse_policies, parse_stack};
 pub use sweep::{Cell, Progress, Skipped, SweepOutcome, sweep};
+pub use timed::{DeviceRow, Hierarchy, LatencyRow, TimedError, TimedOptions, TimedRow, run_timed};
 pub use world::World;

@@ -110,6 +110,7 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
         tiers: &["dram", "flash"],
         min_pages: &[0, 1],
         write_aware: true,
+        log: true,
         ..Info::PLAIN
     };
 

@@ -1,0 +1,317 @@
+//! From movements to I/Os: what a request waits for, and what goes on behind its back.
+
+use super::frames::Frames;
+use super::work::Op;
+use crate::cell::Run;
+use crate::world::World;
+use entresol_core::{Hint, Movement, ObjectId, Op as RequestOp, Outcome, Page, Request, Tier, Verb};
+
+/// Whole objects move in I/Os of this many bytes.
+const OBJECT_IO_BYTES: u64 = 1 << 20;
+
+/// The I/Os of one request.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// In order; the requester waits for all of them.
+    pub foreground: Vec<Op>,
+    /// Chains that nobody waits for.
+    pub background: Vec<Vec<Op>>,
+}
+
+impl Plan {
+    pub fn clear(&mut self) {
+        self.foreground.clear();
+        self.background.clear();
+    }
+
+    /// A read and a write that depends on it. Joined to the chain before it when the write continues that one's.
+    fn transfer(&mut self, read: Op, write: Op, joined: bool) {
+        let last = if joined { self.background.last_mut() } else { None };
+        if let Some(chain) = last
+            && let Some(end) = chain.last_mut()
+            && end.device == write.device
+            && end.io.end() == write.io.offset
+        {
+            end.io.bytes += write.io.bytes;
+            let before_write = chain.len() - 1;
+            chain.insert(before_write, read);
+            return;
+        }
+        self.background.push(vec![read, write]);
+    }
+}
+
+/// The segment of a log that is being filled in the host's memory: the reads that bring its pages there, and the one
+/// write that will put it on the device.
+#[derive(Default)]
+struct Segment {
+    reads: Vec<Op>,
+    write: Option<Op>,
+}
+
+/// Why movements happen.
+#[derive(Clone, Copy)]
+struct Cause {
+    /// Position in the trace.
+    at: usize,
+    /// The request to the layer that decides; none for a hint.
+    request: Option<Request>,
+    /// The host is writing: what is read completes a partial write.
+    for_write: bool,
+}
+
+impl Cause {
+    fn reads(self) -> bool {
+        self.request.is_none_or(|request| request.op == RequestOp::Read)
+    }
+}
+
+/// Policies, the frames of their tiers and the addresses below.
+pub(super) struct Planner<'w> {
+    pub run: Run<'w>,
+    world: &'w World<'w>,
+    frames: Vec<Frames>,
+    /// First tier of each layer among all tiers.
+    first_tier: Vec<usize>,
+    /// Offset of each object below, in bytes.
+    object_base: Vec<u64>,
+    movements: Vec<Vec<Movement>>,
+    /// The open segment of each tier that is a log. It is written when the next one begins, which is when a movement
+    /// says that it is not joined to the one before it, be that in the same request or in another.
+    segments: Vec<Segment>,
+}
+
+impl<'w> Planner<'w> {
+    /// `tiers` holds the capacities of each layer's tiers.
+    pub fn new(world: &'w World<'w>, run: Run<'w>, tiers: &[Vec<usize>]) -> Self {
+        let trace = world.trace;
+        let mut frames = Vec::new();
+        let mut first_tier = Vec::new();
+        for (layer, capacities) in run.layers.iter().zip(tiers) {
+            first_tier.push(frames.len());
+            for (t, &capacity) in capacities.iter().enumerate() {
+                let log = layer.info().log && t + 1 == capacities.len();
+                frames.push(Frames::new(trace.footprint(), capacity, trace.page_bytes, log));
+            }
+        }
+        let mut next = 0;
+        let base = |object: &entresol_trace::Object| {
+            let start = next;
+            next += object.pages * u64::from(trace.page_bytes);
+            start
+        };
+        let object_base = trace.objects.iter().map(base).collect();
+        let movements = run.layers.iter().map(|_| Vec::new()).collect();
+        let segments = frames.iter().map(|_| Segment::default()).collect();
+        Planner { run, world, frames, first_tier, object_base, movements, segments }
+    }
+
+    /// Bytes that the level below must hold.
+    pub fn backing_bytes(&self) -> u64 {
+        let pages: u64 = self.world.trace.objects.iter().map(|object| object.pages).sum();
+        pages * u64::from(self.world.trace.page_bytes)
+    }
+
+    /// The number of tiers, which is the index of the device below them.
+    pub fn below(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn bytes(&self) -> u32 {
+        self.world.trace.page_bytes
+    }
+
+    /// Puts a page into a tier: at once, or into the open segment of a log. `read` brings it there, if it must be.
+    fn put(&mut self, tier: usize, page: Page, read: Option<Op>, joined: bool, plan: &mut Plan) {
+        let write = Op::write(tier, self.frames[tier].place(page), self.bytes());
+        if !self.frames[tier].is_log() {
+            match read {
+                Some(read) => plan.transfer(read, write, joined),
+                None => plan.background.push(vec![write]),
+            }
+            return;
+        }
+        let segment = &mut self.segments[tier];
+        match &mut segment.write {
+            Some(open) if joined && open.io.end() == write.io.offset => open.io.bytes += write.io.bytes,
+            open => {
+                if let Some(full) = open.replace(write) {
+                    let mut chain = std::mem::take(&mut segment.reads);
+                    chain.push(full);
+                    plan.background.push(chain);
+                }
+            }
+        }
+        segment.reads.extend(read);
+    }
+
+    fn backing_offset(&self, page: Page) -> u64 {
+        let address = self.world.address(page);
+        self.object_base[address.object.index()] + address.block * u64::from(self.bytes())
+    }
+
+    /// Decides on a request of the trace; returns where it was found: a tier, or `below()`.
+    pub fn request(&mut self, at: usize, plan: &mut Plan) -> usize {
+        self.layer(0, at, self.world.trace.request(at), false, plan)
+    }
+
+    /// Passes a hint to all layers.
+    pub fn hint(&mut self, at: usize, hint: Hint, plan: &mut Plan) {
+        for depth in 0..self.run.layers.len() {
+            let mut movements = std::mem::take(&mut self.movements[depth]);
+            self.run.layers[depth].hint_decide(at, hint, &mut movements);
+            for movement in movements.drain(..) {
+                self.movement(depth, Cause { at, request: None, for_write: false }, movement, plan);
+            }
+            self.movements[depth] = movements;
+        }
+    }
+
+    fn layer(&mut self, depth: usize, at: usize, request: Request, for_write: bool, plan: &mut Plan) -> usize {
+        let first = self.first_tier[depth];
+        let tiers = self.run.layers[depth].info().tiers.len();
+        let page = request.page;
+        // Where the page is now; a hit may move it before it is read.
+        let mut offsets = [None; crate::counts::MAX_TIERS];
+        for (t, offset) in offsets.iter_mut().enumerate().take(tiers) {
+            let frames = &self.frames[first + t];
+            *offset = frames.holds(page).then(|| frames.offset(page));
+        }
+        let mut movements = std::mem::take(&mut self.movements[depth]);
+        let outcome = self.run.layers[depth].decide(at, request, for_write, &mut movements);
+        let mut place = self.below();
+        match outcome {
+            Outcome::Hit(tier) => {
+                place = first + tier.index();
+                let promoted = movements.iter().any(|movement| is_promotion(movement, page, tier));
+                let reads = request.op == RequestOp::Read
+                    || request.op == RequestOp::Update && self.run.layers[depth].info().log;
+                if reads && !promoted {
+                    let wrapped = || self.frames[place].wrapped(self.backing_offset(page));
+                    let offset = offsets[tier.index()].unwrap_or_else(wrapped);
+                    plan.foreground.push(Op::read(place, offset, self.bytes()));
+                }
+            }
+            Outcome::Miss { .. } if request.op == RequestOp::Update => {
+                place = self.read_below(depth, at, page, true, plan);
+            }
+            Outcome::Miss { .. } => {}
+        }
+        let cause = Cause { at, request: Some(request), for_write };
+        for movement in movements.drain(..) {
+            if let Some(found) = self.movement(depth, cause, movement, plan) {
+                place = found;
+            }
+        }
+        self.movements[depth] = movements;
+        place
+    }
+
+    fn read_below(&mut self, depth: usize, at: usize, page: Page, for_write: bool, plan: &mut Plan) -> usize {
+        if depth + 1 < self.run.layers.len() {
+            return self.layer(depth + 1, at, Request::read(page.0), for_write, plan);
+        }
+        plan.foreground.push(Op::read(self.below(), self.backing_offset(page), self.bytes()));
+        self.below()
+    }
+
+    /// Adds the I/Os of a movement. Returns where a read was found when the movement asked the level below.
+    fn movement(&mut self, depth: usize, cause: Cause, movement: Movement, plan: &mut Plan) -> Option<usize> {
+        let Movement { page, verb, joined } = movement;
+        let Cause { at, request, for_write } = cause;
+        let bytes = self.bytes();
+        let device = |tier: Tier| self.first_tier[depth] + tier.index();
+        match verb {
+            Verb::Fetch { to } => {
+                let to = device(to);
+                let found = self.read_below(depth, at, page, for_write, plan);
+                self.put(to, page, None, joined, plan);
+                return Some(found);
+            }
+            Verb::Install { to } => {
+                let to = device(to);
+                if self.frames[to].is_log() {
+                    self.put(to, page, None, joined, plan);
+                } else {
+                    plan.foreground.push(Op::write(to, self.frames[to].place(page), bytes));
+                }
+            }
+            Verb::Copy { from, to } => {
+                let awaited = request.is_some_and(|request| request.page == page) && to < from;
+                let (from, to) = (device(from), device(to));
+                let read = Op::read(from, self.frames[from].offset(page), bytes);
+                if awaited {
+                    plan.foreground.extend([read, Op::write(to, self.frames[to].place(page), bytes)]);
+                } else {
+                    self.put(to, page, Some(read), joined, plan);
+                }
+            }
+            Verb::WriteBack { from } => {
+                let from = device(from);
+                let frames = &self.frames[from];
+                let wrapped = || frames.wrapped(self.backing_offset(page));
+                let source = if frames.holds(page) { frames.offset(page) } else { wrapped() };
+                let read = Op::read(from, source, bytes);
+                self.write_below(depth, at, page, read, joined, plan);
+            }
+            Verb::Requeue { tier } => {
+                let tier = device(tier);
+                let read = Op::read(tier, self.frames[tier].offset(page), bytes);
+                self.put(tier, page, Some(read), joined, plan);
+            }
+            Verb::Drop { from } | Verb::Supersede { tier: from } => {
+                let from = device(from);
+                if self.frames[from].holds(page) {
+                    self.frames[from].release(page);
+                }
+            }
+            Verb::Reclaim { .. } | Verb::DropObject { .. } => {}
+            Verb::Bypass => return Some(self.bypass(depth, cause, page, plan)),
+            Verb::FetchObject { object, pages, to } => self.fetch_object(device(to), object, pages, plan),
+        }
+        None
+    }
+
+    fn bypass(&mut self, depth: usize, cause: Cause, page: Page, plan: &mut Plan) -> usize {
+        if cause.reads() {
+            return self.read_below(depth, cause.at, page, cause.for_write, plan);
+        }
+        if depth + 1 < self.run.layers.len() {
+            return self.layer(depth + 1, cause.at, Request::write(page.0), false, plan);
+        }
+        plan.foreground.push(Op::write(self.below(), self.backing_offset(page), self.bytes()));
+        self.below()
+    }
+
+    /// A write-back: to the layer below as a write of its own, or to the level below.
+    fn write_below(&mut self, depth: usize, at: usize, page: Page, read: Op, joined: bool, plan: &mut Plan) {
+        if depth + 1 == self.run.layers.len() {
+            plan.transfer(read, Op::write(self.below(), self.backing_offset(page), self.bytes()), joined);
+            return;
+        }
+        let mut caused = Plan::default();
+        self.layer(depth + 1, at, Request::write(page.0), false, &mut caused);
+        let mut chain = vec![read];
+        chain.append(&mut caused.foreground);
+        plan.background.push(chain);
+        plan.background.append(&mut caused.background);
+    }
+
+    fn fetch_object(&mut self, to: usize, object: ObjectId, pages: u32, plan: &mut Plan) {
+        let (base, total) = (self.object_base[object.index()], u64::from(pages) * u64::from(self.bytes()));
+        let mut chain = Vec::new();
+        let mut done = 0;
+        while done < total {
+            let bytes = OBJECT_IO_BYTES.min(total - done) as u32;
+            chain.push(Op::read(self.below(), base + done, bytes));
+            chain.push(Op::write(to, done, bytes));
+            done += u64::from(bytes);
+        }
+        plan.background.push(chain);
+    }
+}
+
+/// Does this movement read the page from the tier where it was found, for the requester?
+fn is_promotion(movement: &Movement, page: Page, found: Tier) -> bool {
+    movement.page == page && matches!(movement.verb, Verb::Copy { from, to } if from == found && to < from)
+}

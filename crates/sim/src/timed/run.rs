@@ -1,0 +1,336 @@
+//! The event loop: requesters, chains of I/Os, devices.
+
+use super::plan::{Plan, Planner};
+use super::report::{DeviceRow, LatencyRow, TimedRow};
+use super::work::{Op, Owner, Station, Works, histogram};
+use crate::cell::{CellError, CellOptions, Run, Stack};
+use crate::row::Row;
+use crate::spec::LayerSpec;
+use crate::world::World;
+use entresol_core::{Hint, ObjectId};
+use entresol_device::{Completion, Device, DeviceError, IoKind, Nanos};
+use entresol_trace::EventKind;
+use hdrhistogram::Histogram;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// The devices under the tiers of a stack, all layers' tiers in order, and the level below.
+pub struct Hierarchy {
+    /// Name and device of each tier.
+    pub tiers: Vec<(String, Box<dyn Device>)>,
+    /// Name and device of the level below.
+    pub backing: (String, Box<dyn Device>),
+}
+
+/// How requests arrive.
+#[derive(Clone, Debug)]
+pub struct TimedOptions {
+    /// Concurrent requesters, each with one request at a time; 0 to let the trace's own clock drive.
+    pub clients: u32,
+    /// Time between the completion of a request and the next of the same requester.
+    pub think_ns: Nanos,
+    /// Most chains of I/Os under way that nobody waits for; while there are as many no new request starts.
+    pub background: usize,
+}
+
+impl Default for TimedOptions {
+    fn default() -> Self {
+        TimedOptions { clients: 1, think_ns: 0, background: 256 }
+    }
+}
+
+/// Why a simulation with time cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TimedError {
+    /// The cell itself cannot be.
+    #[error(transparent)]
+    Cell(#[from] CellError),
+    /// There are not as many devices as tiers.
+    #[error("{given} devices for {needed} tiers: {names}")]
+    Devices {
+        /// Devices given.
+        given: usize,
+        /// Tiers there are.
+        needed: usize,
+        /// Names of the tiers.
+        names: String,
+    },
+    /// A device is smaller than what it must hold.
+    #[error("'{device}' has {capacity} B and must hold {needed} B")]
+    TooSmall {
+        /// The device.
+        device: String,
+        /// Its capacity.
+        capacity: u64,
+        /// What it must hold.
+        needed: u64,
+    },
+    /// A device refused an I/O.
+    #[error("'{device}': {error}")]
+    Refused {
+        /// The device.
+        device: String,
+        /// Why.
+        error: DeviceError,
+    },
+    /// The trace has no clock of its own.
+    #[error("the trace has no times; give a number of clients")]
+    NoTimes,
+}
+
+/// Drives a stack over the trace of a world with time. `size` is what the row says it is.
+///
+/// # Errors
+/// When the stack, the devices or the trace do not fit together; see [`TimedError`].
+pub fn run_timed(
+    world: &World,
+    layers: &[LayerSpec],
+    size: String,
+    hierarchy: Hierarchy,
+    options: &CellOptions,
+    timed: &TimedOptions,
+) -> Result<(Row, TimedRow), TimedError> {
+    if timed.clients == 0 && world.trace.times_us.is_none() {
+        return Err(TimedError::NoTimes);
+    }
+    let stack = Stack::new(layers, size, world)?;
+    let run = Run::build(world, &stack, options, true)?;
+    let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
+    let planner = Planner::new(world, run, &tiers);
+    let stations = stations(&planner, &stack, &tiers, hierarchy, world.trace.page_bytes)?;
+    let mut simulation = Simulation::new(world, planner, stations, timed);
+    let started = simulation.run((world.trace.len() as f64 * options.warmup) as usize)?;
+    let timed_row = simulation.timed_row(&stack, started);
+    Ok((simulation.planner.run.row(&stack, options), timed_row))
+}
+
+fn stations(
+    planner: &Planner,
+    stack: &Stack,
+    tiers: &[Vec<usize>],
+    hierarchy: Hierarchy,
+    page_bytes: u32,
+) -> Result<Vec<Station>, TimedError> {
+    let names = tier_names(stack);
+    if hierarchy.tiers.len() != names.len() {
+        let (given, needed) = (hierarchy.tiers.len(), names.len());
+        return Err(TimedError::Devices { given, needed, names: names.join(", ") });
+    }
+    let held = tiers.iter().flatten().map(|&pages| pages as u64 * u64::from(page_bytes));
+    let needs = held.chain([planner.backing_bytes()]);
+    let named = names.into_iter().chain(["below".to_owned()]);
+    let devices = hierarchy.tiers.into_iter().chain([hierarchy.backing]);
+    let station = |((tier, (name, device)), needed): ((String, (String, Box<dyn Device>)), u64)| {
+        let capacity = device.capacity_bytes();
+        let name = format!("{tier} ({name})");
+        if capacity < needed {
+            return Err(TimedError::TooSmall { device: name, capacity, needed });
+        }
+        Ok(Station::new(name, device))
+    };
+    named.zip(devices).zip(needs).map(station).collect()
+}
+
+fn tier_names(stack: &Stack) -> Vec<String> {
+    let single = stack.layers.len() == 1;
+    let names = stack.layers.iter().flat_map(|placed| {
+        let prefix = if single { String::new() } else { format!("{}.", placed.spec.info.name) };
+        placed.spec.info.tiers.iter().map(move |tier| format!("{prefix}{tier}"))
+    });
+    names.collect()
+}
+
+/// A request that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Arrival {
+    at: Nanos,
+    client: u32,
+}
+
+struct Simulation<'w> {
+    world: &'w World<'w>,
+    planner: Planner<'w>,
+    stations: Vec<Station>,
+    options: &'w TimedOptions,
+    works: Works,
+    background: usize,
+    arrivals: BinaryHeap<Reverse<Arrival>>,
+    /// Arrived while the background window was full.
+    waiting: VecDeque<Arrival>,
+    /// The next request of the trace that a requester takes, and the next that arrives by the trace's clock.
+    next_request: usize,
+    next_arrival: usize,
+    next_event: usize,
+    now: Nanos,
+    plan: Plan,
+    completions: Vec<Completion>,
+    latencies: Vec<Histogram<u64>>,
+}
+
+impl<'w> Simulation<'w> {
+    fn new(world: &'w World<'w>, planner: Planner<'w>, stations: Vec<Station>, options: &'w TimedOptions) -> Self {
+        let latencies = stations.iter().map(|_| histogram()).collect();
+        let arrivals = (0..options.clients).map(|client| Reverse(Arrival { at: 0, client })).collect();
+        Simulation {
+            world,
+            planner,
+            stations,
+            options,
+            works: Works::default(),
+            background: 0,
+            arrivals,
+            waiting: VecDeque::new(),
+            next_request: 0,
+            next_arrival: 0,
+            next_event: 0,
+            now: 0,
+            plan: Plan::default(),
+            completions: Vec::new(),
+            latencies,
+        }
+    }
+
+    /// Runs the whole trace; returns when the warm-up ended.
+    fn run(&mut self, warm: usize) -> Result<Nanos, TimedError> {
+        let mut started = (warm == 0).then_some(0);
+        while let Some(next) = self.next_time() {
+            self.now = next;
+            self.complete_io()?;
+            self.start_requests()?;
+            if started.is_none() && self.next_request >= warm {
+                self.end_warm_up();
+                started = Some(self.now);
+            }
+        }
+        Ok(started.unwrap_or(self.now))
+    }
+
+    fn end_warm_up(&mut self) {
+        self.planner.run.layers.iter_mut().for_each(|layer| layer.reset());
+        self.stations.iter_mut().for_each(|station| station.reset(self.now));
+        self.latencies.iter_mut().for_each(|latency| latency.reset());
+    }
+
+    /// When something happens next; `None` when all is done.
+    fn next_time(&self) -> Option<Nanos> {
+        let devices = self.stations.iter().filter_map(|station| station.device.next_event());
+        let exhausted = self.next_request >= self.world.trace.len();
+        let client = self.arrivals.peek().filter(|_| !exhausted).map(|arrival| arrival.0.at);
+        devices.chain(client).chain(self.clock_arrival()).min().map(|next| next.max(self.now))
+    }
+
+    /// When the trace's own clock brings the next request.
+    fn clock_arrival(&self) -> Option<Nanos> {
+        let times = self.world.trace.times_us.as_ref().filter(|_| self.options.clients == 0)?;
+        times.get(self.next_arrival).map(|us| us * 1000)
+    }
+
+    fn complete_io(&mut self) -> Result<(), TimedError> {
+        for device in 0..self.stations.len() {
+            let mut completions = std::mem::take(&mut self.completions);
+            self.stations[device].device.advance(self.now, &mut completions);
+            for completion in completions.drain(..) {
+                self.proceed(device, &completion)?;
+            }
+            self.completions = completions;
+        }
+        Ok(())
+    }
+
+    fn proceed(&mut self, device: usize, completion: &Completion) -> Result<(), TimedError> {
+        let slot = completion.tag as usize;
+        let direction = usize::from(self.works.last(slot).io.kind == IoKind::Write);
+        self.stations[device].complete(completion, direction);
+        self.advance_work(slot, completion.finished)
+    }
+
+    /// Submits the next I/O of a chain, or finishes it.
+    fn advance_work(&mut self, slot: usize, now: Nanos) -> Result<(), TimedError> {
+        if let Some(Op { device, io }) = self.works.next(slot) {
+            let station = &mut self.stations[device];
+            return station
+                .submit(now, io)
+                .map_err(|error| TimedError::Refused { device: station.name.clone(), error });
+        }
+        match self.works.finish(slot) {
+            Owner::Background => self.background -= 1,
+            Owner::Client { client, since, place } => self.answer(client, since, place, now),
+        }
+        Ok(())
+    }
+
+    /// A request is done; its requester thinks and comes back.
+    fn answer(&mut self, client: u32, since: Nanos, place: usize, now: Nanos) {
+        self.latencies[place].saturating_record(now - since);
+        if self.options.clients > 0 {
+            self.arrivals.push(Reverse(Arrival { at: now + self.options.think_ns, client }));
+        }
+    }
+
+    fn start_requests(&mut self) -> Result<(), TimedError> {
+        while self.clock_arrival().is_some_and(|at| at <= self.now) {
+            self.waiting.push_back(Arrival { at: self.clock_arrival().expect("just seen"), client: 0 });
+            self.next_arrival += 1;
+        }
+        while self.arrivals.peek().is_some_and(|arrival| arrival.0.at <= self.now) {
+            let Reverse(arrival) = self.arrivals.pop().expect("just seen");
+            self.waiting.push_back(arrival);
+        }
+        while self.background < self.options.background && self.next_request < self.world.trace.len() {
+            let Some(arrival) = self.waiting.pop_front() else { break };
+            self.start_request(arrival)?;
+        }
+        Ok(())
+    }
+
+    fn start_request(&mut self, arrival: Arrival) -> Result<(), TimedError> {
+        let at = self.next_request;
+        self.next_request += 1;
+        let mut plan = std::mem::take(&mut self.plan);
+        plan.clear();
+        self.pass_events(at, &mut plan);
+        let place = self.planner.request(at, &mut plan);
+        let owner = Owner::Client { client: arrival.client, since: arrival.at, place };
+        let slot = self.works.start(owner, &mut plan.foreground);
+        self.advance_work(slot, self.now)?;
+        for mut chain in plan.background.drain(..) {
+            self.background += 1;
+            let slot = self.works.start(Owner::Background, &mut chain);
+            self.advance_work(slot, self.now)?;
+        }
+        self.plan = plan;
+        Ok(())
+    }
+
+    fn pass_events(&mut self, at: usize, plan: &mut Plan) {
+        let world = self.world;
+        while let Some(event) = world.trace.events.get(self.next_event).filter(|event| event.at as usize <= at) {
+            self.next_event += 1;
+            match &event.kind {
+                EventKind::QueryBegin { query, objects, .. } => {
+                    let objects: Vec<ObjectId> = objects.iter().copied().map(ObjectId).collect();
+                    self.planner.hint(at, Hint::QueryBegin { query: *query, objects: &objects }, plan);
+                }
+                EventKind::QueryEnd { query } => self.planner.hint(at, Hint::QueryEnd { query: *query }, plan),
+            }
+        }
+    }
+
+    fn timed_row(&self, stack: &Stack, started: Nanos) -> TimedRow {
+        let mut all = histogram();
+        for latency in &self.latencies {
+            all.add(latency).expect("histograms of one kind");
+        }
+        let names = tier_names(stack).into_iter().chain(["below".to_owned()]);
+        let each = names.zip(&self.latencies).map(|(name, latency)| LatencyRow::new(&name, latency));
+        let elapsed_seconds = (self.now - started) as f64 / 1e9;
+        TimedRow {
+            elapsed_seconds,
+            requests: all.len(),
+            requests_per_second: if elapsed_seconds > 0.0 { all.len() as f64 / elapsed_seconds } else { 0.0 },
+            clients: self.options.clients,
+            latencies: [LatencyRow::new("all", &all)].into_iter().chain(each).collect(),
+            devices: self.stations.iter().map(|station| DeviceRow::new(station, started, self.now)).collect(),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Simulation with time against the one without it, and against sums done by hand.
+
+use entresol_core::Size;
+use entresol_device::{Calendar, Completion, Device, Io, IoKind, Latency, Nanos, Queued, Wear};
+use entresol_policy::{Options, catalogue};
+use entresol_sim::{
+    CellOptions, Hierarchy, LayerSpec, PolicySpec, Row, TimedError, TimedOptions, TimedRow, World, parse_stack,
+    run_cell, run_timed,
+};
+use entresol_trace::{Trace, generate};
+
+/// A device that serves one I/O at a time, reads and writes each in a fixed time.
+struct Fixed {
+    read_ns: Nanos,
+    write_ns: Nanos,
+    capacity: u64,
+    free_at: Nanos,
+    wear: Wear,
+}
+
+impl Calendar for Fixed {
+    fn serve(&mut self, now: Nanos, io: Io) -> Completion {
+        let media = if io.kind == IoKind::Write { self.write_ns } else { self.read_ns };
+        let start = now.max(self.free_at);
+        self.free_at = start + media;
+        let latency = Latency { queue: start - now, media, ..Latency::default() };
+        Completion { tag: io.tag, submitted: now, finished: self.free_at, latency }
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity
+    }
+
+    fn wear(&self) -> Wear {
+        self.wear
+    }
+}
+
+fn device(read_ns: Nanos, write_ns: Nanos) -> Box<dyn Device> {
+    let capacity = 1 << 40;
+    Box::new(Queued::new(Fixed { read_ns, write_ns, capacity, free_at: 0, wear: Wear::default() }))
+}
+
+fn traced(spec: &str) -> Trace {
+    generate(&spec.parse().expect("a trace specification"))
+}
+
+fn hierarchy(tiers: usize) -> Hierarchy {
+    let tier = |t: usize| (format!("d{t}"), device(100 + 1000 * t as u64, 200 + 3000 * t as u64));
+    Hierarchy { tiers: (0..tiers).map(tier).collect(), backing: ("disk".to_owned(), device(5_000_000, 6_000_000)) }
+}
+
+fn timed(trace: &Trace, layers: &[LayerSpec], clients: u32) -> (Row, TimedRow) {
+    let world = World::new(trace);
+    let tiers = layers.iter().map(|layer| layer.policy.info.tiers.len()).sum();
+    let options = TimedOptions { clients, ..TimedOptions::default() };
+    run_timed(&world, layers, String::new(), hierarchy(tiers), &CellOptions::default(), &options).expect("a run")
+}
+
+fn without_time(row: Row) -> Row {
+    Row { cpu_seconds: 0.0, ..row }
+}
+
+/// Time changes when things happen, never what a policy decides: it is asked in the order of the trace.
+#[test]
+fn counts_are_those_of_the_simulation_without_time() {
+    let trace = traced("zipf:n=1500:pages=300:seed=2:write=40:update=40 + loop:n=500:pages=80:write=60");
+    let world = World::new(&trace);
+    for info in catalogue::ALL {
+        let sizes = info.min_pages.iter().map(|&min| Size::Pages(min.max(20) as u64)).collect();
+        let layers = [LayerSpec { policy: PolicySpec { info, options: Options::defaults(info) }, sizes }];
+        let alone = run_cell(&world, &layers, String::new(), &CellOptions::default()).expect("a cell");
+        for clients in [1, 7] {
+            println!("{} {clients}", info.name);
+            let (row, timed) = timed(&trace, &layers, clients);
+            assert_eq!(without_time(row), without_time(alone.clone()), "{}", info.name);
+            assert_eq!(timed.requests, alone.requests, "{}", info.name);
+        }
+    }
+    let layers = parse_stack("lru:20,face-gsc:0:100:scan=8,wrb:16:block=8").expect("a stack");
+    let alone = run_cell(&world, &layers, String::new(), &CellOptions::default()).expect("a cell");
+    assert_eq!(without_time(timed(&trace, &layers, 5).0), without_time(alone));
+}
+
+/// One requester, reads only, nothing found: each request waits for the disk; the fills go on behind it.
+#[test]
+fn misses_take_as_long_as_the_disk() {
+    let trace = traced("scan:n=100");
+    let layers = parse_stack("lru:10").expect("a stack");
+    let (_, row) = timed(&trace, &layers, 1);
+    assert_eq!(row.elapsed_seconds, 0.5, "100 reads of 5 ms");
+    assert_eq!(row.latencies[0].mean_us.round() as u64, row.latencies[2].mean_us.round() as u64);
+    let disk = &row.devices[1];
+    assert_eq!((disk.reads, disk.writes, disk.sequential_reads), (100, 0, 0.99));
+    assert!((disk.utilisation - 1.0).abs() < 1e-9);
+    assert_eq!(row.devices[0].writes, 100, "every page fills the cache");
+}
+
+/// Everything found: each request waits for the cache alone.
+#[test]
+fn hits_take_as_long_as_the_cache() {
+    let trace = traced("loop:n=1000:pages=10");
+    let (_, row) = timed(&trace, &parse_stack("lru:10").expect("a stack"), 1);
+    let hits = row.latencies.iter().find(|latency| latency.name == "cache").expect("a tier");
+    assert_eq!(hits.count, 990);
+    // A fill may still be under way when the first hits come.
+    assert!((hits.mean_us - 0.1).abs() < 0.01, "{}", hits.mean_us);
+}
+
+/// A dirty page that is evicted is written behind the requester's back, but the disk has to carry it.
+#[test]
+fn write_backs_contend_with_reads() {
+    let reads = traced("scan:n=400");
+    let mixed = traced("scan:n=200 | scan:n=200:base=1000:write=100");
+    let layers = parse_stack("lru:10").expect("a stack");
+    let (_, only_reads) = timed(&reads, &layers, 4);
+    let (row, contended) = timed(&mixed, &layers, 4);
+    assert!(row.write_backs >= 190);
+    let disk = &contended.devices[1];
+    assert_eq!(disk.writes, row.write_backs);
+    let busy = row.fetches as f64 * 5e-3 + row.write_backs as f64 * 6e-3;
+    assert!(contended.elapsed_seconds >= busy, "the disk serves one I/O at a time");
+    assert!(only_reads.latencies[0].mean_us < contended.latencies.last().expect("below").mean_us * 2.0);
+}
+
+/// The background window bounds what is promised: a tiny cache under writes runs at the speed of the disk.
+#[test]
+fn writes_cannot_run_ahead_of_the_disk_for_ever() {
+    let trace = traced("scan:n=3000:write=100");
+    let layers = parse_stack("lru:10").expect("a stack");
+    let world = World::new(&trace);
+    let options = TimedOptions { clients: 8, background: 16, ..TimedOptions::default() };
+    let (row, timed) =
+        run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run");
+    let disk_seconds = row.write_backs as f64 * 6e-3;
+    assert!(timed.elapsed_seconds >= disk_seconds && timed.elapsed_seconds < disk_seconds * 1.05);
+    let slowest = timed.latencies[0].max_us;
+    assert!(slowest < 17.0 * 8.0 * 6_000.0, "waiting is bounded by the window, not by the trace: {slowest}");
+}
+
+/// FaCE writes its flash in batches, one after the other; LRU wherever a frame is free (001, table 6).
+#[test]
+fn a_log_is_written_in_batches_and_in_order() {
+    let trace = traced("zipf:n=20000:pages=2000:seed=4:write=40");
+    let (_, face) = timed(&trace, &parse_stack("face-gsc:50:640").expect("a stack"), 4);
+    let (_, lc) = timed(&trace, &parse_stack("lc:50:640").expect("a stack"), 4);
+    let (face, lc) = (&face.devices[1], &lc.devices[1]);
+    assert!(face.mean_write_bytes > 8.0 * 4096.0, "{}", face.mean_write_bytes);
+    // One write in ten begins the ring of ten segments anew.
+    assert!(face.sequential_writes > 0.85, "{}", face.sequential_writes);
+    assert!(lc.mean_write_bytes < 1.5 * 4096.0 && lc.sequential_writes < 0.5, "{lc:?}");
+}
+
+/// The trace's own clock: requests a millisecond apart never wait for each other on a fast hierarchy.
+#[test]
+fn an_open_loop_follows_the_trace() {
+    let trace = traced("loop:n=1000:pages=10:gap=1000");
+    let world = World::new(&trace);
+    let fast =
+        Hierarchy { tiers: vec![("c".to_owned(), device(100, 100))], backing: ("d".to_owned(), device(500, 500)) };
+    let layers = parse_stack("lru:10").expect("a stack");
+    let options = TimedOptions { clients: 0, ..TimedOptions::default() };
+    let (_, row) = run_timed(&world, &layers, String::new(), fast, &CellOptions::default(), &options).expect("a run");
+    assert_eq!(row.requests, 1000);
+    assert!((row.elapsed_seconds - 0.999).abs() < 1e-3, "{}", row.elapsed_seconds);
+    assert!(row.latencies[0].max_us <= 0.51);
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let trace = traced("zipf:n=100:pages=50");
+    let world = World::new(&trace);
+    let layers = parse_stack("lru:10").expect("a stack");
+    let run = |hierarchy| {
+        run_timed(&world, &layers, String::new(), hierarchy, &CellOptions::default(), &TimedOptions::default())
+    };
+    assert!(matches!(run(hierarchy(2)), Err(TimedError::Devices { .. })));
+    let fixed = Fixed { read_ns: 1, write_ns: 1, capacity: 4096, free_at: 0, wear: Wear::default() };
+    let small = Hierarchy { backing: ("tiny".to_owned(), Box::new(Queued::new(fixed))), ..hierarchy(1) };
+    let error = run(small).expect_err("too small").to_string();
+    assert!(error.contains("below (tiny)"), "{error}");
+}
