@@ -13,4 +13,4 @@ mod run;
 mod work;
 
 pub use report::{DeviceRow, LatencyRow, TimedRow};
-pub use run::{Hierarchy, TimedError, TimedOptions, run_timed};
+pub use run::{Hierarchy, NamedDevice, TimedError, TimedOptions, run_timed};

@@ -14,12 +14,15 @@ use hdrhistogram::Histogram;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// A device and what it is called.
+pub type NamedDevice = (String, Box<dyn Device>);
+
 /// The devices under the tiers of a stack, all layers' tiers in order, and the level below.
 pub struct Hierarchy {
     /// Name and device of each tier.
-    pub tiers: Vec<(String, Box<dyn Device>)>,
+    pub tiers: Vec<NamedDevice>,
     /// Name and device of the level below.
-    pub backing: (String, Box<dyn Device>),
+    pub backing: NamedDevice,
 }
 
 /// How requests arrive.
@@ -120,15 +123,16 @@ fn stations(
     let needs = held.chain([planner.backing_bytes()]);
     let named = names.into_iter().chain(["below".to_owned()]);
     let devices = hierarchy.tiers.into_iter().chain([hierarchy.backing]);
-    let station = |((tier, (name, device)), needed): ((String, (String, Box<dyn Device>)), u64)| {
+    let mut stations = Vec::new();
+    for ((tier, (name, device)), needed) in named.zip(devices).zip(needs) {
         let capacity = device.capacity_bytes();
         let name = format!("{tier} ({name})");
         if capacity < needed {
             return Err(TimedError::TooSmall { device: name, capacity, needed });
         }
-        Ok(Station::new(name, device))
-    };
-    named.zip(devices).zip(needs).map(station).collect()
+        stations.push(Station::new(name, device));
+    }
+    Ok(stations)
 }
 
 fn tier_names(stack: &Stack) -> Vec<String> {
