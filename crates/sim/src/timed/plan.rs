@@ -15,7 +15,7 @@ pub(super) struct Plan {
     /// In order; the requester waits for all of them.
     pub foreground: Vec<Op>,
     /// Chains that nobody waits for.
-    pub background: Vec<Vec<Op>>,
+    pub background: Chains,
 }
 
 impl Plan {
@@ -23,21 +23,50 @@ impl Plan {
         self.foreground.clear();
         self.background.clear();
     }
+}
+
+/// Chains of I/Os, one after the other in one vector, so that none of them allocates.
+#[derive(Default)]
+pub(super) struct Chains {
+    ops: Vec<Op>,
+    /// Where each chain ends.
+    ends: Vec<usize>,
+}
+
+impl Chains {
+    fn clear(&mut self) {
+        self.ops.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, chain: impl IntoIterator<Item = Op>) {
+        self.ops.extend(chain);
+        self.ends.push(self.ops.len());
+    }
+
+    fn append(&mut self, other: &Chains) {
+        other.iter().for_each(|chain| self.push(chain.iter().copied()));
+    }
 
     /// A read and a write that depends on it. Joined to the chain before it when the write continues that one's.
     fn transfer(&mut self, read: Op, write: Op, joined: bool) {
-        let last = if joined { self.background.last_mut() } else { None };
-        if let Some(chain) = last
-            && let Some(end) = chain.last_mut()
-            && end.device == write.device
-            && end.io.end() == write.io.offset
+        if joined
+            && let (Some(end), Some(last)) = (self.ends.last_mut(), self.ops.last_mut())
+            && last.device == write.device
+            && last.io.end() == write.io.offset
         {
-            end.io.bytes += write.io.bytes;
-            let before_write = chain.len() - 1;
-            chain.insert(before_write, read);
+            last.io.bytes += write.io.bytes;
+            *end += 1;
+            self.ops.insert(self.ops.len() - 1, read);
             return;
         }
-        self.background.push(vec![read, write]);
+        self.push([read, write]);
+    }
+
+    /// The chains, the first one first.
+    pub fn iter(&self) -> impl Iterator<Item = &[Op]> {
+        let begins = [0].into_iter().chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, &end)| &self.ops[begin..end])
     }
 }
 
@@ -126,8 +155,8 @@ impl<'w> Planner<'w> {
         let write = Op::write(tier, self.frames[tier].place(page), self.bytes());
         if !self.frames[tier].is_log() {
             match read {
-                Some(read) => plan.transfer(read, write, joined),
-                None => plan.background.push(vec![write]),
+                Some(read) => plan.background.transfer(read, write, joined),
+                None => plan.background.push([write]),
             }
             return;
         }
@@ -136,9 +165,7 @@ impl<'w> Planner<'w> {
             Some(open) if joined && open.io.end() == write.io.offset => open.io.bytes += write.io.bytes,
             open => {
                 if let Some(full) = open.replace(write) {
-                    let mut chain = std::mem::take(&mut segment.reads);
-                    chain.push(full);
-                    plan.background.push(chain);
+                    plan.background.push(segment.reads.drain(..).chain([full]));
                 }
             }
         }
@@ -286,15 +313,13 @@ impl<'w> Planner<'w> {
     /// A write-back: to the layer below as a write of its own, or to the level below.
     fn write_below(&mut self, depth: usize, at: usize, page: Page, read: Op, joined: bool, plan: &mut Plan) {
         if depth + 1 == self.run.layers.len() {
-            plan.transfer(read, Op::write(self.below(), self.backing_offset(page), self.bytes()), joined);
+            plan.background.transfer(read, Op::write(self.below(), self.backing_offset(page), self.bytes()), joined);
             return;
         }
         let mut caused = Plan::default();
         self.layer(depth + 1, at, Request::write(page.0), false, &mut caused);
-        let mut chain = vec![read];
-        chain.append(&mut caused.foreground);
-        plan.background.push(chain);
-        plan.background.append(&mut caused.background);
+        plan.background.push([read].into_iter().chain(caused.foreground));
+        plan.background.append(&caused.background);
     }
 
     fn fetch_object(&mut self, to: usize, object: ObjectId, pages: u32, plan: &mut Plan) {

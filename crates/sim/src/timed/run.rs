@@ -3,7 +3,7 @@
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
 use super::work::{Op, Owner, Station, Works, histogram};
-use crate::cell::{CellError, CellOptions, Run, Stack};
+use crate::cell::{CellError, CellOptions, Run, Stack, thread_cpu_time};
 use crate::row::Row;
 use crate::spec::LayerSpec;
 use crate::world::World;
@@ -96,6 +96,7 @@ pub fn run_timed(
     if timed.clients == 0 && world.trace.times_us.is_none() {
         return Err(TimedError::NoTimes);
     }
+    let began = thread_cpu_time();
     let stack = Stack::new(layers, size, world)?;
     let run = Run::build(world, &stack, options, true)?;
     let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
@@ -104,7 +105,9 @@ pub fn run_timed(
     let mut simulation = Simulation::new(world, planner, stations, timed);
     let started = simulation.run((world.trace.len() as f64 * options.warmup) as usize)?;
     let timed_row = simulation.timed_row(&stack, started);
-    Ok((simulation.planner.run.row(&stack, options), timed_row))
+    let mut row = simulation.planner.run.row(&stack, options);
+    row.cpu_seconds = (thread_cpu_time() - began).as_secs_f64();
+    Ok((row, timed_row))
 }
 
 fn stations(
@@ -295,11 +298,11 @@ impl<'w> Simulation<'w> {
         self.pass_events(at, &mut plan);
         let place = self.planner.request(at, &mut plan);
         let owner = Owner::Client { client: arrival.client, since: arrival.at, place };
-        let slot = self.works.start(owner, &mut plan.foreground);
+        let slot = self.works.start(owner, &plan.foreground);
         self.advance_work(slot, self.now)?;
-        for mut chain in plan.background.drain(..) {
+        for chain in plan.background.iter() {
             self.background += 1;
-            let slot = self.works.start(Owner::Background, &mut chain);
+            let slot = self.works.start(Owner::Background, chain);
             self.advance_work(slot, self.now)?;
         }
         self.plan = plan;

@@ -46,8 +46,8 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// Takes over the I/Os of `ops`, which is empty afterwards, and returns the slot.
-    pub fn start(&mut self, owner: Owner, ops: &mut Vec<Op>) -> usize {
+    /// Takes a chain in and returns its slot.
+    pub fn start(&mut self, owner: Owner, ops: &[Op]) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Work { owner, ops: Vec::new(), done: 0 });
             self.slots.len() - 1
@@ -56,7 +56,7 @@ impl Works {
         work.owner = owner;
         work.done = 0;
         work.ops.clear();
-        work.ops.append(ops);
+        work.ops.extend_from_slice(ops);
         slot
     }
 
