@@ -333,7 +333,8 @@ impl Disk {
         loop {
             let served = self.serving.as_ref().map_or(Nanos::MAX, |completion| completion.finished);
             let immediate = self.immediate.front().map_or(Nanos::MAX, |completion| completion.finished);
-            if served.min(immediate) > until {
+            let at = served.min(immediate);
+            if at == Nanos::MAX || at > until {
                 return;
             }
             if served <= immediate {

@@ -109,7 +109,7 @@ impl Geometry {
         let height = self.band_cylinders.min(region.cylinders - band * self.band_cylinders);
         let surface = within / height;
         let along = within - surface * height;
-        let row = if surface % 2 == 0 { along } else { height - 1 - along };
+        let row = if surface.is_multiple_of(2) { along } else { height - 1 - along };
         let per_surface = |height: u32| (height - 1).wrapping_mul(self.track_skew);
         let full_band = per_surface(self.band_cylinders)
             .wrapping_mul(self.surfaces)
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!((place.track.cylinder, place.sector), (cylinder, along), "sector {sector}");
             let turns = f64::from(place.track.start) / 2f64.powi(32);
             let off = (turns - start).rem_euclid(1.0);
-            assert!(off < 1e-6 || off > 1.0 - 1e-6, "sector {sector}: {turns} for {start}");
+            assert!(off.min(1.0 - off) < 1e-6, "sector {sector}: {turns} for {start}");
             assert_eq!(geometry.track(place.track.number), Some(place.track));
         }
         assert_eq!(geometry.track(37 * 3), None);

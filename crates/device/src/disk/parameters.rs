@@ -233,7 +233,9 @@ impl DiskParameters {
         if self.seek.first().is_none_or(|point| point.cylinders != 1) {
             return Err("the first seek time must be that of one cylinder".into());
         }
-        if self.seek.windows(2).any(|pair| pair[0].cylinders >= pair[1].cylinders || !(pair[0].ms <= pair[1].ms)) {
+        if self.seek.iter().any(|point| point.ms.is_nan())
+            || self.seek.windows(2).any(|pair| pair[0].cylinders >= pair[1].cylinders || pair[0].ms > pair[1].ms)
+        {
             return Err("seek times must ascend with distance".into());
         }
         let longest = SeekTable::milliseconds(&self.seek, self.cylinders - 1);

@@ -73,6 +73,8 @@ pub struct Raid<D> {
     held: VecDeque<Held>,
     /// When the controller lets the next I/O start.
     controller_free: Nanos,
+    /// Where the last I/O ended.
+    last_end: u64,
     /// Completions not yet handed out, in order of time.
     done: VecDeque<Completion>,
     from_member: Vec<Completion>,
@@ -111,6 +113,7 @@ impl<D: Device> Raid<D> {
             flights: Slab { slots: Vec::new(), free: Vec::new() },
             held: VecDeque::new(),
             controller_free: 0,
+            last_end: u64::MAX,
             done: VecDeque::new(),
             from_member: Vec::new(),
             host_read_bytes: 0,
@@ -226,10 +229,11 @@ impl<D: Device> Device for Raid<D> {
             None => now,
             Some(controller) => {
                 let start = now.max(self.controller_free);
-                self.controller_free = start + controller.spacing(&io);
+                self.controller_free = start + controller.spacing(&io, io.offset == self.last_end);
                 start
             }
         };
+        self.last_end = io.end();
         if start == now {
             self.launch(now, now, &io);
         } else {

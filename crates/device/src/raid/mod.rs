@@ -42,21 +42,23 @@ pub struct RaidParameters {
 
 impl RaidParameters {
     /// The 16-disk RAID-0 of FaCE's testbed (FaCE, table 1), over [`face_disk`](crate::disk::DiskParameters::face_disk).
-    /// Sixteen such disks could do more than was measured, reads and writes alike, so a controller stands in front.
+    /// Sixteen such disks could read more than was measured, and the measured random reads and writes are equal where
+    /// those of the disk are not: a controller stands in front.
     pub fn face_raid0x16() -> Self {
         RaidParameters {
             name: "face-raid0x16".into(),
             level: Level::Raid0,
             stripe_unit_bytes: Self::default_stripe_unit(),
             controller: Some(Controller {
-                iops: 5168.0,
+                random_iops: 5168.0,
                 read_megabytes_per_second: 1723.0,
                 write_megabytes_per_second: 1645.0,
             }),
         }
     }
 
-    /// A RAID-5 of six with a stripe unit of 64 KiB and no controller.
+    /// A RAID-5 of six with a stripe unit of 64 KiB and no controller: the array of the DiskSim runs that the model is
+    /// validated with, which had six [`cheetah_15k5`](crate::disk::DiskParameters::cheetah_15k5).
     pub fn sas_raid5x6() -> Self {
         RaidParameters {
             name: "sas-raid5x6".into(),
