@@ -261,17 +261,37 @@ fn sorting_pays() {
     }
 }
 
-#[test]
-fn c_look_sweeps_upwards_and_starts_again() {
-    let mut disk = disk(Discipline::CLook, 1);
-    let sectors = [100, 3000, 50, 4000, 101, 10];
+/// The tags of one-sector reads in the order in which a disk serves them; they all come at once, the first is served
+/// before the others are looked at.
+fn order(discipline: Discipline, window: usize, sectors: &[u64]) -> Vec<u64> {
+    let mut disk = Disk::new(DiskParameters { discipline, window, ..small() }, 1).expect("a possible disk");
     for (tag, sector) in (0..).zip(sectors) {
         disk.submit(0, Io { tag, ..Io::read(sector * 512, 512) }).expect("within the disk");
     }
     let mut done = Vec::new();
     disk.advance(Nanos::MAX, &mut done);
-    let order: Vec<u64> = done.iter().map(|completion| sectors[completion.tag as usize]).collect();
-    assert_eq!(order, [100, 101, 3000, 4000, 10, 50]);
+    done.iter().map(|completion| completion.tag).collect()
+}
+
+#[test]
+fn only_the_oldest_commands_are_sorted() {
+    // The last sector continues the first, but with a window of two it is not seen before two others are served.
+    assert_eq!(order(Discipline::Sptf, 5, &[0, 4000, 4500, 3000, 1]), [0, 4, 3, 1, 2]);
+    let narrow = order(Discipline::Sptf, 2, &[0, 4000, 4500, 3000, 1]);
+    assert!(narrow.iter().position(|&tag| tag == 4) >= Some(3), "{narrow:?}");
+    assert_eq!(order(Discipline::Fcfs, 5, &[0, 4000, 4500, 3000, 1, 2000, 7]), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn the_oldest_of_equals_goes_first() {
+    for discipline in [Discipline::CLook, Discipline::Sstf, Discipline::Sptf] {
+        assert_eq!(order(discipline, 8, &[0, 3000, 3000, 3000, 3000, 3000]), [0, 1, 2, 3, 4, 5], "{discipline:?}");
+    }
+}
+
+#[test]
+fn c_look_sweeps_upwards_and_starts_again() {
+    assert_eq!(order(Discipline::CLook, 5, &[100, 3000, 50, 4000, 101, 10]), [0, 4, 1, 3, 5, 2]);
 }
 
 #[test]

@@ -16,7 +16,8 @@ pub enum Discipline {
     CLook,
     /// The nearest cylinder.
     Sstf,
-    /// The sector that the heads can reach first, seek and rotation taken together.
+    /// The sector that the heads can reach first, seek and rotation taken together. A command may wait long: nothing
+    /// but the window limits how often it is passed over.
     Sptf,
 }
 

@@ -139,6 +139,9 @@ mod tests {
         let groups = split(&Io::write(0, 400), 6, 100);
         assert_eq!(groups[0].first, [read(4, 0, 100)]);
         assert_eq!(groups[0].second.len(), 5);
+        // Two units of five: three reads either way.
+        let kept = [2, 3, 4].map(|member| read(member, 0, 100));
+        assert_eq!(split(&Io::write(0, 200), 6, 100)[0].first, kept);
         // Three members: one unit of two is written, so reading the other one is cheaper than data and parity.
         assert_eq!(split(&Io::write(0, 10), 3, 100)[0].first, [read(1, 0, 10)]);
     }
