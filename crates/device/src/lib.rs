@@ -10,8 +10,11 @@
 //! device of any calendar.
 
 mod device;
+pub mod disk;
 mod io;
+pub mod load;
 mod queued;
+pub mod raid;
 
 pub use device::{Calendar, Device};
 pub use io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
