@@ -19,6 +19,7 @@ pub mod link;
 pub mod load;
 pub mod nvm_block;
 pub mod nvm_dimm;
+pub mod profile;
 mod queued;
 mod rate;
 pub mod shared_fs;

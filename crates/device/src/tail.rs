@@ -15,8 +15,11 @@ pub struct TailPoint {
     pub extra_ns: Nanos,
 }
 
-/// Draws below this share of the table's ends come from the table, the others from the points themselves.
+/// Cells of the table that answers most draws.
 const CELLS: usize = 1024;
+
+/// The rarest draws differ so much that the last cells would blur them; they come from the points themselves.
+const RARE_CELLS: usize = 12;
 
 /// A distribution through the points: from 0 at quantile 0 linearly to the first, then linear in the logarithm of the
 /// share that is left, constant beyond the last.
@@ -58,8 +61,7 @@ impl Tail {
         }
         let bits = self.random.next_u64();
         let cell = (bits >> (64 - CELLS.trailing_zeros())) as usize;
-        // The last cell holds the rarest draws, which differ most.
-        if cell < CELLS - 1 { Nanos::from(self.table[cell]) } else { self.rare(bits) }
+        if cell < CELLS - RARE_CELLS { Nanos::from(self.table[cell]) } else { self.rare(bits) }
     }
 
     #[cold]
