@@ -68,13 +68,16 @@ impl Fixed {
     }
 
     fn work(&mut self, now: Nanos, bytes: u32, media: Nanos) -> Latency {
-        let slot = self.slots.iter_mut().min().expect("the parallelism is at least 1");
-        let start = now.max(*slot).max(self.bus_free_at);
+        let (mut slot, mut free_at) = (0, Nanos::MAX);
+        for (i, &at) in self.slots.iter().enumerate() {
+            (slot, free_at) = if at < free_at { (i, at) } else { (slot, free_at) };
+        }
+        let start = now.max(free_at).max(self.bus_free_at);
         let transfer = self.rate.map_or(0, |rate| rate.time(u64::from(bytes)));
         if self.rate.is_some() {
             self.bus_free_at = start + transfer;
         }
-        *slot = start + transfer + media;
+        self.slots[slot] = start + transfer + media;
         Latency { queue: start - now, transfer, media, ..Latency::default() }
     }
 }

@@ -138,7 +138,7 @@ impl NvmDimm {
     /// Bytes of the granules that an I/O touches.
     fn touched(&self, io: Io) -> u64 {
         let granule = u64::from(self.parameters.granule_bytes);
-        if io.bytes == 0 { 0 } else { io.end().next_multiple_of(granule) - (io.offset & !(granule - 1)) }
+        if io.bytes == 0 { 0 } else { ((io.end() + granule - 1) & !(granule - 1)) - (io.offset & !(granule - 1)) }
     }
 
     fn occupy(&mut self, now: Nanos, transfer: Nanos, media: Nanos) -> Latency {
@@ -166,8 +166,9 @@ impl NvmDimm {
         self.wear.count(io);
         let hindering = (self.writers.len() + 1).saturating_sub(self.parameters.free_writers as usize);
         let alone = self.write_rate.time(touched);
-        let hindrance = (alone as f64 * self.parameters.writer_slowdown * hindering as f64) as Nanos;
-        let latency = self.occupy(now, alone + hindrance, self.write_ns);
+        let hindrance =
+            if hindering == 0 { 0.0 } else { alone as f64 * self.parameters.writer_slowdown * hindering as f64 };
+        let latency = self.occupy(now, alone + hindrance as Nanos, self.write_ns);
         self.writers.push_back(now + latency.total());
         latency
     }
@@ -268,5 +269,26 @@ mod tests {
             dimm.serve(i * 10_000, Io::write(77 * 4096, 64));
         }
         assert!((dimm.wear().worn - 0.1).abs() < 1e-12, "100 of 1,000 writes of frame 77");
+    }
+
+    /// The module that was measured: FAST 2020, figures 2 and 4.
+    #[test]
+    fn the_optane_dimm_has_the_latencies_and_bandwidths_that_were_measured() {
+        let profile = crate::profile::load("optane-dimm").expect("a profile of the house");
+        let crate::profile::Model::NvmDimm(optane) = &profile.device else { panic!("{}", profile.device.kind()) };
+        let mut dimm = NvmDimm::new(optane, 1 << 20);
+        let mut media = |now, io| dimm.serve(now, io).latency.media;
+        assert_eq!(media(0, Io::read(0, 64)), 305);
+        assert_eq!(media(1_000_000, Io::read(64, 64)), 169);
+        assert_eq!(media(2_000_000, Io::write(0, 64)), 90);
+        let gigabytes = |writers, io: fn(u64) -> Io| {
+            let mut device = Queued::new(NvmDimm::new(optane, 1 << 20));
+            closed_loop(&mut device, writers, 20_000, io).megabytes_per_second() / 1e3
+        };
+        let read = gigabytes(16, |i| Io::read(i * 37 % 4096 * 256, 256));
+        let write = gigabytes(4, |i| Io::write(i * 37 % 4096 * 256, 256));
+        let crowded = gigabytes(24, |i| Io::write(i * 37 % 4096 * 256, 256));
+        assert!((read / 6.5 - 1.0).abs() < 0.03 && (write / 2.2 - 1.0).abs() < 0.03, "{read} {write}");
+        assert!(crowded < 0.8 * write, "{crowded} GB/s of 24 writers, {write} of 4");
     }
 }

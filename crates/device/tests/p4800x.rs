@@ -212,8 +212,9 @@ fn foreground(kind: IoKind, random: bool, span: u64, count: u64, background: Bac
     histogram
 }
 
-/// O3, section 4.3, figure 5: what 1,500 MB/s of random reads or writes add to each pattern. XX
-/// under reads; under writes 6.3 to reads and 5.0 to writes. It knows no difference between sequential and random.
+/// O3, section 4.3, figure 5: what 1,500 MB/s of random reads or writes add to each pattern. The model adds 2.5 us to
+/// reads and to writes under reads; under writes 6.5 us to reads and 5.0 us to writes. It knows no difference between
+/// sequential and random, so it cannot follow 8.23 and 6.26 us both: off by 21 % and 4 %.
 #[test]
 fn background_adds_little_and_writes_add_more_than_reads() {
     // In the order of `PATTERNS`.
@@ -229,7 +230,8 @@ fn background_adds_little_and_writes_add_more_than_reads() {
 }
 
 /// O7, table 1 (in 000: table 2.1): quantiles of random reads, without the host's software. Its column "90" is the
-/// 99th percentile.
+/// 99th percentile. The farthest off within 30 %: garbage collection, 39.8 us for 33.5 at 99 % and 46.1 for 56.0 at
+/// 99.99 %.
 #[test]
 fn the_tail_is_that_of_the_table() {
     const QUANTILES: [f64; 6] = [0.5, 0.99, 0.995, 0.999, 0.9995, 0.9999];
@@ -248,6 +250,7 @@ fn the_tail_is_that_of_the_table() {
             let tolerance = match (what, q) {
                 (_, 0.5) => 0.10,
                 // The row lies above that of 800 MB/s, which no model can follow whose queues grow with the load.
+                // Measured: 13.8 us for 22.4 and 15.4 us for 23.7.
                 ("400 MB/s", 0.99 | 0.995) => 0.40,
                 _ => 0.30,
             };
