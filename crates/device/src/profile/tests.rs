@@ -85,3 +85,24 @@ fn a_file_is_loaded_by_its_path_and_an_unknown_name_lists_the_known_ones() {
     assert!(error.contains("p4800y") && error.contains("p4800x"), "{error}");
     assert!(load("/").expect_err("a directory").to_string().contains("cannot be read"));
 }
+
+#[test]
+fn the_example_of_the_manual_loads_and_its_error_is_the_one_it_shows() {
+    let manual = include_str!("../../../../docs/devices.md");
+    let (_, rest) = manual.split_once("```toml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("the end of the example");
+    let profile = Profile::from_toml("my-drive.toml", example).expect("a sound example");
+    assert_eq!(Profile::from_toml("again", &profile.to_toml()), Ok(profile));
+
+    let broken = example.replace("parallelism = 64", "parallelism = 0");
+    let error = Profile::from_toml("my-drive.toml", &broken).expect_err("no parallelism").to_string();
+    assert!(manual.contains(&error), "{error}");
+    for known in names() {
+        let (family, rest) = known.split_once('-').unwrap_or((known, ""));
+        let listed = match family {
+            "arulraj" | "yang" => manual.contains(&format!("`-{rest}`")) || manual.contains(&format!("`{known}`")),
+            _ => manual.contains(&format!("`{known}`")),
+        };
+        assert!(listed, "{known} is not in the manual");
+    }
+}
