@@ -9,13 +9,27 @@
 //! order (NAND channels and dies, a disk that sorts its queue) the model is a [`Device`] of its own. [`Queued`] makes a
 //! device of any calendar.
 
+mod check;
 mod device;
 pub mod disk;
+pub mod dram;
+pub mod fixed;
+pub mod host;
 mod io;
+pub mod link;
 pub mod load;
+pub mod nvm_block;
+pub mod nvm_dimm;
+pub mod profile;
 mod queued;
 pub mod raid;
+mod rate;
+pub mod shared_fs;
+mod tail;
 
+pub use check::Parameters;
 pub use device::{Calendar, Device};
 pub use io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
 pub use queued::Queued;
+pub use rate::Energy;
+pub use tail::TailPoint;

@@ -1,0 +1,197 @@
+//! Named devices: a profile is a TOML file with the numbers of one device and the source of each.
+//!
+//! ```toml
+//! name = "my-drive"
+//! about = "What it is, in a line"
+//! source = "Where its numbers come from"
+//!
+//! [device]
+//! kind = "fixed"
+//! read_ns = 25_000
+//! write_ns = 300_000
+//! gb_per_s = 1.0
+//! parallelism = 8
+//!
+//! [host] # optional: the software in front of it
+//! threads = 1
+//! software_ns = 2_000
+//! busy_ns = 3_410
+//! ```
+//!
+//! The kinds of devices are in `model.rs`, the profiles of the house in `crates/device/profiles`.
+
+mod model;
+
+pub use model::Model;
+
+use crate::check::{self, Parameters};
+use crate::device::Device;
+use crate::host::{HostParameters, Hosted};
+use crate::io::DeviceError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../profiles/", $name, ".toml")))),*]
+    };
+}
+
+/// Names and texts of the profiles that come with the program.
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "dram",
+    "optane-dimm",
+    "pcm",
+    "rram",
+    "p4800x",
+    "infiniband-qdr",
+    "panasas-pfs",
+    "arulraj-dram",
+    "arulraj-pcm",
+    "arulraj-rram",
+    "arulraj-ssd",
+    "arulraj-hdd",
+    "yang-dram",
+    "yang-nvm",
+    "yang-nvm-block",
+    "yang-nand",
+    "yang-hdd",
+];
+
+/// A device as data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Profile {
+    /// What it is called.
+    pub name: String,
+    /// What it is, in a line.
+    pub about: String,
+    /// Where its numbers come from.
+    pub source: String,
+    /// Price in dollars per GB; none where no source gives one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dollars_per_gb: Option<f64>,
+    /// The device's kind and numbers.
+    pub device: Model,
+    /// The software in front of it; none for a device that is asked directly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostParameters>,
+}
+
+/// The names of the profiles that come with the program.
+pub fn names() -> Vec<&'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name).collect()
+}
+
+/// The profile of this name, or else the one in this file.
+///
+/// # Errors
+/// When there is neither, or the file has a missing, unknown or impossible entry.
+pub fn load(name_or_path: &str) -> Result<Profile, DeviceError> {
+    if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
+        return Profile::from_toml(name, text);
+    }
+    let error = |what| DeviceError::Profile { device: name_or_path.to_owned(), what };
+    if !Path::new(name_or_path).exists() {
+        return Err(error(format!("neither a file nor one of the profiles {}", names().join(", "))));
+    }
+    let text = std::fs::read_to_string(name_or_path).map_err(|e| error(format!("cannot be read: {e}")))?;
+    Profile::from_toml(name_or_path, &text)
+}
+
+impl Profile {
+    /// Reads a profile from TOML; `file` is what an error calls it.
+    ///
+    /// # Errors
+    /// When an entry is missing, unknown or impossible: names the file, the key and what is expected.
+    pub fn from_toml(file: &str, text: &str) -> Result<Self, DeviceError> {
+        Self::parse(text).map_err(|what| DeviceError::Profile { device: file.to_owned(), what })
+    }
+
+    /// The profile as TOML, which [`Profile::from_toml`] reads back as it was.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a profile is tables, texts and numbers")
+    }
+
+    /// A device of this capacity; `seed` is where its random choices begin.
+    pub fn build(&self, capacity_bytes: u64, seed: u64) -> Box<dyn Device + Send> {
+        let device = self.device.build(capacity_bytes, seed);
+        match &self.host {
+            None => device,
+            Some(host) => Box::new(Hosted::new(device, host)),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut table: toml::Table = toml::from_str(text).map_err(|e| format!("is no TOML: {}", one_line(&e)))?;
+        let device = section(&mut table, "device")?.ok_or("section [device] is missing")?;
+        let host = section(&mut table, "host")?;
+        let mut entries = Entries { table };
+        let profile = Profile {
+            name: entries.text("name")?,
+            about: entries.text("about")?,
+            source: entries.text("source")?,
+            dollars_per_gb: entries.price("dollars_per_gb")?,
+            device: Model::parse(device).map_err(|what| format!("section [device]: {what}"))?,
+            host: host.map(parameters).transpose().map_err(|what| format!("section [host]: {what}"))?,
+        };
+        match entries.table.keys().next() {
+            None => Ok(profile),
+            Some(key) => Err(format!(
+                "unknown key `{key}`, expected name, about, source, dollars_per_gb and the sections [device] and [host]"
+            )),
+        }
+    }
+}
+
+/// What is left of a file's top level.
+struct Entries {
+    table: toml::Table,
+}
+
+impl Entries {
+    fn text(&mut self, key: &str) -> Result<String, String> {
+        match self.table.remove(key) {
+            Some(toml::Value::String(text)) if !text.is_empty() => Ok(text),
+            Some(other) => Err(format!("key `{key}` is {other}, expected a text that is not empty")),
+            None => Err(format!("key `{key}` is missing, expected a text")),
+        }
+    }
+
+    fn price(&mut self, key: &str) -> Result<Option<f64>, String> {
+        let price = match self.table.remove(key) {
+            None => return Ok(None),
+            Some(toml::Value::Float(price)) => price,
+            Some(toml::Value::Integer(price)) => price as f64,
+            Some(other) => return Err(format!("key `{key}` is {other}, expected a price in dollars")),
+        };
+        check::number(key, price, 0.0, 1e9).map(|()| Some(price))
+    }
+}
+
+/// Takes a section out of a file.
+fn section(table: &mut toml::Table, key: &str) -> Result<Option<toml::Table>, String> {
+    match table.remove(key) {
+        None => Ok(None),
+        Some(toml::Value::Table(section)) => Ok(Some(section)),
+        Some(other) => Err(format!("key `{key}` is {other}, expected a section [{key}]")),
+    }
+}
+
+/// Reads and checks the parameters of a section.
+fn parameters<P: Parameters + DeserializeOwned>(table: toml::Table) -> Result<P, String> {
+    let parameters: P = table.try_into().map_err(|e| one_line(&e))?;
+    parameters.check()?;
+    Ok(parameters)
+}
+
+/// An error of the TOML reader in a line, in a user's words.
+fn one_line(error: &toml::de::Error) -> String {
+    let text = error.to_string().replace("expected u64", "expected a whole number, 0 or more");
+    let text =
+        text.replace("expected u32", "expected a whole number, 0 or more").replace("expected f64", "expected a number");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;
