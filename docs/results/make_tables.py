@@ -226,7 +226,7 @@ def overview(*names):
     skews = [{point["percent"]: point["share"] for point in s["spread"]["all"]["skew"]} for s in all_stats]
     body = [
         ["page requests"] + [f"{s['page_requests']:,}" for s in all_stats],
-        ["reads per write"] + [f"{s['read_write_ratio']:.3g}" for s in all_stats],
+        ["reads per write"] + [f"{s['read_write_ratio']:.3g}" if s["read_write_ratio"] else "no writes" for s in all_stats],
         ["page size, KiB"] + [f"{s['page_bytes'] / 1024:g}" for s in all_stats],
         ["footprint, pages"] + [f"{s['unique_pages']:,}" for s in all_stats],
         ["footprint, MiB"] + [f"{s['unique_bytes'] / 2**20:,.0f}" for s in all_stats],
@@ -239,12 +239,13 @@ def overview(*names):
 
 
 def skew_003(*names):
-    """003, figure 3: what the coldest and the hottest pages get."""
+    """003, figure 3: what the hottest and the coldest pages get."""
     body = []
     for name in names:
         share = {point["percent"]: point["share"] for point in stat(name)["spread"]["all"]["skew"]}
-        body.append([name] + [f"{share[p]:.1%}" for p in (1, 5, 10, 20, 50)] + [f"{1 - share[50]:.1%}"])
-    return markdown(["trace", "hottest 1 %", "5 %", "10 %", "20 %", "50 %", "coldest 50 %"], body)
+        body.append([name] + [f"{share[p]:.1%}" for p in (0.01, 1, 5, 25)] + [f"{1 - share[p]:.2%}" for p in (25, 50, 75)])
+    head = ["trace", "hottest 0.01 %", "1 %", "5 %", "25 %", "coldest 75 %", "50 %", "25 %"]
+    return markdown(head, body)
 
 
 def distances(*names):
