@@ -5,8 +5,9 @@ use crate::peer::{HashPower, Peer};
 use entresol_core::Size;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Policy};
-use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Row, World, run_cell, sweep};
+use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Progress, Row, World, run_cell, sweep};
 use entresol_trace::{LoadOptions, load};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,13 @@ pub const HASH_POWERS: [HashPower; 2] = [HashPower(0), HashPower(17)];
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Shows what is being done in the last line of a terminal.
+fn progress(what: std::fmt::Arguments) {
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{what}");
+    }
 }
 
 /// Times of repeated runs, in seconds.
@@ -122,14 +130,14 @@ pub fn stack(text: &str) -> Result<Measured, String> {
 pub fn rounds(world: &World, cells: &mut [Measured], mut peer: Option<&mut Peer>, rounds: usize) -> Result<(), String> {
     for round in 1..=rounds {
         for cell in &mut *cells {
-            eprint!("\r\x1b[Kround {round} of {rounds}: {}", cell.label);
+            progress(format_args!("round {round} of {rounds}: {}", cell.label));
             cell.run(world)?;
             if let Some(peer) = &mut peer {
                 cell.run_peer(peer).map_err(|error| format!("libCacheSim, {}: {error}", cell.label))?;
             }
         }
     }
-    eprint!("\r\x1b[K");
+    progress(format_args!(""));
     Ok(())
 }
 
@@ -193,9 +201,8 @@ pub fn sweep_cost(world: &World) -> Result<SweepCost, String> {
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (cpu, wall) = (cpu_time(), Instant::now());
-    let mut report =
-        |progress: entresol_sim::Progress| eprint!("\r\x1b[Ksweep: {} of {}", progress.done, progress.total);
+    let mut report = |done: Progress| progress(format_args!("sweep: {} of {}", done.done, done.total));
     sweep(world, &cells, &CellOptions::default(), threads, &mut report).map_err(|error| error.to_string())?;
-    eprint!("\r\x1b[K");
+    progress(format_args!(""));
     Ok(SweepCost { cells: cells.len(), threads, cpu: cpu_time() - cpu, wall: wall.elapsed() })
 }

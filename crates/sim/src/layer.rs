@@ -230,6 +230,7 @@ impl<P: Policy> Layer for Driven<'_, P> {
             self.policy.prefetch(coming);
             if P::INFO.addresses {
                 prefetch(&trace.page_block, coming.index());
+                prefetch(&trace.page_object, coming.index());
             }
             self.step(at, trace.request(at));
         }
