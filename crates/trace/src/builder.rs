@@ -196,12 +196,7 @@ impl TraceBuilder {
     pub fn push(&mut self, record: Record) -> Result<bool, Bad> {
         match record {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {
-                self.check(offset, size)?;
-                if let Some(object) = self.index_of(object, size)? {
-                    self.stream = stream;
-                    self.now_us = self.now_us.max(time_us);
-                    self.io(op, object, offset, size)?;
-                }
+                return self.push_io(time_us, stream, op, object, offset, size);
             }
             Record::MarkDirty { stream, object, offset } => self.mark_dirty(stream, object, offset),
             Record::Object { object, name, kind } => {
@@ -211,6 +206,29 @@ impl TraceBuilder {
             Record::QueryBegin { label, .. } => self.query_begin(label)?,
             Record::QueryEnd { label, .. } => self.query_end(&label),
             Record::Other(what) => *self.counts.others.entry(what).or_default() += 1,
+        }
+        Ok(!self.is_full())
+    }
+
+    /// Adds a [`Record::Io`] by its fields.
+    ///
+    /// # Errors
+    /// See [`TraceBuilder::push`].
+    #[inline]
+    pub fn push_io(
+        &mut self,
+        time_us: u64,
+        stream: u32,
+        op: Op,
+        object: u32,
+        offset: u64,
+        size: u64,
+    ) -> Result<bool, Bad> {
+        self.check(offset, size)?;
+        if let Some(object) = self.index_of(object, size)? {
+            self.stream = stream;
+            self.now_us = self.now_us.max(time_us);
+            self.io(op, object, offset, size)?;
         }
         Ok(!self.is_full())
     }
