@@ -4,7 +4,7 @@
 //! 4.2 and 4.3; the number of cold pages adapts as in section 4.4.
 //!
 //! The list is the clock unrolled at HAND_hot: the hand is always at the back, moving it is moving the page there to
-//! the front, and "the list head" is the front. HAND_cold points to "the last resident cold page", the one furthest from
+//! the front, and "the list head" is the front. HAND_cold points to the last cold page with a frame, the one furthest from
 //! the list head, and HAND_test to the last page in its test period. Walking there past hot pages and ghosts would take
 //! a turn of the clock per miss when few pages are cold, so these two kinds have lists of their own in the clock's order:
 //! pages join them at the list head only, or go there when HAND_hot passes them.
