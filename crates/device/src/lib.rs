@@ -11,6 +11,7 @@
 
 mod device;
 mod io;
+pub mod nand;
 mod queued;
 
 pub use device::{Calendar, Device};
