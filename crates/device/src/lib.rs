@@ -11,6 +11,7 @@
 
 mod device;
 mod io;
+pub mod load;
 pub mod nand;
 mod queued;
 

@@ -102,7 +102,8 @@ impl Ftl {
     /// An empty device.
     pub fn new(geometry: Geometry, cleaning: Cleaning, pace: Pace, seed: u64) -> Self {
         let full = Open { block: NONE, written: geometry.pages_per_block };
-        let block = |number| Block { valid: 0, state: State::Free, die: number / geometry.blocks_per_die, closed_at: 0 };
+        let block =
+            |number| Block { valid: 0, state: State::Free, die: number / geometry.blocks_per_die, closed_at: 0 };
         let log = |die| Log {
             host: full,
             moved: full,

@@ -61,7 +61,9 @@ fn other_choices_lie_between_random_and_greedy() {
     let [greedy, fifo] = [Cleaning::Greedy, Cleaning::Fifo].map(|cleaning| amplification(rho, cleaning, 13));
     let [one, two, ten] = [1, 2, 10].map(|d| amplification(rho, Cleaning::Choices(d), 13));
     let benefit = amplification(rho, Cleaning::CostBenefit, 13);
-    println!("greedy {greedy:.3} 10 {ten:.3} 2 {two:.3} 1 {one:.3}, cost-benefit {benefit:.3}, fifo {fifo:.3} (seed 13)");
+    println!(
+        "greedy {greedy:.3} 10 {ten:.3} 2 {two:.3} 1 {one:.3}, cost-benefit {benefit:.3}, fifo {fifo:.3} (seed 13)"
+    );
     assert!((one / (1.0 + 1.0 / (rho - 1.0)) - 1.0).abs() < 0.05);
     assert!(greedy < ten && ten < two && two < one);
     assert!(greedy * 0.99 < benefit && benefit < fifo * 1.05);

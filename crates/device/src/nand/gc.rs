@@ -37,7 +37,8 @@ pub(super) enum Victims {
 
 impl Victims {
     pub(super) fn new(cleaning: Cleaning, dies: u32, blocks: u32, pages_per_block: u32, seed: u64) -> Self {
-        let sets = |choices| Victims::Sets { sets: vec![Vec::new(); dies as usize], choices, random: Random::new(seed) };
+        let sets =
+            |choices| Victims::Sets { sets: vec![Vec::new(); dies as usize], choices, random: Random::new(seed) };
         match cleaning {
             Cleaning::Greedy => Victims::Buckets(Buckets::new(dies, blocks, pages_per_block)),
             Cleaning::Fifo => Victims::Queues(vec![VecDeque::new(); dies as usize]),

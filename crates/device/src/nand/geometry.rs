@@ -22,17 +22,19 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Blocks a die has beyond those that `rho` asks for: the two it writes to and those it keeps free. They make the
-    /// write amplification of a device scaled down to a few blocks a die that of the whole one.
+    /// Blocks a die has beyond those that `rho` asks for: what it does not fill, which is the blocks it keeps free and
+    /// half of each of the two it writes to. They give a device scaled down to a few dozen blocks a die the write
+    /// amplification of the whole one.
     pub const fn spare_blocks(gc_start_blocks: u32) -> u32 {
-        gc_start_blocks + 2
+        gc_start_blocks
     }
 
-    /// A device of `logical_pages` with `rho` times as many physical pages, besides the spare blocks of
-    /// [`Geometry::spare_blocks`].
+    /// A device of `logical_pages` with `rho` times as many physical pages, to the nearest block of each die, besides
+    /// the spare blocks of [`Geometry::spare_blocks`].
     pub fn new(logical_pages: u32, rho: f64, dies: u32, pages_per_block: u32, gc_start_blocks: u32) -> Self {
-        let per_die = f64::from(logical_pages) * rho / f64::from(dies);
-        let blocks = (per_die / f64::from(pages_per_block)).ceil() as u32;
+        let per_die = f64::from(logical_pages) / f64::from(dies);
+        let most = f64::from(pages_per_block);
+        let blocks = (per_die * rho / most).round().max((per_die / most).ceil()) as u32;
         Geometry { logical_pages, dies, blocks_per_die: blocks + Self::spare_blocks(gc_start_blocks), pages_per_block }
     }
 
