@@ -157,13 +157,14 @@ impl Ftl {
         self.erases
     }
 
-    /// Whether a die may take another page. Where the host's rewrites would gather more live pages in one die than it
-    /// can clean around, they have to go to another; one with room always exists.
+    /// Whether a die may take another page: its live pages may exceed an even share by a twentieth of what is
+    /// over-provisioned. Rewrites that leave one die for the others would otherwise fill those, and even chance would
+    /// make dies unequal enough for the fullest to slow the rest. A die with room always exists.
     pub fn has_room(&self, die: u32) -> bool {
         let g = &self.geometry;
-        let even = f64::from(g.logical_pages) / f64::from(g.dies);
-        let most = f64::from((g.blocks_per_die - Geometry::spare_blocks(self.pace.start_blocks)) * g.pages_per_block);
-        f64::from(self.logs[die as usize].live) < f64::midpoint(even, most).max(even + 1.0)
+        let even = g.logical_pages / g.dies;
+        let most = (g.blocks_per_die - Geometry::spare_blocks(self.pace.start_blocks)) * g.pages_per_block;
+        self.logs[die as usize].live <= even + most.saturating_sub(even) / 20
     }
 
     /// Writes a logical page to a die, which has room for it ([`Ftl::has_room`]).

@@ -574,3 +574,7 @@ impl Device for Ssd {
 #[cfg(test)]
 #[path = "ssd_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "p3700_tests.rs"]
+mod p3700_tests;
