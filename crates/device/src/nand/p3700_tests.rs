@@ -1,24 +1,16 @@
 //! The drive of paper 002 beside the paper: N5 to N8 and U1.
+//!
+//! The paper gives neither the size of its background requests nor the state of the drive before it. Background
+//! requests are 4 KiB here, submitted at even intervals. The drive is scaled to 4 or 8 GiB.
 
+use super::tests::{drive, sequential, uniform, within};
 use super::*;
 use crate::load::{Histogram, Load, closed_loop, closed_loop_from};
-use crate::nand::NandParameters;
 
 const GIB: u64 = 1 << 30;
 
-fn drive(gib: u64, overwrites: f64) -> Ssd {
-    let mut ssd = Ssd::new(NandParameters::p3700_2tb().scaled_to(gib * GIB)).expect("a possible drive");
-    ssd.precondition(overwrites, 41);
-    ssd
-}
-
-fn uniform(seed: u64, capacity: u64, bytes: u32, io: fn(u64, u32) -> Io) -> impl FnMut(u64) -> Io {
-    let mut random = Random::new(seed);
-    move |_| io(random.below(capacity / u64::from(bytes)) * u64::from(bytes), bytes)
-}
-
-fn sequential(capacity: u64, bytes: u32, io: fn(u64, u32) -> Io) -> impl FnMut(u64) -> Io {
-    move |n| io(n * u64::from(bytes) % (capacity - capacity % u64::from(bytes)), bytes)
+fn p3700(capacity: u64) -> Ssd {
+    drive(NandParameters::p3700_2tb(), capacity, 0.0)
 }
 
 /// When the background submits.
@@ -30,27 +22,32 @@ enum Background {
     OneAtATime,
 }
 
-/// Latencies of `count` I/Os one at a time beside a background.
+/// 4-KiB I/Os at a rate in 10^6 bytes a second.
+fn at_rate(mb_s: u64) -> Background {
+    Background::Every(4096 * 1000 / mb_s)
+}
+
+/// Latencies of `count` I/Os one at a time beside a background, from `start` on.
 fn beside(
     ssd: &mut Ssd,
-    mut front: impl FnMut(u64) -> Io,
+    start: Nanos,
     count: u64,
+    mut front: impl FnMut(u64) -> Io,
     mut back: impl FnMut(u64) -> Io,
     background: Background,
 ) -> Histogram {
     const BACK: u64 = u64::MAX;
     let mut histogram = Histogram::default();
     let mut done = Vec::new();
-    let (mut next_back, mut backs, mut fronts) = (0, 0, 0);
-    let mut next_front = Some(0);
+    let (mut next_front, mut next_back) = (start, start);
+    let (mut fronts, mut backs) = (0, 0);
     while histogram.count() < count {
-        let submission = next_front.unwrap_or(BACK).min(next_back);
-        let at = submission.min(ssd.next_event().unwrap_or(BACK));
+        let at = next_front.min(next_back).min(ssd.next_event().unwrap_or(Nanos::MAX));
         ssd.advance(at, &mut done);
         for completion in done.drain(..) {
             if completion.tag != BACK {
                 histogram.record(completion.finished - completion.submitted);
-                next_front = Some(at);
+                next_front = at;
             } else if matches!(background, Background::OneAtATime) {
                 next_back = at;
             }
@@ -60,112 +57,168 @@ fn beside(
             backs += 1;
             next_back = match background {
                 Background::Every(gap) => next_back + gap,
-                Background::OneAtATime => BACK,
+                Background::OneAtATime => Nanos::MAX,
             };
         }
-        if next_front.is_some_and(|front| front <= at) {
+        if next_front <= at {
             ssd.submit(at, Io { tag: fronts, ..front(fronts) }).expect("inside");
             fronts += 1;
-            next_front = None;
+            next_front = Nanos::MAX;
         }
     }
     histogram
 }
 
-fn gap(bytes: u32, mb_s: u64) -> Background {
-    Background::Every(u64::from(bytes) * 1000 / mb_s)
-}
-
+/// N5.
 #[test]
-fn n5() {
-    let mut ssd = drive(4, 0.0);
-    for depth in [1, 2, 4, 8, 16, 32, 64, 128] {
-        let load = closed_loop(&mut ssd.clone(), depth, 20_000, sequential(4 * GIB, 4096, Io::read));
-        let random = closed_loop(&mut ssd.clone(), depth, 20_000, uniform(42, 4 * GIB, 4096, Io::read));
-        println!(
-            "depth {depth}: seq {:.1} us {:.0} MB/s; random {:.1} us {:.0} MB/s",
-            load.latency.mean() / 1e3,
-            load.megabytes_per_second(),
-            random.latency.mean() / 1e3,
-            random.megabytes_per_second()
-        );
-    }
-    let load = closed_loop(&mut ssd, 1, 20_000, uniform(42, 4 * GIB, 4096, Io::write));
-    println!("write {:.1}", load.latency.mean() / 1e3);
+fn one_request_at_a_time_and_more() {
+    let ssd = p3700(4 * GIB);
+    let load = |depth, next: &mut dyn FnMut(u64) -> Io| closed_loop(&mut ssd.clone(), depth, 20_000, next);
+    let reads = |depth| load(depth, &mut sequential(4 * GIB, 4096, Io::read));
+    let mean = |load: &Load| load.latency.mean() / 1e3;
+    let random_read = load(1, &mut uniform(42, 4 * GIB, 4096, Io::read));
+    let random_write = load(1, &mut uniform(42, 4 * GIB, 4096, Io::write));
+    let sequential_write = load(1, &mut sequential(4 * GIB, 4096, Io::write));
+    assert!(within("sequential read, us", mean(&reads(1)), 10.0, 0.10));
+    assert!(within("random read, us", mean(&random_read), 100.0, 0.10));
+    assert!(within("random write, us", mean(&random_write), 11.0, 0.10));
+    assert!(within("sequential write, us", mean(&sequential_write), 11.0, 0.10));
+    // Sequential reads dip from depth 2 to 16, are back at 64 and reach 1.2 GB/s at 128 only.
+    let depths = [1, 2, 4, 8, 16, 32, 64, 128];
+    let rates = depths.map(|depth| reads(depth).megabytes_per_second());
+    println!("sequential 4-KiB reads at depth {depths:?}: {rates:.0?} MB/s");
+    assert!(rates[1..=4].iter().all(|&rate| rate < rates[0]) && rates[1] < rates[0] / 4.0);
+    assert!(rates[6] > rates[0] && rates[6] < 1200.0 && rates[7] >= 1200.0);
 }
 
+/// N6. Reads beside writes: 580 us in sequence is 25 % too near for the model, which gives about 360: the other seven
+/// pages of a program cost little once the first has waited for its die.
 #[test]
-fn n6() {
-    let ssd = drive(4, 0.0);
-    let alone = |front: &mut dyn FnMut(u64) -> Io| closed_loop(&mut ssd.clone(), 1, 20_000, front).latency.mean();
-    let seq = alone(&mut sequential(4 * GIB, 4096, Io::read));
-    let wr = alone(&mut sequential(4 * GIB, 4096, Io::write));
-    for kib in [4u32, 16, 64, 128, 256] {
-        let back = || uniform(44, 4 * GIB, kib << 10, Io::read);
-        let a =
-            beside(&mut ssd.clone(), sequential(4 * GIB, 4096, Io::read), 5000, back(), gap(kib << 10, 1500)).mean();
-        let b =
-            beside(&mut ssd.clone(), sequential(4 * GIB, 4096, Io::write), 5000, back(), gap(kib << 10, 1500)).mean();
-        let c =
-            beside(&mut ssd.clone(), uniform(45, 4 * GIB, 4096, Io::write), 5000, back(), gap(kib << 10, 1500)).mean();
-        println!(
-            "{kib} KiB: seq read {:.1} x{:.2}, seq write {:.1} x{:.2}, random write {:.1} x{:.2}",
-            a / 1e3,
-            a / seq,
-            b / 1e3,
-            b / wr,
-            c / 1e3,
-            c / wr
-        );
+fn background_spoils_read_ahead_and_buffer() {
+    let ssd = p3700(8 * GIB);
+    let run = |next: &mut dyn FnMut(u64) -> Io, back: Option<fn(u64, u32) -> Io>| {
+        let back = back.map(|io| uniform(44, 8 * GIB, 4096, io));
+        let latency = match back {
+            None => closed_loop(&mut ssd.clone(), 1, 1500, next).latency,
+            Some(back) => beside(&mut ssd.clone(), 0, 1500, next, back, at_rate(1500)),
+        };
+        latency.mean() / 1e3
+    };
+    let sequential_reads = || sequential(8 * GIB, 4096, Io::read);
+    let sequential_writes = || sequential(8 * GIB, 4096, Io::write);
+    let random_reads = || uniform(45, 8 * GIB, 4096, Io::read);
+    let random_writes = || uniform(45, 8 * GIB, 4096, Io::write);
+    let times = |mut a: Box<dyn FnMut(u64) -> Io>, mut b: Box<dyn FnMut(u64) -> Io>| {
+        run(&mut a, Some(Io::read)) / run(&mut b, None)
+    };
+    let slower = [
+        ("sequential read", times(Box::new(sequential_reads()), Box::new(sequential_reads())), 13.25),
+        ("sequential write", times(Box::new(sequential_writes()), Box::new(sequential_writes())), 5.78),
+        ("random write", times(Box::new(random_writes()), Box::new(random_writes())), 6.19),
+    ];
+    for (name, times, expected) in slower {
+        assert!(within(&format!("{name} beside 1.5 GB/s of reads, times"), times, expected, 0.25));
     }
-    for kib in [4u32, 16, 64, 128, 256] {
-        let mut ssd = drive(4, 0.0);
-        let back = || uniform(46, 4 * GIB, kib << 10, Io::write);
-        let a =
-            beside(&mut ssd.clone(), sequential(4 * GIB, 4096, Io::read), 5000, back(), gap(kib << 10, 1500)).mean();
-        let b = beside(&mut ssd, uniform(45, 4 * GIB, 4096, Io::read), 5000, back(), gap(kib << 10, 1500)).mean();
-        println!("under writes {kib} KiB: seq read {:.1}, random read {:.1}", a / 1e3, b / 1e3);
-    }
+    let sequential = run(&mut sequential_reads(), Some(Io::write));
+    let random = run(&mut random_reads(), Some(Io::write));
+    assert!(within("sequential read beside 1.5 GB/s of writes, us", sequential, 580.0, 0.45));
+    assert!(within("random read beside 1.5 GB/s of writes, us", random, 971.0, 0.25));
 }
 
-fn row(name: &str, h: &Histogram, expected: [f64; 6]) {
-    let got = [0.5, 0.99, 0.995, 0.999, 0.9995, 0.9999].map(|q| h.quantile(q) as f64 / 1e3);
-    println!(
-        "{name} ({}): {:?}",
-        h.count(),
-        got.iter()
-            .zip(expected)
-            .map(|(g, e)| format!("{g:.0}/{e} ({:+.0} %)", (g / e - 1.0) * 100.0))
-            .collect::<Vec<_>>()
-    );
-}
-
-#[test]
-fn n8() {
-    let ssd = drive(4, 0.0);
-    let reads = || uniform(47, 4 * GIB, 4096, Io::read);
-    let load = closed_loop(&mut ssd.clone(), 1, 200_000, reads());
-    row("baseline", &load.latency, [90., 141., 159., 182., 186., 297.]);
-    for kib in [4u32, 64, 128] {
-        for (mb, expected) in [
-            (200, [92., 148., 162., 179., 189., 318.]),
-            (400, [97., 151., 167., 190., 208., 344.]),
-            (800, [101., 212., 253., 343., 449., 832.]),
-        ] {
-            let h = beside(
-                &mut ssd.clone(),
-                reads(),
-                100_000,
-                uniform(48, 4 * GIB, kib << 10, Io::read),
-                gap(kib << 10, mb),
-            );
-            row(&format!("{mb} by {kib} KiB"), &h, expected);
+/// A full drive: every page written, then a file on 7.5 % of them written six times at random, 16 KiB at a time, until
+/// the over-provisioned space is used up. Gives the order of its last writing too.
+fn full_drive() -> (Ssd, Vec<u64>, Load) {
+    let capacity = 8 * GIB;
+    let mut ssd = p3700(capacity);
+    let ios = capacity / 16_384;
+    let mut order: Vec<u64> = (ios - ios * 15 / 200..ios).collect();
+    let mut random = Random::new(51);
+    let mut load: Option<Load> = None;
+    for _ in 0..6 {
+        for at in 0..order.len() {
+            let other = at + random.below((order.len() - at) as u64) as usize;
+            order.swap(at, other);
         }
+        let start = load.map_or(0, |load| load.finished());
+        let write = |n: u64| Io::write(order[n as usize] * 16_384, 16_384);
+        load = Some(closed_loop_from(&mut ssd, start, 256, order.len() as u64, write));
     }
-    let mut worn = drive(4, 1.0);
-    let h = beside(&mut worn, reads(), 100_000, uniform(49, 4 * GIB, 4096, Io::write), Background::OneAtATime);
-    row("gc", &h, [100., 2474., 2737., 2989., 3064., 3228.]);
-    // Permutations of the 5,120 pages of 20 MiB.
+    (ssd, order, load.expect("the file was written"))
+}
+
+/// N7: overwriting the file in the order it was written.
+#[test]
+fn overwriting_a_full_drive_is_a_saw_tooth() {
+    let (mut ssd, order, mut load) = full_drive();
+    let rates: Vec<f64> = order
+        .chunks_exact(1500)
+        .map(|part| {
+            let write = |n: u64| Io::write(part[n as usize] * 16_384, 16_384);
+            load = closed_loop_from(&mut ssd, load.finished(), 256, 1500, write);
+            load.megabytes_per_second()
+        })
+        .collect();
+    println!("windows of 24 MB, MB/s: {rates:.0?} (seed 51)");
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    let least = rates.iter().copied().fold(f64::MAX, f64::min);
+    assert!(within("at most, MB/s", most, 2000.0, 0.05));
+    let drop = 100.0 * (1.0 - least / most);
+    println!("drop {drop:.1} points, expected 19");
+    assert!((drop - 19.0).abs() <= 5.0);
+    let low = rates.iter().map(|&rate| rate < f64::midpoint(most, least));
+    let teeth = low.clone().zip(low.skip(1)).filter(|&(before, after)| !before && after).count();
+    assert!(teeth >= 2, "{teeth} drops after the first window");
+}
+
+/// Percentiles of a row of table 1 (2.1 in paper 000) beside the paper's, in microseconds; the allowed deviations.
+fn row(name: &str, latency: &Histogram, expected: [f64; 6], allowed: [f64; 6]) -> bool {
+    const SHARES: [f64; 6] = [0.5, 0.99, 0.995, 0.999, 0.9995, 0.9999];
+    assert!(latency.count() >= 100_000, "ten samples beyond the last percentile");
+    let figures = SHARES.iter().zip(expected).zip(allowed);
+    let good = figures.map(|((&share, expected), allowed)| {
+        within(&format!("{name}, p{}", share * 100.0), latency.quantile(share) as f64 / 1e3, expected, allowed)
+    });
+    good.fold(true, |all, one| all & one)
+}
+
+/// p50 10 %, the rest 30 %.
+const N8: [f64; 6] = [0.1, 0.3, 0.3, 0.3, 0.3, 0.3];
+
+/// N8, reads alone and beside other reads. Beside 800 MB/s the paper's last two percentiles, 449 and 832 us, are far
+/// beyond its third, 343; the model's dies are too lightly loaded for that and give about 270 and 310.
+#[test]
+fn tails_of_reads_beside_reads() {
+    let ssd = p3700(4 * GIB);
+    let reads = || uniform(47, 4 * GIB, 4096, Io::read);
+    let alone = closed_loop(&mut ssd.clone(), 1, 100_000, reads()).latency;
+    let mut good = row("alone", &alone, [90.0, 141.0, 159.0, 182.0, 186.0, 297.0], N8);
+    let rows = [
+        (200, [92.0, 148.0, 162.0, 179.0, 189.0, 318.0], N8),
+        (400, [97.0, 151.0, 167.0, 190.0, 208.0, 344.0], N8),
+        (800, [101.0, 212.0, 253.0, 343.0, 449.0, 832.0], [0.1, 0.3, 0.3, 0.3, 0.45, 0.66]),
+    ];
+    for (rate, expected, allowed) in rows {
+        let latency =
+            beside(&mut ssd.clone(), 0, 100_000, reads(), uniform(48, 4 * GIB, 4096, Io::read), at_rate(rate));
+        good &= row(&format!("beside {rate} MB/s"), &latency, expected, allowed);
+    }
+    assert!(good, "seeds 47, 48");
+}
+
+/// N8, reads beside 4-KiB overwrites of a full drive, one at a time.
+#[test]
+fn tails_of_reads_beside_overwrites() {
+    let (mut ssd, order, load) = full_drive();
+    let back = |n: u64| Io::write(order[(n / 4) as usize % order.len()] * 16_384 + n % 4 * 4096, 4096);
+    let front = uniform(49, 8 * GIB, 4096, Io::read);
+    let latency = beside(&mut ssd, load.finished(), 100_000, front, back, Background::OneAtATime);
+    assert!(row("beside overwrites", &latency, [100.0, 2474.0, 2737.0, 2989.0, 3064.0, 3228.0], N8), "seeds 49, 51");
+}
+
+/// N8, 20 MiB of a used drive read over and over, each time in another order. The median is lower than the paper's by 16 %: a tenth of
+/// the reads find their page in the buffer of 10 MiB.
+#[test]
+fn tails_of_reads_that_disturb() {
     let mut order: Vec<u64> = (0..5120).collect();
     let mut random = Random::new(50);
     let next = |n: u64| {
@@ -173,38 +226,26 @@ fn n8() {
         order.swap(at, at + random.below(5120 - at as u64) as usize);
         Io::read(order[at] * 4096, 4096)
     };
-    let load = closed_loop(&mut drive(4, 1.0), 1, 5120 * 60, next);
-    row("disturb", &load.latency, [100., 285., 293., 314., 408., 2089.]);
+    let load = closed_loop(&mut drive(NandParameters::p3700_2tb(), 4 * GIB, 1.0), 1, 5120 * 100, next);
+    let allowed = [0.2, 0.3, 0.3, 0.3, 0.3, 0.3];
+    assert!(row("20 MiB", &load.latency, [100.0, 285.0, 293.0, 314.0, 408.0, 2089.0], allowed), "seed 50");
+    assert!(load.parts.refresh > 0);
 }
 
+/// U1, NAND: sequential writes that do not fill a page fetch and merge it.
 #[test]
-fn u1() {
-    let ssd = drive(4, 0.0);
-    for kib in 1..=17u32 {
-        let load = closed_loop(&mut ssd.clone(), 1, 4000, sequential(4 * GIB, kib << 10, Io::write));
-        println!("{kib} KiB: {:.1}", load.latency.mean() / 1e3);
+fn unaligned_writes_are_a_saw_tooth() {
+    let ssd = p3700(4 * GIB);
+    let us: Vec<f64> = (1..=64u32)
+        .map(|kib| {
+            closed_loop(&mut ssd.clone(), 1, 2000, sequential(4 * GIB, kib << 10, Io::write)).latency.mean() / 1e3
+        })
+        .collect();
+    for (kib, expected) in [(1, 54.0), (2, 66.0), (3, 80.0), (4, 11.0)] {
+        assert!(within(&format!("{kib} KiB, us"), us[kib - 1], expected, 0.10));
     }
-}
-
-#[test]
-fn n7() {
-    let capacity = 8 * GIB;
-    let mut ssd = Ssd::new(NandParameters::p3700_2tb().scaled_to(capacity)).expect("a possible drive");
-    let ios = capacity / 16384;
-    let mut order: Vec<u64> = (0..ios).collect();
-    let mut random = Random::new(51);
-    for at in 0..order.len() {
-        let to = at + random.below((order.len() - at) as u64) as usize; order.swap(at, to);
+    for aligned in (4..=60).step_by(4) {
+        let neighbours = us[aligned - 2].min(us[aligned]);
+        assert!(neighbours > 2.0 * us[aligned - 1], "{aligned} KiB: {}, beside it {neighbours}", us[aligned - 1]);
     }
-    let mut load = closed_loop(&mut ssd, 256, ios, |n| Io::write(order[n as usize] * 16384, 16384));
-    println!("fill {:.0} MB/s", load.megabytes_per_second());
-    let file = &order[(ios - ios * 15 / 200) as usize..];
-    let mut v = Vec::new();
-    for chunk in file.chunks(1000) {
-        load = closed_loop_from(&mut ssd, load.finished(), 256, chunk.len() as u64, |n| {
-            Io::write(chunk[n as usize] * 16384, 16384)
-        });
-        v.push(load.megabytes_per_second().round());
-    }
-    println!("overwrite {v:?} {:?}", ssd.wear());
 }

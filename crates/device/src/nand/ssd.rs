@@ -2,7 +2,7 @@
 //!
 //! A command passes the host's software, then the controller, one at a time. A read collects its pages, which are in
 //! the buffer, on their way to it, or in a die, and sends them over the link. A write comes over the link, fetches what
-//! it does not fill (read-modify-write), and is done when the buffer has taken its pages; when a page is full of
+//! it does not fill (read-modify-write), and is done when the buffer has taken its pages; when that is full of
 //! unprogrammed ones it waits until a die has programmed some. Pages leave the buffer in groups that fill one program,
 //! to one die after the other. Link and controller serve in order of request.
 
@@ -23,6 +23,8 @@ use std::ops::Range;
 enum Event {
     /// The controller has taken up a command.
     Dispatched(u32),
+    /// A read of flash has been decoded.
+    Decoded(u32),
     /// The data of a write is in the drive.
     Arrived(u32),
     Completed(u32),
@@ -49,6 +51,8 @@ struct Request {
 struct Fetch {
     request: Option<u32>,
     pages: Range<u32>,
+    /// Where its time went, once the die is done.
+    times: ReadTimes,
 }
 
 /// A NAND drive in virtual time.
@@ -157,7 +161,11 @@ impl Ssd {
         while let Some(now) = self.next_internal().filter(|&now| now <= until) {
             if self.flash.next_event() == Some(now) {
                 match self.flash.step() {
-                    Some(Outcome::Read(fetch, times)) => self.fetched(now, fetch, times),
+                    Some(Outcome::Read(fetch, times)) => {
+                        let decode = nanos(self.p.decode_us);
+                        self.fetches[fetch as usize].times = ReadTimes { media: times.media + decode, ..times };
+                        self.schedule(now + decode, Event::Decoded(fetch));
+                    }
                     Some(Outcome::Programmed(number)) => self.programmed(now, number),
                     None => {}
                 }
@@ -166,6 +174,7 @@ impl Ssd {
             let Some(Reverse((_, _, event))) = self.events.pop() else { return };
             match event {
                 Event::Dispatched(number) => self.dispatch(now, number),
+                Event::Decoded(fetch) => self.fetched(now, fetch),
                 Event::Arrived(number) => self.arrived(now, number),
                 Event::Completed(number) => {
                     let Request { io, submitted, latency, .. } = self.requests[number as usize];
@@ -195,7 +204,10 @@ impl Ssd {
             }
             IoKind::Write => {
                 self.wear.host_written_bytes += u64::from(io.bytes);
-                let arrival = self.over_link(now, number);
+                let reads = (self.fetches.len() - self.free_fetches.len()) as f64;
+                let firmware = nanos(self.p.write_per_read_us * reads);
+                self.requests[number as usize].latency.queue += firmware;
+                let arrival = self.over_link(now, number) + firmware;
                 self.schedule(arrival, Event::Arrived(number));
             }
             IoKind::Flush => self.flush(now, number),
@@ -270,7 +282,7 @@ impl Ssd {
     }
 
     fn new_fetch(&mut self, request: Option<u32>, pages: Range<u32>) -> u32 {
-        let fetch = Fetch { request, pages };
+        let fetch = Fetch { request, pages, times: ReadTimes::default() };
         match self.free_fetches.pop() {
             Some(token) => {
                 self.fetches[token as usize] = fetch;
@@ -329,9 +341,9 @@ impl Ssd {
     }
 
     /// A read of flash has ended.
-    fn fetched(&mut self, now: Nanos, token: u32, times: ReadTimes) {
+    fn fetched(&mut self, now: Nanos, token: u32) {
         self.free_fetches.push(token);
-        let Fetch { request, pages } = self.fetches[token as usize].clone();
+        let Fetch { request, pages, times } = self.fetches[token as usize].clone();
         for page in pages {
             self.buffer.insert(page);
             if request.is_none() {
