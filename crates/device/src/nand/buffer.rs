@@ -101,6 +101,7 @@ impl Buffer {
     }
 
     /// Copies of pages that wait for their program or are in one.
+    #[cfg(test)]
     pub fn dirty_copies(&self) -> u64 {
         self.dirty_copies
     }

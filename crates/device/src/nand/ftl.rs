@@ -8,6 +8,7 @@
 
 use super::gc::{Cleaning, NONE, Victims};
 use super::geometry::Geometry;
+use entresol_core::prefetch;
 
 /// How a die cleans.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,8 +45,6 @@ pub(super) struct Block {
     pub(super) valid: u16,
     state: State,
     die: u32,
-    /// Host writes of the device when it was filled.
-    pub(super) closed_at: u64,
 }
 
 /// A block being written and how many of its pages are.
@@ -89,6 +88,8 @@ pub struct Ftl {
     /// Logical page of each physical page, or `NONE` where it is not valid.
     logical: Vec<u32>,
     blocks: Vec<Block>,
+    /// Host writes of the device when each block was last filled.
+    closed_at: Vec<u64>,
     logs: Vec<Log>,
     victims: Victims,
     host_pages: u64,
@@ -98,12 +99,13 @@ pub struct Ftl {
 
 impl Ftl {
     const ONE: u64 = 1 << 16;
+    /// Pages that cleaning looks ahead of the one it moves.
+    const AHEAD: usize = 16;
 
     /// An empty device.
     pub fn new(geometry: Geometry, cleaning: Cleaning, pace: Pace, seed: u64) -> Self {
         let full = Open { block: NONE, written: geometry.pages_per_block };
-        let block =
-            |number| Block { valid: 0, state: State::Free, die: number / geometry.blocks_per_die, closed_at: 0 };
+        let block = |number| Block { valid: 0, state: State::Free, die: number / geometry.blocks_per_die };
         let log = |die| Log {
             host: full,
             moved: full,
@@ -119,6 +121,7 @@ impl Ftl {
             physical: vec![NONE; geometry.logical_pages as usize],
             logical: vec![NONE; geometry.pages() as usize],
             blocks: (0..geometry.blocks()).map(block).collect(),
+            closed_at: vec![0; geometry.blocks() as usize],
             logs: (0..geometry.dies).map(log).collect(),
             victims: Victims::new(cleaning, geometry.dies, geometry.blocks(), geometry.pages_per_block, seed),
             host_pages: 0,
@@ -165,6 +168,12 @@ impl Ftl {
         let even = g.logical_pages / g.dies;
         let most = (g.blocks_per_die - Geometry::spare_blocks(self.pace.start_blocks)) * g.pages_per_block;
         self.logs[die as usize].live <= even + most.saturating_sub(even) / 20
+    }
+
+    /// A page will be written soon: its entry of the map, which is too large for a cache, is asked for.
+    #[inline]
+    pub fn expect_write(&self, page: u32) {
+        prefetch(&self.physical, page as usize);
     }
 
     /// Writes a logical page to a die, which has room for it ([`Ftl::has_room`]).
@@ -222,7 +231,7 @@ impl Ftl {
         self.logical[physical as usize] = page;
         if open.written == pages {
             block.state = State::Closed;
-            block.closed_at = self.host_pages;
+            self.closed_at[open.block as usize] = self.host_pages;
             self.victims.close(die, open.block, block.valid);
         }
         physical
@@ -251,7 +260,9 @@ impl Ftl {
     /// Takes a victim; false when the die has none worth cleaning.
     fn choose(&mut self, die: u32) -> bool {
         let pages = self.geometry.pages_per_block;
-        let Some(block) = self.victims.take(die, &self.blocks, pages, self.host_pages) else { return false };
+        let Some(block) = self.victims.take(die, &self.blocks, &self.closed_at, pages, self.host_pages) else {
+            return false;
+        };
         let record = &mut self.blocks[block as usize];
         record.state = State::Cleaning;
         let valid = u64::from(record.valid);
@@ -278,6 +289,10 @@ impl Ftl {
         while self.blocks[victim.block as usize].valid > 0 {
             let from = victim.block * pages + victim.page;
             let page = self.logical[from as usize];
+            // The map is too large for a cache: what will be moved soon is asked for now.
+            if let Some(&soon) = self.logical.get(from as usize + Self::AHEAD) {
+                prefetch(&self.physical, soon as usize);
+            }
             if page != NONE {
                 if left == 0 {
                     self.logs[die as usize].victim = Some(victim);

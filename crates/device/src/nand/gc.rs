@@ -65,9 +65,17 @@ impl Victims {
         }
     }
 
-    /// Takes the block to clean next out of the closed blocks of a die; `clock` counts host writes. `None` when no
+    /// Takes the block to clean next out of the closed blocks of a die; `clock` counts host writes, and `closed_at` is
+    /// its value when each block was filled. `None` when no
     /// block is closed.
-    pub(super) fn take(&mut self, die: u32, blocks: &[Block], pages_per_block: u32, clock: u64) -> Option<u32> {
+    pub(super) fn take(
+        &mut self,
+        die: u32,
+        blocks: &[Block],
+        closed_at: &[u64],
+        pages_per_block: u32,
+        clock: u64,
+    ) -> Option<u32> {
         match self {
             Victims::Buckets(buckets) => buckets.take(die),
             Victims::Queues(queues) => queues[die as usize].pop_front(),
@@ -84,7 +92,7 @@ impl Victims {
                         let benefit = |at: usize| {
                             let block = &blocks[set[at] as usize];
                             let used = f64::from(block.valid) / f64::from(pages_per_block);
-                            (1.0 - used) / (2.0 * used) * (clock - block.closed_at + 1) as f64
+                            (1.0 - used) / (2.0 * used) * (clock - closed_at[set[at] as usize] + 1) as f64
                         };
                         benefit(a).total_cmp(&benefit(b)).then(b.cmp(&a))
                     }),

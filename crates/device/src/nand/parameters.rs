@@ -304,7 +304,7 @@ impl NandParameters {
             erase_us: 2000.0,
             channel_mb_s: 800.0,
             link_mb_s: 2500.0,
-            merge_us: 24.0,
+            merge_us: 31.0,
             merge_read_us: 27.0,
             host_us: 2.0,
             fixed_read_us: 4.1,

@@ -453,6 +453,7 @@ impl Ssd {
         }
         self.buffer.soil(page);
         self.group.push((page, bytes));
+        self.translation.expect_write(page);
         if self.group.len() as u32 == self.per_program {
             self.program(now);
         }

@@ -144,7 +144,7 @@ fn a_read_need_not_wait_for_the_end_of_an_erasure() {
         let mut random = Random::new(38);
         let next = |n: u64| {
             let offset = random.below(16_384) * 4096;
-            if n % 8 == 0 { Io::read(offset, 4096) } else { Io::write(offset, 4096) }
+            if n.is_multiple_of(8) { Io::read(offset, 4096) } else { Io::write(offset, 4096) }
         };
         // Only one I/O at a time, so that a read waits for at most what its die is doing.
         let mut longest = 0;

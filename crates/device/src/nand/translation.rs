@@ -75,6 +75,13 @@ impl Translation {
         }
     }
 
+    /// A page will be written soon.
+    pub(super) fn expect_write(&self, page: u32) {
+        if let Translation::Mech(ftl) = self {
+            ftl.expect_write(page);
+        }
+    }
+
     pub(super) fn discard(&mut self, page: u32) {
         if let Translation::Mech(ftl) = self {
             ftl.discard(page);
