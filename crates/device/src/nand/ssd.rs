@@ -3,15 +3,15 @@
 //! A command passes the host's software, then the controller, one at a time. A read collects its pages, which are in
 //! the buffer, on their way to it, or in a die, and sends them over the link. A write comes over the link, fetches what
 //! it does not fill (read-modify-write), and is done when the buffer has taken its pages; when that is full of
-//! unprogrammed ones it waits until a die has programmed some. Pages leave the buffer in groups that fill one program,
-//! to one die after the other. Link and controller serve in order of request.
+//! unprogrammed ones it waits until a die has programmed some. Pages leave the buffer in groups that fill a
+//! few programs, to one die after the other. Link and controller serve in order of request.
 
 use super::buffer::Buffer;
 use super::geometry::UNIT_BYTES;
 use super::parameters::{NandParameters, nanos, transfer};
 use super::readahead::ReadAhead;
 use super::timing::{Flash, Outcome, ReadTimes};
-use super::translation::{Translation, next_die};
+use super::translation::{Layout, Translation, next_die};
 use crate::device::Device;
 use crate::io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
 use entresol_core::Random;
@@ -61,6 +61,7 @@ pub struct Ssd {
     p: NandParameters,
     pages: u32,
     per_program: u32,
+    layout: Layout,
     translation: Translation,
     flash: Flash,
     buffer: Buffer,
@@ -79,7 +80,7 @@ pub struct Ssd {
     link_free: Nanos,
     /// Writes whose pages wait for room in the buffer, in order.
     admission: VecDeque<u32>,
-    /// Pages of the next program and the size of the write each came in.
+    /// Pages of the next programs and the size of the write each came in.
     group: Vec<(u32, u32)>,
     last_die: u32,
     /// Pages of the programs that dies have been given.
@@ -104,6 +105,7 @@ impl Ssd {
         Ok(Ssd {
             pages,
             per_program: p.units_per_program(),
+            layout: Layout { per_program: p.units_per_program() as usize, stripe: p.stripe_units as usize },
             translation: Translation::new(&p),
             flash: Flash::new(&p),
             buffer: Buffer::new((p.buffer_bytes / UNIT_BYTES) as usize, p.write_buffer_bytes / UNIT_BYTES),
@@ -141,7 +143,7 @@ impl Ssd {
     /// capacity in random pages. It counts as wear. A drive whose amplification is a curve is always in that state.
     pub fn precondition(&mut self, overwrites: f64, seed: u64) {
         let moved = self.translation.moved_pages();
-        let written = self.translation.precondition(overwrites, self.per_program, seed);
+        let written = self.translation.precondition(overwrites, self.layout, seed);
         self.wear.host_written_bytes += written * UNIT_BYTES;
         self.wear.media_written_bytes += (written + self.translation.moved_pages() - moved) * UNIT_BYTES;
     }
@@ -454,29 +456,33 @@ impl Ssd {
         self.buffer.soil(page);
         self.group.push((page, bytes));
         self.translation.expect_write(page);
-        if self.group.len() as u32 == self.per_program {
+        if self.group.len() == self.layout.group() {
             self.program(now);
         }
     }
 
-    /// Gives the pages gathered to the next die.
+    /// Gives the pages gathered to the next dies.
     fn program(&mut self, now: Nanos) {
-        let die = next_die(self.last_die, self.p.dies(), |die| self.translation.has_room(die));
-        self.last_die = die;
-        let (mut moves, mut erases) = (0, 0);
-        for &(page, bytes) in &self.group {
-            let work = self.translation.write(page, die, bytes);
-            moves += work.moves;
-            erases += work.erases;
-            if let Some(reads) = self.disturbed.get_mut(page as usize) {
-                *reads = 0;
+        for pages in self.layout.programs(&std::mem::take(&mut self.group)) {
+            let die = next_die(self.last_die, self.p.dies(), |die| self.translation.has_room(die));
+            self.last_die = die;
+            let (mut moves, mut erases) = (0, 0);
+            let mut written = Vec::with_capacity(self.per_program as usize);
+            for &(page, bytes) in pages {
+                let work = self.translation.write(page, die, bytes);
+                moves += work.moves;
+                erases += work.erases;
+                if let Some(reads) = self.disturbed.get_mut(page as usize) {
+                    *reads = 0;
+                }
+                written.push(page);
             }
+            let units = written.len() as u32;
+            self.wear.media_written_bytes += u64::from(units + moves) * UNIT_BYTES;
+            self.flash.program(now, die, self.programs_issued, units, moves, erases);
+            self.programs.insert(self.programs_issued, written);
+            self.programs_issued += 1;
         }
-        let units = self.group.len() as u32;
-        self.wear.media_written_bytes += u64::from(units + moves) * UNIT_BYTES;
-        self.flash.program(now, die, self.programs_issued, units, moves, erases);
-        self.programs.insert(self.programs_issued, self.group.drain(..).map(|(page, _)| page).collect());
-        self.programs_issued += 1;
     }
 
     /// A die has programmed its pages: they no longer take room, and a flush may be done.
@@ -526,6 +532,9 @@ impl Ssd {
 
 /// The pages that an I/O touches.
 fn pages_of(io: &Io) -> Range<u32> {
+    if io.bytes == 0 {
+        return 0..0;
+    }
     (io.offset / UNIT_BYTES) as u32..io.end().div_ceil(UNIT_BYTES) as u32
 }
 

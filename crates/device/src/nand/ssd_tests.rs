@@ -104,6 +104,7 @@ fn amplification_by_curve_is_the_measured_one() {
 #[test]
 fn random_reads_queue_as_in_mqsim() {
     let p = NandParameters {
+        stripe_units: 1,
         channels: 4,
         chips_per_channel: 2,
         planes_per_die: 1,
@@ -204,7 +205,8 @@ fn a_discarded_page_is_not_moved_and_reads_without_flash() {
 #[test]
 fn impossible_parameters_are_refused_by_name() {
     type Change = fn(&mut NandParameters);
-    let changes: [(&str, Change); 13] = [
+    let changes: [(&str, Change); 14] = [
+        ("stripe-units", |p| p.stripe_units = 3),
         ("channels", |p| p.channels = 0),
         ("program-us", |p| p.program_us = -1.0),
         ("erase-us", |p| p.erase_us = f64::NAN),
@@ -274,6 +276,7 @@ proptest! {
         disturb_reads in prop_oneof![Just(0u32), 2u32..6],
         cleaning in prop_oneof![Just(Cleaning::Greedy), Just(Cleaning::Fifo), Just(Cleaning::Choices(2))],
         buffer in 0u64..100,
+        stripe_units in prop_oneof![Just(1u32), Just(2)],
     ) {
         let p = NandParameters {
             erase_suspend_us: suspend,
@@ -281,6 +284,7 @@ proptest! {
             cleaning,
             units_per_block: 16,
             page_bytes: 4096,
+            stripe_units,
             buffer_bytes: buffer * 4096,
             write_buffer_bytes: (8 + buffer) * 4096,
             power_loss_protection: protected,

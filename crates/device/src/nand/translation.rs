@@ -103,20 +103,52 @@ impl Translation {
     }
 
     /// Writes every page in order, then `overwrites` times as many at random, outside time. Gives the pages written.
-    pub(super) fn precondition(&mut self, overwrites: f64, stripe: u32, seed: u64) -> u64 {
+    pub(super) fn precondition(&mut self, overwrites: f64, layout: Layout, seed: u64) -> u64 {
         let Translation::Mech(ftl) = self else { return 0 };
         let Geometry { logical_pages, dies, .. } = *ftl.geometry();
         let mut random = Random::new(seed);
         let count = u64::from(logical_pages) + (f64::from(logical_pages) * overwrites) as u64;
         let mut die = 0;
+        let mut group = Vec::with_capacity(layout.group());
         for n in 0..count {
-            if n % u64::from(stripe) == 0 {
-                die = next_die(die, dies, |die| ftl.has_room(die));
+            group.push(if n < u64::from(logical_pages) { n as u32 } else { random.below(logical_pages.into()) as u32 });
+            if group.len() == layout.group() || n + 1 == count {
+                for program in layout.programs(&group) {
+                    die = next_die(die, dies, |die| ftl.has_room(die));
+                    program.for_each(|&page| {
+                        ftl.write(page, die);
+                    });
+                }
+                group.clear();
             }
-            let page = if n < u64::from(logical_pages) { n as u32 } else { random.below(logical_pages.into()) as u32 };
-            ftl.write(page, die);
         }
         count
+    }
+}
+
+/// How consecutive writes are dealt to programs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) per_program: usize,
+    /// Consecutive pages that go to one program; divides `per_program`.
+    pub(super) stripe: usize,
+}
+
+impl Layout {
+    /// Programs filled side by side.
+    fn width(self) -> usize {
+        self.per_program / self.stripe
+    }
+
+    /// Pages that fill them.
+    pub(super) fn group(self) -> usize {
+        self.per_program * self.width()
+    }
+
+    /// The pages of each program that a group, full or not, makes.
+    pub(super) fn programs<T>(self, group: &[T]) -> impl Iterator<Item = impl Iterator<Item = &T>> {
+        let width = self.width().min(group.len().div_ceil(self.stripe));
+        (0..width).map(move |lane| group.chunks(self.stripe).skip(lane).step_by(self.width()).flatten())
     }
 }
 
