@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 /// How write amplification comes about. A report has to say which one it used ([`Amplification::label`]).
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(tag = "mode", rename_all = "kebab-case")]
+#[serde(tag = "mode", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Amplification {
     /// From the translation layer's own cleaning.
     Mech,
