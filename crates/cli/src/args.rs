@@ -78,7 +78,7 @@ pub struct SimulateArgs {
     pub dram: Option<Size>,
     /// A stack of layers instead, each fed the misses and write-backs of the one before it:
     /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
-    #[arg(long, value_name = "LAYERS", conflicts_with_all = ["dram", "sample"])]
+    #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]
     pub stack: Vec<String>,
     #[command(flatten)]
     pub read: ReadArgs,
@@ -91,9 +91,9 @@ pub struct SimulateArgs {
     /// Record hit ratio and the policies' inner figures every N requests
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub interval: Option<u64>,
-    /// Compare all others with this policy in the report's heat maps
-    #[arg(long, value_name = "POLICY", default_value = "lru")]
-    pub baseline: String,
+    /// Compare all others with this policy, which is simulated too [default: lru where it is simulated]
+    #[arg(long, value_name = "POLICY", conflicts_with = "sample")]
+    pub baseline: Option<String>,
     /// Count per table, index or file, and per query
     #[arg(long)]
     pub parts: bool,
@@ -101,14 +101,14 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub drain: bool,
     /// Estimate from samples of this share of the pages each, e.g. 0.01, instead of simulating every request
-    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["interval", "parts", "drain", "json", "html"])]
+    #[arg(long, value_name = "SHARE", value_parser = sample_share, conflicts_with_all = ["dram", "interval", "parts", "drain", "json", "html"])]
     pub sample: Option<f64>,
     /// Number of disjoint samples; their spread gives the error
     #[arg(long, value_name = "N", default_value_t = 4, requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
     pub samples: u64,
-    /// Threads [default: one per processor]
-    #[arg(long, short = 'j', value_name = "N")]
-    pub threads: Option<usize>,
+    /// Threads at most [default: one per processor]
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
     /// Write all results here; an interrupted run with the same arguments goes on from where it was
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -190,6 +190,9 @@ pub struct PoliciesArgs {
     /// Only those of this family
     #[arg(long, conflicts_with = "name")]
     pub family: Option<String>,
+    /// All of them with all options, as Markdown
+    #[arg(long, hide = true, conflicts_with_all = ["name", "family"])]
+    pub markdown: bool,
 }
 
 fn page_size(text: &str) -> Result<u32, String> {
@@ -209,4 +212,8 @@ fn share(text: &str) -> Result<f64, String> {
     };
     let value = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
     if (0.0..1.0).contains(&value) { Ok(value) } else { Err("it must be at least 0 and below 1".to_owned()) }
+}
+
+fn sample_share(text: &str) -> Result<f64, String> {
+    share(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err("it must be above 0".to_owned()) })
 }

@@ -1,7 +1,7 @@
 //! Traces that a command line names: files of any format, or generated.
 
 use crate::args::ReadArgs;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use entresol_report::grouped;
 use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
 use std::path::Path;
@@ -55,8 +55,7 @@ pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result
 
 /// Generates a trace from its specification.
 pub fn generated(spec: &str, page_bytes: u32) -> Result<Trace> {
-    let parsed = GenerateSpec::parse(spec, page_bytes).with_context(|| format!("generate:{spec}"))?;
-    Ok(generate(&parsed))
+    Ok(generate(&GenerateSpec::parse(spec, page_bytes)?))
 }
 
 /// One line about a trace.
