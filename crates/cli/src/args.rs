@@ -54,7 +54,7 @@ pub struct ReadArgs {
     #[arg(long)]
     pub keep_logs: bool,
     /// Read at most this many page requests
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub struct SimulateArgs {
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub warmup: f64,
     /// Record hit ratio and the policies' inner figures every N requests
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub interval: Option<u64>,
     /// Compare all others with this policy, which is simulated too [default: lru where it is simulated]
     #[arg(long, value_name = "POLICY", conflicts_with = "sample")]
@@ -203,6 +203,14 @@ fn page_size(text: &str) -> Result<u32, String> {
     let bytes = size.pages(1, 0);
     let fits = bytes.is_power_of_two() && (64..=16 << 20).contains(&bytes);
     if fits { Ok(bytes as u32) } else { Err("a page size is a power of two from 64 B to 16 MiB".to_owned()) }
+}
+
+/// A count as sizes in pages are written: 5000, 10k, 2Mi.
+fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Size::Pages(count)) if count > 0 && !text.contains('p') => Ok(count),
+        _ => Err("it must be a count above 0, such as 5000, 10k or 2Mi".to_owned()),
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {

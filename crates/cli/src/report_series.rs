@@ -76,25 +76,20 @@ fn gauges(row: &Row) -> TimeSeries {
         let value = |interval: &Interval| interval.gauges.iter().find(|(other, _)| other == name).map(|g| g.1);
         row.series.iter().filter_map(|interval| Some((interval.at as f64, value(interval)?))).collect()
     };
-    let mut shares = Panel::new(Axis::new("share", NumberFormat::Decimal).at_least(0.0, 0.0));
-    let mut counts = Panel::new(Axis::new("pages or count", NumberFormat::Count).at_least(0.0, 0.0));
-    let (mut any_share, mut any_count) = (false, false);
-    for (name, _) in &row.gauges {
-        let points = points(name);
-        if points.iter().all(|&(_, value)| (0.0..=1.0).contains(&value)) {
-            shares = shares.series(Series::new(name.clone(), points));
-            any_share = true;
-        } else {
-            counts = counts.series(Series::new(name.clone(), points));
-            any_count = true;
-        }
-    }
+    let is_share = |name: &String| points(name).iter().all(|&(_, value)| (0.0..=1.0).contains(&value));
+    let (shares, counts): (Vec<&String>, Vec<&String>) =
+        row.gauges.iter().map(|(name, _)| name).partition(|n| is_share(n));
     let mut chart = TimeSeries::new(format!("Inside {} at {}", label(row), row.size), requests());
-    if any_share {
-        chart = chart.panel(shares);
-    }
-    if any_count {
-        chart = chart.panel(counts);
+    for (names, what, format) in
+        [(shares, "share", NumberFormat::Decimal), (counts, "pages or count", NumberFormat::Count)]
+    {
+        // A line alone in its chart has no legend: the axis names it.
+        let axis = if let [only] = names[..] { format!("{only}, {what}") } else { what.to_owned() };
+        let panel = Panel::new(Axis::new(axis, format).at_least(0.0, 0.0));
+        if !names.is_empty() {
+            chart =
+                chart.panel(names.into_iter().fold(panel, |p, name| p.series(Series::new(name.clone(), points(name)))));
+        }
     }
     chart
 }

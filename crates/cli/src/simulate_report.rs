@@ -14,7 +14,7 @@ const BEST: usize = 6;
 /// From this many policies on, the y axis ends at a multiple of their median: a few that do not suit the trace at all
 /// would press all others together.
 const CROPPED_FROM: usize = 8;
-const CROP_MEDIANS: f64 = 1.6;
+const CROP_MEDIANS: f64 = 1.4;
 /// Up to this many policies, traces share one heat map, as in 000 fig. 4.3 and 4.4.
 const SHARED_HEAT_POLICIES: usize = 8;
 
@@ -23,7 +23,7 @@ pub fn page(all: &[TraceResults], base: Option<&str>) -> Page {
     let title = all.iter().map(|results| results.named.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut page = Page::new(format!("Simulation of {title}")).command(output::command_line());
     if all.len() == 1 {
-        page = page.subtitle(trace_source::describe(&all[0].named));
+        page = page.subtitle(trace_source::facts(&all[0].named));
     }
     page = page.section(in_short(all, base));
     let shared =
@@ -117,7 +117,7 @@ impl Curves<'_> {
             let own: Vec<&Row> = rows.iter().copied().filter(|row| label(row) == name).collect();
             let points = own.iter().map(|row| (row.capacity_pages as f64 * page_bytes, figure(row)));
             let series = Series::new(name.clone(), points);
-            let apart = Some(name.as_str()) == self.base || own.iter().any(|row| row.policy == "min");
+            let apart = Some(name.as_str()) == self.base || own.iter().any(|row| Role::of(row) == Role::Offline);
             chart = chart.series(if apart { series.emphasised() } else { series });
         }
         chart.into()
@@ -130,7 +130,8 @@ impl Curves<'_> {
             values.iter().sum::<f64>() / values.len().max(1) as f64
         };
         names.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
-        let apart = |name: &String| Some(name.as_str()) == self.base || name == "min";
+        let offline = |name: &String| rows.iter().any(|row| label(row) == *name && Role::of(row) == Role::Offline);
+        let apart = |name: &String| Some(name.as_str()) == self.base || offline(name);
         let mut kept = 0;
         names.retain(|name| {
             kept += usize::from(!apart(name));
@@ -168,6 +169,7 @@ fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Sectio
              point at their names. Click a name to hide its line, shift-click to see it alone."
         ));
     }
+    let buffers = results.rows.iter().any(|row| Role::of(row) == Role::WriteBuffer);
     // With write buffers alone, the charts of caches would be empty.
     let hits = if results.rows.iter().all(|row| Role::of(row) == Role::WriteBuffer) { &ALL[..] } else { &CACHES };
     section = section.chart(curves.chart("Miss ratio", "misses per request", hits, true, &miss_ratio));
@@ -176,12 +178,24 @@ fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Sectio
     }
     let write_ios = |row: &Row| (row.write_back_ios + row.write_bypasses) as f64 / row.requests.max(1) as f64;
     let read_misses = |row: &Row| 1.0 - row.read_hit_ratio();
+    let mut small = vec![
+        curves.chart("Read misses", "read misses per read", hits, false, &read_misses),
+        curves.chart("Write I/Os", "write I/Os per request", hits, false, &write_ios),
+    ];
+    if buffers && hits.len() < ALL.len() {
+        let roles = [Role::WriteBuffer, Role::Offline];
+        small.push(curves.chart(
+            "Write buffers: pages",
+            "pages written below per request",
+            &roles,
+            false,
+            &write_ratio,
+        ));
+        small.push(curves.chart("Write buffers: I/Os", "write I/Os per request", &roles, false, &write_ios));
+    }
     section
-        .chart(curves.chart("Pages written below", "pages written below per request", &ALL, true, &write_ratio))
-        .grid([
-            curves.chart("Read misses", "read misses per read", hits, false, &read_misses),
-            curves.chart("Write I/Os", "write I/Os per request", &ALL, false, &write_ios),
-        ])
+        .chart(curves.chart("Pages written below", "pages written below per request", hits, true, &write_ratio))
+        .grid(small)
 }
 
 /// Hit ratios and writes against a baseline, as 000 fig. 4.3 and 4.4 show them: rows are policies, of several traces
@@ -215,7 +229,7 @@ fn against(all: &[&TraceResults], base: &str, heading: String) -> Section {
         charts.push(heat(map, &sizes, hits, -1.0));
     }
     if all.iter().any(|results| results.rows.iter().any(|row| row.writes > 0)) {
-        let title = format!("Pages written below, of {base}'s: less is better");
+        let title = format!("Pages written below as a multiple of {base}'s");
         charts.push(heat(HeatMap::ratios(title, Better::Lower), &sizes, writes, 1.0));
     }
     let marks = [Role::Offline, Role::WriteBuffer].into_iter();

@@ -10,7 +10,8 @@ pub struct AtSize<'r> {
     pub size: String,
     /// The cache with the most hits.
     pub hits: Option<&'r Row>,
-    /// The cache that writes the fewest pages below.
+    /// The cache that writes the fewest pages below: of those that hit as often as the baseline, where there is one. A
+    /// cache that hits less can always write less.
     pub writes: Option<&'r Row>,
     /// The write buffer that writes the fewest pages below.
     pub buffer: Option<&'r Row>,
@@ -24,14 +25,18 @@ pub struct AtSize<'r> {
 pub fn summary<'r>(rows: &'r [Row], base: Option<&str>) -> Vec<AtSize<'r>> {
     let at = |wanted: String| {
         let here = || rows.iter().filter(|row| size(row) == wanted);
+        let base = here().find(|row| Some(label(row).as_str()) == base);
+        let least = base.map_or(0.0, Row::hit_ratio);
         let hits = |role| first_best(here().filter(|row| Role::of(row) == role), |row| -row.hit_ratio());
-        let writes = |role| first_best(here().filter(|row| Role::of(row) == role), write_ratio);
         AtSize {
             hits: hits(Role::Cache),
-            writes: writes(Role::Cache),
-            buffer: writes(Role::WriteBuffer),
+            writes: first_best(
+                here().filter(|row| Role::of(row) == Role::Cache && row.hit_ratio() >= least),
+                write_ratio,
+            ),
+            buffer: first_best(here().filter(|row| Role::of(row) == Role::WriteBuffer), write_ratio),
             bound: hits(Role::Offline),
-            base: here().find(|row| Some(label(row).as_str()) == base),
+            base,
             size: wanted,
         }
     };
@@ -86,7 +91,10 @@ impl Shape {
         }
         if self.writes {
             columns.extend([
-                Column::text("fewest writes").help("of the caches; write buffers are named apart"),
+                Column::text("fewest writes").help(match base {
+                    Some(base) => format!("of the caches that hit at least as often as {base}"),
+                    None => "of the caches; write buffers are named apart".to_owned(),
+                }),
                 Column::number("written").help("pages written below per request"),
                 Column::number("its hits").priority(4).help("hits per request of the policy with the fewest writes"),
             ]);
@@ -162,15 +170,12 @@ pub fn words(results: &TraceResults, base: Option<&str>) -> String {
     }
     if let (Some(fewest), true) = (middle.writes, first.writes > 0) {
         let written = |row: &Row| percent(write_ratio(row), 2);
-        text += &format!(
-            " The cache that writes the fewest pages to the level below is {}: {} per request",
-            label(fewest),
-            written(fewest)
-        );
+        text +=
+            &format!(" The fewest pages to the level below, {} per request, writes {}", written(fewest), label(fewest));
         if let Some(other) = middle.base.filter(|base| label(base) != label(fewest)) {
-            text += &format!(" where {} writes {}", label(other), written(other));
+            text += &format!(", of the caches that hit as often as {}, which writes {}", label(other), written(other));
         }
-        text += &format!("; it hits {}.", percent(fewest.hit_ratio(), 2));
+        text.push('.');
     }
     text
 }
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn bounds_and_write_buffers_are_not_the_best_cache() {
-        let rows = [row("min", 90, 1), row("wrb", 10, 2), row("arc", 60, 30), row("lru", 50, 20), row("car", 60, 20)];
+        let rows = [row("min", 90, 1), row("wrb", 10, 2), row("arc", 60, 30), row("lru", 50, 20), row("lfu", 1, 3)];
         let sizes = summary(&rows, Some("lru"));
         assert_eq!(sizes.len(), 1);
         let name = |row: Option<&Row>| row.map(label).unwrap_or_default();
@@ -194,6 +199,7 @@ mod tests {
         assert_eq!([name(at.hits), name(at.writes), name(at.buffer)], ["arc", "lru", "wrb"]);
         assert_eq!([name(at.bound), name(at.base)], ["min", "lru"]);
         assert_eq!(gap_closed(at), Some(0.25));
-        assert!(summary(&rows, None)[0].base.is_none());
+        let alone = summary(&rows, None);
+        assert_eq!((name(alone[0].writes), alone[0].base), ("lfu".to_owned(), None));
     }
 }

@@ -58,17 +58,24 @@ pub fn generated(spec: &str, page_bytes: u32) -> Result<Trace> {
     Ok(generate(&GenerateSpec::parse(spec, page_bytes)?))
 }
 
-/// One line about a trace.
+/// One line about a trace, with its name.
 pub fn describe(named: &Named) -> String {
+    format!("{}: {}", named.name, facts(named))
+}
+
+/// What there is to say of a trace in one line.
+pub fn facts(named: &Named) -> String {
     let trace = &named.trace;
     let writes = (0..trace.len()).filter(|&at| trace.request(at).op.is_write()).count();
     format!(
-        "{}: {} page requests ({} writes) to {} pages of {} B, {} objects",
-        named.name,
+        "{} page requests ({} writes) to {} pages of {} B, {}",
         grouped(trace.len() as i128),
         grouped(writes as i128),
         grouped(trace.footprint() as i128),
         trace.page_bytes,
-        trace.objects.len(),
+        match trace.objects.len() {
+            1 => "1 object".to_owned(),
+            n => format!("{n} objects"),
+        },
     )
 }

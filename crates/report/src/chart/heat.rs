@@ -130,7 +130,7 @@ impl HeatMap {
         let right = names + cell * self.columns.len() as f64;
         let mut m = Markup::default();
         let (reach, beyond) = self.reach();
-        self.draw_key(&mut m, names, reach, beyond);
+        let key_end = self.draw_key(&mut m, names, reach, beyond);
         self.draw_heads(&mut m, names, cell);
         for (row, (name, values)) in self.rows.iter().enumerate() {
             let y = HEAD + ROW * row as f64;
@@ -152,7 +152,7 @@ impl HeatMap {
         let height = HEAD + ROW * self.rows.len() as f64 + 6.0;
         Drawing {
             inside: m,
-            width: width.max(right + 2.0),
+            width: width.max(right + 2.0).max(key_end + 2.0),
             height,
             legend: Vec::new(),
             left_out,
@@ -174,16 +174,20 @@ impl HeatMap {
         }
     }
 
-    /// The bar of colours with its ends named.
-    fn draw_key(&self, m: &mut Markup, left: f64, reach: f64, beyond: bool) {
+    /// The bar of colours with its ends named; tells where it ends. `beyond`: values lie beyond the ends.
+    fn draw_key(&self, m: &mut Markup, left: f64, reach: f64, beyond: bool) -> f64 {
         const STEPS: i32 = 10;
-        const STEP: f64 = 10.0;
+        const STEP: f64 = 8.0;
         let end = |distance: f64| {
             let upward = if self.better == Better::Higher { distance } else { -distance };
-            self.number(if self.measure == Measure::Difference { upward } else { upward.exp() })
+            let sign = match (beyond, upward > 0.0) {
+                (false, _) => "",
+                (true, true) => "≥ ",
+                (true, false) => "≤ ",
+            };
+            format!("{sign}{}", self.number(if self.measure == Measure::Difference { upward } else { upward.exp() }))
         };
-        let more = if beyond { " and beyond" } else { "" };
-        let (worst, best) = (format!("worse {}{more}", end(-reach)), format!("{}{more} better", end(reach)));
+        let (worst, best) = (format!("worse {}", end(-reach)), format!("{} better", end(reach)));
         let start = left + text_width(&worst, TEXT) + 6.0;
         m.leaf("text", &[("class", &"label"), ("x", &Px(left)), ("y", &17)], &worst);
         for i in -STEPS..=STEPS {
@@ -197,6 +201,7 @@ impl HeatMap {
         }
         let after = start + f64::from(2 * STEPS + 1) * STEP + 6.0;
         m.leaf("text", &[("class", &"label"), ("x", &Px(after)), ("y", &17)], &best);
+        after + text_width(&best, TEXT)
     }
 }
 
