@@ -31,7 +31,7 @@ fn list(family: Option<&str>) -> Result<()> {
     if wanted.is_empty() {
         let mut families: Vec<&str> = catalogue::ALL.iter().map(|info| info.family).collect();
         families.dedup();
-        bail!("there is no such family; families: {}", families.join(", "));
+        bail!("there is no family '{}'; families: {}", family.unwrap_or_default(), families.join(", "));
     }
     for info in wanted {
         let writes = if info.write_aware { "aware" } else { "" };
