@@ -215,10 +215,10 @@ fn traces_are_generated_converted_measured_and_looked_at() {
     assert!(scratch.read("stat.html").contains("Temporal distance"));
 
     scratch.file("plain.csv", "time,op,offset,size\n0,R,0,8192\n5,W,4096,4096\n9,R,8192,512\n");
-    let head = scratch.ok(&["trace", "head", "plain.csv", "-n", "2"]);
+    let head = scratch.ok(&["trace", "head", "plain.csv", "-n", "3"]);
     assert!(head.starts_with("format csv, offsets and sizes in bytes\n"), "{head}");
     assert!(head.contains("offset 4096  size 4096") && !head.contains("offset 8192"), "{head}");
-    assert_eq!(head, scratch.ok(&["trace", "head", "plain.csv", "-n", "2", "--format", "csv"]));
+    assert_eq!(head, scratch.ok(&["trace", "head", "plain.csv", "-n", "3", "--format", "csv"]));
     scratch.ok(&["-q", "trace", "convert", "plain.csv", "plain.etr"]);
     assert_eq!(number(&rows(&scratch, &["plain.etr", "-s", "2p"])[0], "requests"), 4);
     for (option, requests) in [(["--page-size", "8192"], 3), (["--split", "exp"], 4), (["--limit", "3"], 3)] {
