@@ -42,7 +42,7 @@ fn number(value: &Value, name: &str) -> u64 {
 #[test]
 fn a_simulation_writes_all_its_files() {
     let scratch = Scratch::with_trace();
-    let files = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html"];
+    let files = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html", "--svg", "out.svg"];
     let text = scratch.ok(&[&["simulate", "t.etr", "--policy", "all", "--size", "5%,10%,20%"], &files[..]].concat());
     for part in
         ["hit ratio", "pages written below per request", "the best per size", "knows the future", "write buffer"]
@@ -73,7 +73,9 @@ fn a_simulation_writes_all_its_files() {
     }
     assert!(!html.contains("http://") || html.matches("http://").count() == html.matches("http://www.w3.org/").count());
     assert!(!html.contains("https://"), "the page needs no network");
-    assert_eq!(scratch.names(), ["out.csv", "out.html", "out.json", "t.etr"]);
+    let svg = scratch.read("out.svg");
+    assert!(svg.starts_with("<svg") && svg.contains("Miss ratio") && !svg.contains("wrb"), "{svg}");
+    assert_eq!(scratch.names(), ["out.csv", "out.html", "out.json", "out.svg", "t.etr"]);
 }
 
 #[test]
