@@ -23,7 +23,7 @@ demo: $(ENTRESOL)
 	@mkdir -p $(DEMO)
 	$(ENTRESOL) trace generate tpcc:warehouses=10:n=1M:seed=1:gap=100 $(DEMO)/tpcc.etr --next-use
 	$(ENTRESOL) simulate $(DEMO)/tpcc.etr --policy all --size 1%,2%,5%,10%,20% \
-		--json $(DEMO)/report.json --html $(DEMO)/report.html
+		--json $(DEMO)/report.json --html $(DEMO)/report.html --svg $(DEMO)/miss-ratio.svg
 	@echo "The report: $(DEMO)/report.html"
 
 test: deps
