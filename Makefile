@@ -61,7 +61,7 @@ $(PEER)/installed:
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked -q
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
 
 clean:
 	cargo clean
