@@ -54,7 +54,7 @@ pub struct ReadArgs {
     #[arg(long)]
     pub keep_logs: bool,
     /// Read at most this many page requests
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub limit: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ pub struct SimulateArgs {
     pub dram: Option<Size>,
     /// A stack of layers instead, each fed the misses and write-backs of the one before it:
     /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
-    #[arg(long, value_name = "LAYERS", conflicts_with_all = ["dram", "sample"])]
+    #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]
     pub stack: Vec<String>,
     #[command(flatten)]
     pub read: ReadArgs,
@@ -89,11 +89,11 @@ pub struct SimulateArgs {
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub warmup: f64,
     /// Record hit ratio and the policies' inner figures every N requests
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub interval: Option<u64>,
-    /// Compare all others with this policy in the report's heat maps
-    #[arg(long, value_name = "POLICY", default_value = "lru")]
-    pub baseline: String,
+    /// Compare all others with this policy, which is simulated too [default: lru where it is simulated]
+    #[arg(long, value_name = "POLICY", conflicts_with = "sample")]
+    pub baseline: Option<String>,
     /// Count per table, index or file, and per query
     #[arg(long)]
     pub parts: bool,
@@ -101,14 +101,14 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub drain: bool,
     /// Estimate from samples of this share of the pages each, e.g. 0.01, instead of simulating every request
-    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["interval", "parts", "drain", "json", "html"])]
+    #[arg(long, value_name = "SHARE", value_parser = sample_share, conflicts_with_all = ["dram", "interval", "parts", "drain", "json", "html"])]
     pub sample: Option<f64>,
     /// Number of disjoint samples; their spread gives the error
     #[arg(long, value_name = "N", default_value_t = 4, requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
     pub samples: u64,
-    /// Threads [default: one per processor]
-    #[arg(long, short = 'j', value_name = "N")]
-    pub threads: Option<usize>,
+    /// Threads at most [default: one per processor]
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
     /// Write all results here; an interrupted run with the same arguments goes on from where it was
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -190,6 +190,9 @@ pub struct PoliciesArgs {
     /// Only those of this family
     #[arg(long, conflicts_with = "name")]
     pub family: Option<String>,
+    /// All of them with all options, as Markdown
+    #[arg(long, hide = true, conflicts_with_all = ["name", "family"])]
+    pub markdown: bool,
 }
 
 fn page_size(text: &str) -> Result<u32, String> {
@@ -202,6 +205,14 @@ fn page_size(text: &str) -> Result<u32, String> {
     if fits { Ok(bytes as u32) } else { Err("a page size is a power of two from 64 B to 16 MiB".to_owned()) }
 }
 
+/// A count as sizes in pages are written: 5000, 10k, 2Mi.
+fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Size::Pages(count)) if count > 0 && !text.contains('p') => Ok(count),
+        _ => Err("it must be a count above 0, such as 5000, 10k or 2Mi".to_owned()),
+    }
+}
+
 fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),
@@ -209,4 +220,8 @@ fn share(text: &str) -> Result<f64, String> {
     };
     let value = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
     if (0.0..1.0).contains(&value) { Ok(value) } else { Err("it must be at least 0 and below 1".to_owned()) }
+}
+
+fn sample_share(text: &str) -> Result<f64, String> {
+    share(text).and_then(|value| if value > 0.0 { Ok(value) } else { Err("it must be above 0".to_owned()) })
 }

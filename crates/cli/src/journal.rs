@@ -10,21 +10,30 @@ use std::path::{Path, PathBuf};
 
 /// Finished cells of a sweep, kept in `RESULTS.partial` while it runs. The first line says what the sweep is; the
 /// others are a key and a row each. Without a path nothing is kept.
+///
+/// The file is touched only once there is a cell to keep: a command line that cannot work leaves alone what an
+/// interrupted run of another one left.
+#[derive(Default)]
 pub struct Journal {
     path: Option<PathBuf>,
+    fingerprint: String,
     file: Option<File>,
     rows: HashMap<String, Row>,
 }
 
 impl Journal {
-    /// Opens the journal beside a results file. Cells of an earlier run are taken over when it was the same sweep.
+    /// The journal beside a results file. Cells of an earlier run are taken over when it was the same sweep.
     pub fn open(results: Option<&Path>, fingerprint: &str) -> Result<Self> {
-        let Some(results) = results else { return Ok(Journal { path: None, file: None, rows: HashMap::new() }) };
+        let Some(results) = results else { return Ok(Journal::default()) };
         let path = output::beside(results, "partial");
-        let rows = read(&path, fingerprint).unwrap_or_default();
-        let written = start(&path, fingerprint, &rows);
-        let file = written.with_context(|| path.display().to_string())?;
-        Ok(Journal { path: Some(path), file: Some(file), rows })
+        let rows = read(&path, fingerprint);
+        let mut journal =
+            Journal { path: Some(path), fingerprint: fingerprint.to_owned(), file: None, rows: HashMap::new() };
+        if let Some(rows) = rows {
+            journal.start(&rows)?;
+            journal.rows = rows;
+        }
+        Ok(journal)
     }
 
     /// The row of a cell that an earlier run finished.
@@ -39,14 +48,38 @@ impl Journal {
 
     /// Keeps a finished cell.
     pub fn keep(&mut self, key: &str, row: &Row) -> Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        if self.path.is_none() {
+            return Ok(());
+        }
+        if self.file.is_none() {
+            self.start(&HashMap::new())?;
+        }
         let line = serde_json::to_string(&(key, row))?;
-        writeln!(file, "{line}").context("the journal of finished cells")
+        writeln!(self.file.as_mut().expect("it was started"), "{line}").context("the journal of finished cells")
     }
 
-    /// Removes the journal: the results are written.
+    /// Removes the journal: the results are written, or an error shows that they never will be.
     pub fn finish(self) -> Result<()> {
-        self.path.map_or(Ok(()), |path| std::fs::remove_file(&path).with_context(|| path.display().to_string()))
+        match self {
+            Journal { path: Some(path), file: Some(_), .. } => {
+                std::fs::remove_file(&path).with_context(|| path.display().to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins the file with rows of an earlier run, so that a line that was cut off is gone.
+    fn start(&mut self, rows: &HashMap<String, Row>) -> Result<()> {
+        let path = self.path.as_ref().expect("a journal with a place is started");
+        let mut text = format!("{}\n", self.fingerprint);
+        for entry in rows {
+            text += &serde_json::to_string(&entry)?;
+            text.push('\n');
+        }
+        output::write_file(path, text.as_bytes())?;
+        let file = File::options().append(true).open(path).with_context(|| path.display().to_string())?;
+        self.file = Some(file);
+        Ok(())
     }
 }
 
@@ -58,16 +91,6 @@ fn read(path: &Path, fingerprint: &str) -> Option<HashMap<String, Row>> {
         return None;
     }
     Some(lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<(String, Row)>(&line).ok()).collect())
-}
-
-fn start(path: &Path, fingerprint: &str, rows: &HashMap<String, Row>) -> Result<File> {
-    let mut text = format!("{fingerprint}\n");
-    for entry in rows {
-        text += &serde_json::to_string(&entry)?;
-        text.push('\n');
-    }
-    output::write_file(path, text.as_bytes())?;
-    Ok(File::options().append(true).open(path)?)
 }
 
 #[cfg(test)]
@@ -96,6 +119,10 @@ mod tests {
         let mut journal = Journal::open(Some(&results), "sweep 1").expect("a journal");
         journal.keep("a", &row(1)).expect("room");
         drop(journal);
-        assert_eq!(Journal::open(Some(&results), "sweep 2").expect("a journal").len(), 0);
+        let other = Journal::open(Some(&results), "sweep 2").expect("a journal");
+        assert_eq!(other.len(), 0);
+        other.finish().expect("nothing to remove");
+        let again = Journal::open(Some(&results), "sweep 1").expect("a journal");
+        assert_eq!(again.len(), 1, "a sweep that kept nothing leaves the journal of another alone");
     }
 }

@@ -1,31 +1,66 @@
 //! The command `entresol`.
 
 mod args;
+mod estimate;
 mod journal;
 mod output;
 mod policies;
+mod report_parts;
+mod report_series;
+mod results;
 mod simulate;
 mod simulate_report;
+mod simulate_text;
 mod stat_report;
+mod summary;
 mod trace;
 mod trace_source;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         // A closed pipe (`entresol policies | head`) is the reader's choice, not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("entresol: {error:#}");
-            ExitCode::from(2)
+        Err(error) => refuse(&format!("{error:#}")),
+    }
+}
+
+/// One line on standard error, whatever the text holds: a file's name or its bytes must not steer the terminal.
+fn refuse(text: &str) -> ExitCode {
+    let tamed: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    eprintln!("entresol: {tamed}");
+    ExitCode::from(2)
+}
+
+/// Help and version as they are; a command line that is wrong as one line, with what clap suggests instead.
+fn usage(error: &clap::Error) -> ExitCode {
+    let help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if help || !error.use_stderr() {
+        // A reader that closed the pipe early has seen enough.
+        let _ = error.print();
+        return if help { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    let rendered = error.render().to_string();
+    let lines = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let mut text = String::new();
+    for line in said {
+        match line.strip_prefix("tip: ") {
+            Some(tip) => text += &format!("; {tip}"),
+            None if text.is_empty() => text += line.strip_prefix("error: ").unwrap_or(line),
+            None => text += &format!(" {line}"),
         }
     }
+    refuse(&text)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -44,9 +79,9 @@ fn run(cli: &Cli) -> Result<()> {
             output::print(&String::from_utf8(script)?)
         }
         Command::Man { directory } => {
-            std::fs::create_dir_all(directory)?;
-            clap_mangen::generate_to(Cli::command(), directory)?;
-            Ok(())
+            let made = std::fs::create_dir_all(directory);
+            made.and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+                .with_context(|| directory.display().to_string())
         }
     }
 }

@@ -1,19 +1,54 @@
 //! Writing results: whole or not at all.
 
-use anyhow::{Context, Result};
-use std::fs::File;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes a file under a temporary name beside it and renames it, so that an error leaves nothing half-written.
+/// Where bytes for a path go.
+enum Target {
+    /// To a file that appears complete or not at all: under a temporary name beside it, then renamed.
+    File(PathBuf),
+    /// To a device or pipe, which renaming would replace by a file.
+    Stream,
+}
+
+impl Target {
+    fn of(path: &Path) -> Result<Self> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => bail!("{}: is a directory", path.display()),
+            Ok(found) if !found.is_file() => Ok(Target::Stream),
+            // A link stays one, and what it leads to is replaced.
+            Ok(_) => Ok(Target::File(fs::canonicalize(path).with_context(|| path.display().to_string())?)),
+            Err(_) if path.file_name().is_none() => bail!("{}: names no file", path.display()),
+            Err(_) => Ok(Target::File(path.to_owned())),
+        }
+    }
+}
+
+/// Writes a file whole: an error leaves what was there before, and nothing half-written beside it.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = beside(path, "tmp");
+    let written = match Target::of(path)? {
+        Target::Stream => OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(bytes)),
+        Target::File(target) => replace(&target, bytes),
+    };
+    written.with_context(|| path.display().to_string())
+}
+
+fn replace(target: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let temporary = temporary(target);
     let written = File::create(&temporary).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    let done = written.and_then(|()| std::fs::rename(&temporary, path));
-    done.inspect_err(|_| drop(std::fs::remove_file(&temporary))).with_context(|| path.display().to_string())
+    let done = written.and_then(|()| fs::rename(&temporary, target));
+    done.inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
+/// A name beside `target` that no file of the user's has.
+fn temporary(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
 }
 
 /// The path with an ending added to its name.
@@ -26,9 +61,14 @@ pub fn beside(path: &Path, ending: &str) -> PathBuf {
 
 /// Makes sure, before hours of work, that the file can be written.
 pub fn check_writable(path: &Path) -> Result<()> {
-    let probe = beside(path, "tmp");
-    File::create(&probe).with_context(|| path.display().to_string())?;
-    std::fs::remove_file(&probe).with_context(|| path.display().to_string())
+    let probed = match Target::of(path)? {
+        Target::Stream => OpenOptions::new().write(true).open(path).map(drop),
+        Target::File(target) => {
+            let probe = temporary(&target);
+            File::create(&probe).and_then(|_| fs::remove_file(&probe))
+        }
+    };
+    probed.with_context(|| path.display().to_string())
 }
 
 /// Prints to standard output; a closed pipe is an error like any other.
@@ -57,11 +97,28 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_written_leaves_nothing_behind() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
-        let target = scratch.path().join("taken");
-        std::fs::create_dir(&target).expect("a directory in the way");
-        std::fs::write(target.join("full"), "x").expect("a file in it");
-        assert!(write_file(&target, b"y").is_err());
-        assert_eq!(std::fs::read_dir(scratch.path()).expect("the scratch directory").count(), 1);
-        assert!(check_writable(&scratch.path().join("absent/file")).is_err());
+        let taken = scratch.path().join("taken");
+        fs::create_dir(&taken).expect("a directory in the way");
+        for path in [taken.clone(), scratch.path().join("absent/file"), scratch.path().join("..")] {
+            assert!(check_writable(&path).is_err(), "{}", path.display());
+            assert!(write_file(&path, b"y").is_err(), "{}", path.display());
+        }
+        assert_eq!(fs::read_dir(scratch.path()).expect("the scratch directory").count(), 1);
+    }
+
+    #[test]
+    fn links_and_devices_stay_what_they_are() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let (file, link) = (scratch.path().join("file"), scratch.path().join("link"));
+        fs::write(&file, "old").expect("a file");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        check_writable(&link).expect("it can be written");
+        write_file(&link, b"new").expect("it is written");
+        assert_eq!(fs::read(&file).expect("the file"), b"new");
+        assert!(fs::symlink_metadata(&link).expect("the link").is_symlink());
+        let null = Path::new("/dev/null");
+        check_writable(null).expect("it can be written");
+        write_file(null, b"x").expect("it is written");
+        assert!(!fs::metadata(null).expect("the device").is_file());
     }
 }

@@ -1,48 +1,88 @@
-//! The report of `entresol simulate`: one page with curves, heat maps, series, the trace's own charts and all numbers.
+//! The report of `entresol simulate`: one page with a summary, curves, heat maps, series, the trace's own charts and
+//! all numbers.
 
-use crate::simulate::{TraceResults, label, write_ratio};
-use crate::{output, stat_report, trace_source};
+use crate::results::{Role, TraceResults, distinct, label, miss_ratio, size, write_ratio};
+use crate::{output, report_parts, report_series, stat_report, summary, trace_source};
 use entresol_report::{
-    Axis, Better, Cell, Chart, Column, HeatMap, LineChart, NumberFormat, Page, Panel, Section, Series, Spread, Table,
-    TimeSeries,
+    Axis, Better, Cell, Chart, Column, HeatMap, LineChart, NumberFormat, Page, Section, Series, Spread, Table,
 };
-use entresol_sim::{PartRow, Row};
+use entresol_sim::Row;
 use entresol_trace::{StatOptions, stat};
-use std::collections::BTreeSet;
 
-/// Series over time are drawn for this many results at most; the rest are in the JSON file.
-const TIME_CHARTS_MAX: usize = 12;
+/// Charts in the foreground show this many policies, besides the baseline and the bound.
+const BEST: usize = 6;
+/// From this many policies on, the y axis ends at a multiple of their median: a few that do not suit the trace at all
+/// would press all others together.
+const CROPPED_FROM: usize = 8;
+const CROP_MEDIANS: f64 = 1.4;
+/// Up to this many policies, traces share one heat map, as in 000 fig. 4.3 and 4.4.
+const SHARED_HEAT_POLICIES: usize = 8;
 
 /// The page of all traces.
-pub fn page(all: &[TraceResults], baseline: &str) -> Page {
+pub fn page(all: &[TraceResults], base: Option<&str>) -> Page {
     let title = all.iter().map(|results| results.named.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut page = Page::new(format!("Simulation of {title}")).command(output::command_line());
     if all.len() == 1 {
-        page = page.subtitle(trace_source::describe(&all[0].named));
+        page = page.subtitle(trace_source::facts(&all[0].named));
     }
-    page = page.section(baseline_section(all, baseline));
+    page = page.section(in_short(all, base));
+    let shared =
+        all.len() > 1 && distinct(all.iter().flat_map(|results| &results.rows), label).len() <= SHARED_HEAT_POLICIES;
+    if let Some(base) = base.filter(|_| shared) {
+        page = page.section(against(&all.iter().collect::<Vec<_>>(), base, format!("Against {base}")));
+    }
     for results in all {
-        for section in trace_sections(results, all.len() > 1) {
-            page = page.section(section);
+        let heading = |text: &str| {
+            if all.len() > 1 { format!("{}: {text}", results.named.name) } else { text.to_owned() }
+        };
+        page = page.section(curves(results, base, heading("Curves over the cache size")));
+        if let Some(base) = base.filter(|_| !shared) {
+            page = page.section(against(&[results], base, heading(&format!("Against {base}"))));
+        }
+        let more = [
+            report_series::section(results, base, heading("Over time")),
+            report_parts::section(results, heading("Per table and per query")),
+        ];
+        page = more.into_iter().flatten().fold(page, Page::section);
+        let measured = stat(&results.named.trace, &StatOptions { windows: 100 });
+        page = page.section(stat_report::charts(&measured, heading("The trace itself")));
+        if !results.skipped.is_empty() || !results.named.left_out.is_empty() {
+            page = page.section(left_out(results, heading("Left out")));
         }
     }
-    page.section(Section::new("All numbers").text(COLUMNS).table(table(all)))
+    page.section(Section::new("All numbers").text(COLUMNS).table(table(all, all.len() > 1)))
 }
 
-const COLUMNS: &str = "Counts are pages and exact. Written below is what evictions, cleaning, flush rules and bypassing \
-                       writes put on the level below; pages still dirty at the end are not in it.";
+const COLUMNS: &str = "Counts are pages and exact; point at the name of a column for what it is. Written below is what \
+                       evictions, cleaning, flush rules and bypassing writes put on the level below; pages still dirty \
+                       at the end are not in it.";
 
-fn trace_sections(results: &TraceResults, named: bool) -> Vec<Section> {
-    let heading = |text: &str| if named { format!("{}: {text}", results.named.name) } else { text.to_owned() };
-    let mut sections = vec![curves(results, heading("Curves over the cache size"))];
-    sections.extend(series(results, &heading("Over time")));
-    sections.extend(parts(results, &heading("Per table and per query")));
-    let measured = stat(&results.named.trace, &StatOptions { windows: 100 });
-    sections.push(stat_report::charts(&measured, heading("The trace itself")));
-    if !results.skipped.is_empty() || !results.named.left_out.is_empty() {
-        sections.push(left_out(results, heading("Left out")));
+/// What a newcomer wants to know.
+fn in_short(all: &[TraceResults], base: Option<&str>) -> Section {
+    let mut section = Section::new("In short");
+    for results in all {
+        let words = summary::words(results, base);
+        section = section.text(if all.len() > 1 { format!("{}: {words}", results.named.name) } else { words });
     }
-    sections
+    let section = section.table(summary::table(&all.iter().collect::<Vec<_>>(), base));
+    let roles = [Role::Offline, Role::WriteBuffer].into_iter();
+    let present = |role: &Role| all.iter().any(|results| results.rows.iter().any(|row| Role::of(row) == *role));
+    let marks = roles.filter(present).map(|role| match role {
+        Role::Offline => {
+            let names = names_of(all, role);
+            format!("{names} know the future: they show how far a cache could go, and cannot be run.")
+        }
+        _ => format!(
+            "{} are write buffers: only writes bring pages in, so they have no place among the hit ratios.",
+            names_of(all, role)
+        ),
+    });
+    section.text(marks.collect::<Vec<_>>().join(" "))
+}
+
+fn names_of(all: &[TraceResults], role: Role) -> String {
+    let rows = all.iter().flat_map(|results| &results.rows).filter(|row| Role::of(row) == role);
+    distinct(rows, label).join(", ")
 }
 
 fn left_out(results: &TraceResults, heading: String) -> Section {
@@ -52,237 +92,219 @@ fn left_out(results: &TraceResults, heading: String) -> Section {
     Section::new(heading).facts(trace.chain(skipped))
 }
 
-/// Labels in order of first appearance.
-fn labels(rows: &[Row]) -> Vec<String> {
-    let mut labels: Vec<String> = Vec::new();
-    for row in rows {
-        if !labels.contains(&label(row)) {
-            labels.push(label(row));
-        }
-    }
-    labels
+/// A figure of all rows of some roles, over the size of the cache.
+struct Curves<'a> {
+    results: &'a TraceResults,
+    base: Option<&'a str>,
 }
 
-fn curves(results: &TraceResults, heading: String) -> Section {
-    let page_bytes = f64::from(results.named.trace.page_bytes);
-    let chart = |title: &str, y: Axis, figure: &dyn Fn(&Row) -> f64| -> Chart {
+impl Curves<'_> {
+    /// With `all`, every policy has a line; without, only the foreground.
+    fn chart(&self, title: &str, y: &str, roles: &[Role], all: bool, figure: &dyn Fn(&Row) -> f64) -> Chart {
+        let page_bytes = f64::from(self.results.named.trace.page_bytes);
+        let rows: Vec<&Row> = self.results.rows.iter().filter(|row| roles.contains(&Role::of(row))).collect();
         let size = Axis::new("cache size, all tiers", NumberFormat::Bytes).spread(Spread::Log2);
-        let mut chart = LineChart::new(title, size, y).best(6, Better::Lower);
-        for name in labels(&results.rows) {
-            let rows = results.rows.iter().filter(|row| label(row) == name);
-            let points = rows.map(|row| (row.capacity_pages as f64 * page_bytes, figure(row)));
-            chart = chart.series(Series::new(name.clone(), points));
+        let y = Axis::new(y, NumberFormat::Percent).at_least(0.0, 0.0);
+        let mut chart = LineChart::new(title, size, y).best(BEST, Better::Lower);
+        if let Some(limit) = crop(&rows, figure) {
+            chart = chart.crop(limit);
+        }
+        let mut names = distinct(rows.iter().copied(), label);
+        if !all {
+            names = self.foreground(&rows, names, figure);
+        }
+        for name in names {
+            let own: Vec<&Row> = rows.iter().copied().filter(|row| label(row) == name).collect();
+            let points = own.iter().map(|row| (row.capacity_pages as f64 * page_bytes, figure(row)));
+            let series = Series::new(name.clone(), points);
+            let apart = Some(name.as_str()) == self.base || own.iter().any(|row| Role::of(row) == Role::Offline);
+            chart = chart.series(if apart { series.emphasised() } else { series });
         }
         chart.into()
-    };
-    let per_request = |label: &str| Axis::new(label, NumberFormat::Percent).at_least(0.0, 0.0);
-    let mut section = Section::new(heading)
-        .chart(chart("Miss ratio", per_request("misses per request"), &|row| 1.0 - row.hit_ratio()));
-    if results.rows.iter().any(|row| row.writes > 0) {
-        section = section
-            .chart(chart("Pages written below", per_request("pages written below per request"), &write_ratio))
-            .grid([
-                chart("Read misses", per_request("read misses per read"), &|row| 1.0 - row.read_hit_ratio()),
-                chart("Write I/Os", per_request("write I/Os per request"), &|row| {
-                    (row.write_back_ios + row.write_bypasses) as f64 / row.requests.max(1) as f64
-                }),
-            ]);
+    }
+
+    /// The best by their mean, the baseline and the bound.
+    fn foreground(&self, rows: &[&Row], mut names: Vec<String>, figure: &dyn Fn(&Row) -> f64) -> Vec<String> {
+        let mean = |name: &String| {
+            let values: Vec<f64> = rows.iter().filter(|row| label(row) == *name).map(|row| figure(row)).collect();
+            values.iter().sum::<f64>() / values.len().max(1) as f64
+        };
+        names.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
+        let offline = |name: &String| rows.iter().any(|row| label(row) == *name && Role::of(row) == Role::Offline);
+        let apart = |name: &String| Some(name.as_str()) == self.base || offline(name);
+        let mut kept = 0;
+        names.retain(|name| {
+            kept += usize::from(!apart(name));
+            apart(name) || kept <= BEST
+        });
+        names
+    }
+}
+
+/// Where a chart of these rows ends, if it does: beyond what most of them need at any size.
+fn crop(rows: &[&Row], figure: &dyn Fn(&Row) -> f64) -> Option<f64> {
+    let sizes = distinct(rows.iter().copied(), size);
+    let medians = sizes.iter().filter_map(|wanted| {
+        let mut values: Vec<f64> = rows
+            .iter()
+            .filter(|row| size(row) == *wanted && Role::of(row) == Role::Cache)
+            .map(|row| figure(row))
+            .collect();
+        values.sort_by(f64::total_cmp);
+        (values.len() >= CROPPED_FROM).then(|| values[values.len() / 2])
+    });
+    medians.max_by(f64::total_cmp).map(|median| median * CROP_MEDIANS).filter(|&limit| limit > 0.0)
+}
+
+const CACHES: [Role; 2] = [Role::Cache, Role::Offline];
+const ALL: [Role; 3] = [Role::Cache, Role::Offline, Role::WriteBuffer];
+
+fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Section {
+    let curves = Curves { results, base };
+    let writes = results.rows.iter().any(|row| row.writes > 0);
+    let mut section = Section::new(heading);
+    if distinct(&results.rows, label).len() > BEST {
+        section = section.text(format!(
+            "Lower is better. The {BEST} best, the baseline and the bound are in front; the others are faint until you \
+             point at their names. Click a name to hide its line, shift-click to see it alone."
+        ));
+    }
+    let buffers = results.rows.iter().any(|row| Role::of(row) == Role::WriteBuffer);
+    // With write buffers alone, the charts of caches would be empty.
+    let hits = if results.rows.iter().all(|row| Role::of(row) == Role::WriteBuffer) { &ALL[..] } else { &CACHES };
+    section = section.chart(curves.chart("Miss ratio", "misses per request", hits, true, &miss_ratio));
+    if !writes {
+        return section;
+    }
+    let write_ios = |row: &Row| (row.write_back_ios + row.write_bypasses) as f64 / row.requests.max(1) as f64;
+    let read_misses = |row: &Row| 1.0 - row.read_hit_ratio();
+    let mut small = vec![
+        curves.chart("Read misses", "read misses per read", hits, false, &read_misses),
+        curves.chart("Write I/Os", "write I/Os per request", hits, false, &write_ios),
+    ];
+    if buffers && hits.len() < ALL.len() {
+        let roles = [Role::WriteBuffer, Role::Offline];
+        small.push(curves.chart(
+            "Write buffers: pages",
+            "pages written below per request",
+            &roles,
+            false,
+            &write_ratio,
+        ));
+        small.push(curves.chart("Write buffers: I/Os", "write I/Os per request", &roles, false, &write_ios));
     }
     section
+        .chart(curves.chart("Pages written below", "pages written below per request", hits, true, &write_ratio))
+        .grid(small)
 }
 
-/// Differences and ratios against a baseline, as 000 fig. 4.3 and 4.4 show them: rows are policies of a trace.
-fn baseline_section(all: &[TraceResults], baseline: &str) -> Section {
-    let section = Section::new(format!("Against {baseline}"));
-    let sizes: Vec<String> = {
-        let mut seen = BTreeSet::new();
-        let rows = all.iter().flat_map(|results| &results.rows);
-        rows.filter(|row| seen.insert(row.size.clone())).map(|row| row.size.clone()).collect()
-    };
-    let base = |results: &TraceResults, size: &str| {
-        results.rows.iter().find(|row| row.policy == baseline && row.size == size).cloned()
-    };
-    if !all.iter().any(|results| results.rows.iter().any(|row| row.policy == baseline)) {
-        return section.note(format!("{baseline} was not simulated, so there is nothing to compare with."));
-    }
-    let mut hits = HeatMap::differences(format!("Hit ratio minus that of {baseline}"), Better::Higher)
-        .columns("cache size", sizes.clone());
-    let mut writes =
-        HeatMap::ratios(format!("Pages written below by {baseline} per page written below"), Better::Higher)
-            .columns("cache size", sizes.clone());
+/// Hit ratios and writes against a baseline, as 000 fig. 4.3 and 4.4 show them: rows are policies, of several traces
+/// with the trace's name, the best first.
+fn against(all: &[&TraceResults], base: &str, heading: String) -> Section {
+    let sizes = distinct(all.iter().flat_map(|results| &results.rows), size);
+    let mut hits = Vec::new();
+    let mut writes = Vec::new();
     for results in all {
-        for name in labels(&results.rows) {
-            let row = |size: &String| results.rows.iter().find(|row| label(row) == name && row.size == *size);
-            if name == baseline {
-                continue;
-            }
-            let pair = |size: &String| Some((row(size)?.clone(), base(results, size)?));
-            let heading = if all.len() > 1 { format!("{} {name}", results.named.name) } else { name.clone() };
+        let find =
+            |name: &str, wanted: &String| results.rows.iter().find(|row| label(row) == name && size(row) == *wanted);
+        for name in distinct(&results.rows, label).into_iter().filter(|name| name != base) {
+            let Some(role) = results.rows.iter().find(|row| label(row) == name).map(Role::of) else { continue };
             let figure = |of: &dyn Fn(&Row, &Row) -> f64| -> Vec<f64> {
-                sizes.iter().map(|size| pair(size).map_or(f64::NAN, |(row, base)| of(&row, &base))).collect()
+                let pair = |wanted: &String| Some(of(find(&name, wanted)?, find(base, wanted)?));
+                sizes.iter().map(|wanted| pair(wanted).unwrap_or(f64::NAN)).collect()
             };
-            hits = hits.row(heading.clone(), figure(&|row, base| row.hit_ratio() - base.hit_ratio()));
-            writes = writes.row(heading, figure(&|row, base| base.written_below() as f64 / row.written_below() as f64));
-        }
-    }
-    let written = all.iter().any(|results| results.rows.iter().any(|row| row.writes > 0));
-    let section = section.chart(hits);
-    if written { section.chart(writes) } else { section }
-}
-
-fn series(results: &TraceResults, heading: &str) -> Option<Section> {
-    let with: Vec<&Row> = results.rows.iter().filter(|row| !row.series.is_empty()).collect();
-    if with.is_empty() {
-        return None;
-    }
-    let mut section = Section::new(heading);
-    let requests = || Axis::new("requests", NumberFormat::Count);
-    let mut sizes: Vec<&str> = with.iter().map(|row| row.size.as_str()).collect();
-    sizes.dedup();
-    let ratio = |label: &str| Axis::new(label, NumberFormat::Percent).at_least(0.0, 0.0);
-    for size in sizes.iter().take(TIME_CHARTS_MAX) {
-        let mut hits = Panel::new(ratio("hits per request"));
-        let mut writes = Panel::new(ratio("pages written below per request"));
-        for row in with.iter().filter(|row| row.size == *size) {
-            let per = |value: u64, requests: u64| value as f64 / requests.max(1) as f64;
-            let points = |of: &dyn Fn(&entresol_sim::Interval) -> u64| -> Vec<(f64, f64)> {
-                row.series.iter().map(|i| (i.at as f64, per(of(i), i.requests))).collect()
-            };
-            hits = hits.series(Series::new(label(row), points(&|i| i.hits)));
-            writes = writes.series(Series::new(label(row), points(&|i| i.write_backs)));
-        }
-        section = section.chart(TimeSeries::new(format!("At {size}"), requests()).panel(hits).panel(writes));
-    }
-    for row in with.iter().filter(|row| !row.gauges.is_empty()).take(TIME_CHARTS_MAX) {
-        section = section.chart(gauges(row, requests()));
-    }
-    Some(section)
-}
-
-/// A policy's inner figures over time, one panel for shares and one for each other gauge's scale.
-fn gauges(row: &Row, requests: Axis) -> TimeSeries {
-    let points = |name: &String| -> Vec<(f64, f64)> {
-        let value =
-            |interval: &entresol_sim::Interval| interval.gauges.iter().find(|(other, _)| other == name).map(|g| g.1);
-        row.series.iter().filter_map(|i| Some((i.at as f64, value(i)?))).collect()
-    };
-    let mut shares = Panel::new(Axis::new("share", NumberFormat::Decimal));
-    let mut counts = Panel::new(Axis::new("pages or count", NumberFormat::Count));
-    let (mut any_share, mut any_count) = (false, false);
-    for (name, _) in &row.gauges {
-        let points = points(name);
-        if points.iter().all(|&(_, value)| (0.0..=1.0).contains(&value)) {
-            shares = shares.series(Series::new(name.clone(), points));
-            any_share = true;
-        } else {
-            counts = counts.series(Series::new(name.clone(), points));
-            any_count = true;
-        }
-    }
-    let mut chart = TimeSeries::new(format!("Inside {} at {}", label(row), row.size), requests);
-    if any_share {
-        chart = chart.panel(shares);
-    }
-    if any_count {
-        chart = chart.panel(counts);
-    }
-    chart
-}
-
-fn parts(results: &TraceResults, heading: &str) -> Option<Section> {
-    let with = results.rows.iter().filter(|row| !row.objects.is_empty()).count();
-    if with == 0 {
-        return None;
-    }
-    let mut section = Section::new(heading);
-    for (name, of) in [("object", (|row| &row.objects) as fn(&Row) -> &Vec<PartRow>), ("query", |row| &row.queries)] {
-        if results.rows.iter().all(|row| of(row).is_empty()) {
-            continue;
-        }
-        let mut table = Table::new(
-            format!("Per {name}"),
-            [
-                Column::text("policy"),
-                Column::text("size"),
-                Column::text(name),
-                Column::number("requests"),
-                Column::number("writes"),
-                Column::number("hits"),
-                Column::number("hit ratio"),
-            ],
-        );
-        for row in &results.rows {
-            for part in of(row) {
-                let hits = part.read_hits + part.write_hits;
-                table.push([
-                    label(row).into(),
-                    row.size.clone().into(),
-                    part.name.clone().into(),
-                    part.requests.into(),
-                    part.writes.into(),
-                    hits.into(),
-                    Cell::percent(hits as f64 / part.requests.max(1) as f64, 2),
-                ]);
+            let mark = format!("{name} {}", role.mark());
+            let own = if all.len() > 1 { format!("{} {mark}", results.named.name) } else { mark };
+            let own = own.trim_end().to_owned();
+            if role != Role::WriteBuffer {
+                hits.push((own.clone(), figure(&|row, base| 100.0 * (row.hit_ratio() - base.hit_ratio()))));
             }
+            writes.push((own, figure(&|row, base| row.written_below() as f64 / base.written_below() as f64)));
         }
-        section = section.table(table);
     }
-    Some(section)
+    let mut charts = Vec::new();
+    if !hits.is_empty() {
+        let title = format!("Hit ratio against {base}, in percentage points");
+        let map = HeatMap::differences(title, Better::Higher).digits(2);
+        charts.push(heat(map, &sizes, hits, -1.0));
+    }
+    if all.iter().any(|results| results.rows.iter().any(|row| row.writes > 0)) {
+        let title = format!("Pages written below as a multiple of {base}'s");
+        charts.push(heat(HeatMap::ratios(title, Better::Lower), &sizes, writes, 1.0));
+    }
+    let marks = [Role::Offline, Role::WriteBuffer].into_iter();
+    let present = |role: &Role| all.iter().any(|results| results.rows.iter().any(|row| Role::of(row) == *role));
+    let meanings: Vec<&str> = marks.filter(present).map(Role::meaning).collect();
+    let section = Section::new(heading).grid(charts);
+    if meanings.is_empty() { section } else { section.text(format!("{}.", meanings.join("; "))) }
+}
+
+/// The rows as a heat map; `sign` is 1 where low values are better, -1 where high ones are. The best come first.
+fn heat(map: HeatMap, sizes: &[String], mut rows: Vec<(String, Vec<f64>)>, sign: f64) -> Chart {
+    let mean = |values: &[f64]| {
+        let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        if finite.is_empty() { f64::INFINITY } else { sign * finite.iter().sum::<f64>() / finite.len() as f64 }
+    };
+    rows.sort_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
+    let map = map.columns("cache size", sizes.iter().cloned());
+    rows.into_iter().fold(map, |map, (name, values)| map.row(name, values)).into()
 }
 
 /// All numbers, one row a result: the table of the page and the CSV file.
-pub fn table(all: &[TraceResults]) -> Table {
+pub fn table(all: &[TraceResults], with_trace: bool) -> Table {
     let number = |name: &str, help: &str| Column::number(name).help(help);
-    let mut table = Table::new(
-        "results",
-        [
-            Column::text("trace"),
-            Column::text("policy"),
-            Column::text("options"),
-            Column::text("size"),
-            number("capacity_pages", "capacity of all tiers, in pages"),
-            number("hit_ratio", "hits of both kinds per request"),
-            number("requests", "page requests after the warm-up"),
-            number("reads", "of them reads"),
-            number("writes", "of them writes, whole or partial"),
-            number("read_hits", "reads found in any tier"),
-            number("write_hits", "writes whose page was found in any tier"),
-            number("fetches", "pages read from the level below"),
-            number("admissions", "misses whose page was admitted"),
-            number("bypasses", "requests that went past all tiers"),
-            number("write_backs", "pages written below by evictions, cleaning and flush rules"),
-            number("write_back_ios", "I/Os by which they were written"),
-            number("write_bypasses", "pages written below at once"),
-            number("dirty_at_end", "pages newer than the level below at the end"),
-            number("migrated", "pages moved between the level below and the tiers, both ways"),
-            number("cpu_seconds", "processor time of the simulation"),
-        ],
-    );
+    let columns = [
+        Column::text("policy"),
+        Column::text("options"),
+        Column::text("size"),
+        number("capacity_pages", "capacity of all tiers, in pages"),
+        number("hit_ratio", "hits of both kinds per request"),
+        number("requests", "page requests after the warm-up"),
+        number("reads", "of them reads"),
+        number("writes", "of them writes, whole or partial"),
+        number("read_hits", "reads found in any tier"),
+        number("write_hits", "writes whose page was found in any tier"),
+        number("fetches", "pages read from the level below"),
+        number("admissions", "misses whose page was admitted"),
+        number("bypasses", "requests that went past all tiers"),
+        number("write_backs", "pages written below by evictions, cleaning and flush rules"),
+        number("write_back_ios", "I/Os by which they were written"),
+        number("write_bypasses", "pages written below at once"),
+        number("dirty_at_end", "pages newer than the level below at the end"),
+        number("migrated", "pages moved between the level below and the tiers, both ways"),
+        number("cpu_seconds", "processor time of the simulation"),
+    ];
+    let trace = with_trace.then(|| Column::text("trace"));
+    let mut table = Table::new("results", trace.into_iter().chain(columns));
     for results in all {
         for row in &results.rows {
-            table.push([
-                results.named.name.clone().into(),
-                row.policy.clone().into(),
-                row.options.clone().into(),
-                row.size.clone().into(),
-                row.capacity_pages.into(),
-                Cell::percent(row.hit_ratio(), 2),
-                row.requests.into(),
-                row.reads.into(),
-                row.writes.into(),
-                row.read_hits.into(),
-                row.write_hits.into(),
-                row.fetches.into(),
-                row.admissions.into(),
-                row.bypasses.into(),
-                row.write_backs.into(),
-                row.write_back_ios.into(),
-                row.write_bypasses.into(),
-                row.dirty_at_end.into(),
-                row.migrated().into(),
-                Cell::fixed(row.cpu_seconds, 3),
-            ]);
+            let trace = with_trace.then(|| Cell::from(results.named.name.clone()));
+            table.push(trace.into_iter().chain(cells(row)));
         }
     }
     table
+}
+
+fn cells(row: &Row) -> [Cell; 19] {
+    [
+        row.policy.clone().into(),
+        row.options.clone().into(),
+        row.size.clone().into(),
+        row.capacity_pages.into(),
+        Cell::percent(row.hit_ratio(), 2),
+        row.requests.into(),
+        row.reads.into(),
+        row.writes.into(),
+        row.read_hits.into(),
+        row.write_hits.into(),
+        row.fetches.into(),
+        row.admissions.into(),
+        row.bypasses.into(),
+        row.write_backs.into(),
+        row.write_back_ios.into(),
+        row.write_bypasses.into(),
+        row.dirty_at_end.into(),
+        row.migrated().into(),
+        Cell::fixed(row.cpu_seconds, 3),
+    ]
 }

@@ -24,7 +24,7 @@ pub fn text(named: &Named, stat: &Stat) -> String {
 /// The statistics as a page.
 pub fn page(named: &Named, stat: &Stat) -> Page {
     let mut page = Page::new(format!("Trace {}", named.name))
-        .subtitle(trace_source::describe(named))
+        .subtitle(trace_source::facts(named))
         .command(output::command_line())
         .section(Section::new("In short").facts(facts(stat)));
     if !named.left_out.is_empty() {
@@ -142,8 +142,8 @@ pub fn charts(stat: &Stat, heading: String) -> Section {
     let pages = || Axis::new("share of the pages", NumberFormat::Percent);
     let mut frequency = LineChart::new(
         "Frequency of access",
-        Axis::new("accesses to a page, at least", NumberFormat::Count).spread(Spread::Log2),
-        pages().at_least(0.0, 1.0),
+        Axis::new("accesses to a page, at least", NumberFormat::Binary).spread(Spread::Log2),
+        pages().spread(Spread::Log10),
     );
     let mut skew = LineChart::new(
         "Skew: what the hottest pages get",

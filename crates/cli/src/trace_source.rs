@@ -1,7 +1,7 @@
 //! Traces that a command line names: files of any format, or generated.
 
 use crate::args::ReadArgs;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use entresol_report::grouped;
 use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
 use std::path::Path;
@@ -55,21 +55,27 @@ pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result
 
 /// Generates a trace from its specification.
 pub fn generated(spec: &str, page_bytes: u32) -> Result<Trace> {
-    let parsed = GenerateSpec::parse(spec, page_bytes).with_context(|| format!("generate:{spec}"))?;
-    Ok(generate(&parsed))
+    Ok(generate(&GenerateSpec::parse(spec, page_bytes)?))
 }
 
-/// One line about a trace.
+/// One line about a trace, with its name.
 pub fn describe(named: &Named) -> String {
+    format!("{}: {}", named.name, facts(named))
+}
+
+/// What there is to say of a trace in one line.
+pub fn facts(named: &Named) -> String {
     let trace = &named.trace;
     let writes = (0..trace.len()).filter(|&at| trace.request(at).op.is_write()).count();
     format!(
-        "{}: {} page requests ({} writes) to {} pages of {} B, {} objects",
-        named.name,
+        "{} page requests ({} writes) to {} pages of {} B, {}",
         grouped(trace.len() as i128),
         grouped(writes as i128),
         grouped(trace.footprint() as i128),
         trace.page_bytes,
-        trace.objects.len(),
+        match trace.objects.len() {
+            1 => "1 object".to_owned(),
+            n => format!("{n} objects"),
+        },
     )
 }

@@ -48,7 +48,7 @@ pub enum BuildError {
         why: String,
     },
     /// A tier is smaller than the policy can work with.
-    #[error("policy '{policy}' needs at least {min} pages of {tier}, not {given}")]
+    #[error("policy '{policy}' needs at least {min} {} of {tier}, not {given}", pages(.min))]
     TooSmall {
         /// The policy.
         policy: &'static str,
@@ -69,6 +69,10 @@ pub enum BuildError {
         /// The number that was given.
         given: usize,
     },
+}
+
+fn pages(count: &usize) -> &'static str {
+    if *count == 1 { "page" } else { "pages" }
 }
 
 impl Options {

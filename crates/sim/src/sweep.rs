@@ -6,7 +6,7 @@ use crate::row::{Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use crate::world::World;
 use entresol_core::Size;
-use entresol_policy::{Options, catalogue};
+use entresol_policy::{BuildError, Options, catalogue};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,7 @@ pub struct Cell {
 }
 
 /// A cell that cannot be run, and why.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The policy.
     pub policy: String,
@@ -26,6 +26,18 @@ pub struct Skipped {
     /// The reason.
     pub error: CellError,
 }
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.error {
+            // What was too small is known in pages; how it was asked for is not.
+            CellError::Build(error @ BuildError::TooSmall { .. }) => write!(f, "{error} (at size {})", self.size),
+            error => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Skipped {}
 
 impl Cell {
     /// A policy at a size. `dram` is the size of the DRAM above it: the top tier of a policy that manages two, an LRU

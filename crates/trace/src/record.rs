@@ -110,12 +110,12 @@ pub trait Source {
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
+        /// What the system said: part of this error's own text and so not its `source`, lest a chain print it twice.
+        error: std::io::Error,
     },
     /// A line or record is malformed.
     #[error("{}: {place}: {what}", path.display())]
@@ -139,8 +139,8 @@ pub enum TraceError {
 
 impl TraceError {
     /// The system's error about a file.
-    pub fn io(path: &Path, source: std::io::Error) -> Self {
-        TraceError::Io { path: path.to_owned(), source }
+    pub fn io(path: &Path, error: std::io::Error) -> Self {
+        TraceError::Io { path: path.to_owned(), error }
     }
 
     /// A malformed line or record.

@@ -78,7 +78,7 @@ fn nothing_is_left_behind_when_writing_fails() {
     let trace = sample(&folder, false);
     let before = folder.names();
     std::fs::create_dir(folder.path("taken.etr")).expect("a folder in the way");
-    assert!(matches!(native::write(&trace, &folder.path("taken.etr")), Err(TraceError::Io { .. })));
+    assert!(matches!(native::write(&trace, &folder.path("taken.etr")), Err(TraceError::Refused { .. })));
     std::fs::remove_dir(folder.path("taken.etr")).expect("removed");
     assert!(matches!(native::write(&trace, &folder.path("none/t.etr")), Err(TraceError::Io { .. })));
     assert_eq!(folder.names(), before);
@@ -213,4 +213,17 @@ proptest! {
 
 thread_local! {
     static BYTES: Vec<u8> = written(true);
+}
+
+#[test]
+fn links_and_devices_stay_what_they_are() {
+    let folder = Folder::new();
+    let trace = entresol_trace::generate(&"loop:n=100:pages=10".parse().expect("a specification"));
+    let file = folder.file("t.etr", "old");
+    let link = folder.path("link.etr");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    native::write(&trace, &link).expect("it is written");
+    assert!(std::fs::symlink_metadata(&link).expect("the link").is_symlink());
+    assert_eq!(native::open(&file).expect("what the link leads to").len(), 100);
+    assert!(matches!(native::write(&trace, std::path::Path::new("/dev/null")), Err(TraceError::Refused { .. })));
 }

@@ -1,6 +1,6 @@
 //! FaCE: flash as cache extension. Multi-version FIFO (`face`) and the same with group second chance (`face-gsc`).
 //!
-//! Kang, Lee, Moon, Kee, Oh, "Flash as cache extension for online transactional workloads", VLDB Journal 2016 (001):
+//! Kang, Lee, Moon, "Flash as cache extension for online transactional workloads", VLDB Journal 2016 (001):
 //! section 4.2 for the options, algorithm 1 for mvFIFO, section 4.3 "Group second chance" for GSC.
 //!
 //! A page leaves the DRAM pool (LRU) into the rear of a queue of flash frames, which is only ever written in
@@ -105,7 +105,7 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
         } else {
             "FaCE: multi-version FIFO under a DRAM pool"
         },
-        paper: "Kang, Lee, Moon, Kee, Oh: Flash as cache extension for online transactional workloads, VLDB Journal 2016",
+        paper: "Kang, Lee, Moon: Flash as cache extension for online transactional workloads, VLDB Journal 2016",
         options: if GSC { OPTIONS } else { OPTIONS.split_at(2).0 },
         tiers: &["dram", "flash"],
         min_pages: &[0, 1],

@@ -108,7 +108,7 @@ impl BarChart {
             strong: false,
         };
         let legend = self.series.iter().enumerate().map(key).collect();
-        Drawing { inside: m, width, height: bottom + 46.0, legend, left_out, pick: "mark" }
+        Drawing { inside: m, width, height: bottom + 46.0, legend, left_out, cut: Vec::new(), pick: "mark" }
     }
 
     fn draw_axis(&self, m: &mut Markup, x: &Scale, (left, right): (f64, f64), bottom: f64) {

@@ -28,6 +28,13 @@ impl Frame {
         self.top + self.height
     }
 
+    /// Starts an inner `svg` element that shows only what lies within the plotting area, in the same coordinates.
+    pub(super) fn open_window(&self, m: &mut Markup) {
+        let (x, y, width, height) = (Px(self.left), Px(self.top), Px(self.width), Px(self.height));
+        let view = format!("{x} {y} {width} {height}");
+        m.open("svg", &[("x", &x), ("y", &y), ("width", &width), ("height", &height), ("viewBox", &view)]);
+    }
+
     /// Horizontal grid lines with labels at their left, and the axis label above the corner.
     pub(super) fn draw_y(&self, m: &mut Markup, axis: &Axis, scale: &Scale, target: usize) {
         for (value, label) in scale.labelled_ticks(target) {

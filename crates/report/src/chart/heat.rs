@@ -91,10 +91,15 @@ impl HeatMap {
         Some(sign * upward).filter(|d| d.is_finite())
     }
 
-    /// The largest distance, at which the colours end.
-    fn reach(&self) -> f64 {
+    /// The distance at which the colours end, and whether any value lies beyond it. A few values far out must not leave
+    /// all others pale: the colours end where nine tenths of the distances do.
+    fn reach(&self) -> (f64, bool) {
         let distances = self.rows.iter().flat_map(|r| &r.1).filter_map(|&v| self.distance(v));
-        distances.fold(0.0, |m, d| m.max(d.abs()))
+        let mut distances: Vec<f64> = distances.map(f64::abs).filter(|&d| d > 0.0).collect();
+        distances.sort_by(f64::total_cmp);
+        let Some(&largest) = distances.last() else { return (0.0, false) };
+        let reach = distances[(distances.len() * 9 / 10).min(distances.len() - 1)];
+        (reach, largest > reach)
     }
 
     fn number(&self, value: f64) -> String {
@@ -124,8 +129,8 @@ impl HeatMap {
         let cell = ((width - names) / self.columns.len() as f64).clamp(least, least.max(110.0));
         let right = names + cell * self.columns.len() as f64;
         let mut m = Markup::default();
-        let reach = self.reach();
-        self.draw_key(&mut m, names, reach);
+        let (reach, beyond) = self.reach();
+        let key_end = self.draw_key(&mut m, names, reach, beyond);
         self.draw_heads(&mut m, names, cell);
         for (row, (name, values)) in self.rows.iter().enumerate() {
             let y = HEAD + ROW * row as f64;
@@ -145,7 +150,15 @@ impl HeatMap {
             }
         }
         let height = HEAD + ROW * self.rows.len() as f64 + 6.0;
-        Drawing { inside: m, width: width.max(right + 2.0), height, legend: Vec::new(), left_out, pick: "mark" }
+        Drawing {
+            inside: m,
+            width: width.max(right + 2.0).max(key_end + 2.0),
+            height,
+            legend: Vec::new(),
+            left_out,
+            cut: Vec::new(),
+            pick: "mark",
+        }
     }
 
     fn draw_heads(&self, m: &mut Markup, left: f64, cell: f64) {
@@ -161,13 +174,18 @@ impl HeatMap {
         }
     }
 
-    /// The bar of colours with its ends named.
-    fn draw_key(&self, m: &mut Markup, left: f64, reach: f64) {
+    /// The bar of colours with its ends named; tells where it ends. `beyond`: values lie beyond the ends.
+    fn draw_key(&self, m: &mut Markup, left: f64, reach: f64, beyond: bool) -> f64 {
         const STEPS: i32 = 10;
-        const STEP: f64 = 10.0;
+        const STEP: f64 = 8.0;
         let end = |distance: f64| {
             let upward = if self.better == Better::Higher { distance } else { -distance };
-            self.number(if self.measure == Measure::Difference { upward } else { upward.exp() })
+            let sign = match (beyond, upward > 0.0) {
+                (false, _) => "",
+                (true, true) => "≥ ",
+                (true, false) => "≤ ",
+            };
+            format!("{sign}{}", self.number(if self.measure == Measure::Difference { upward } else { upward.exp() }))
         };
         let (worst, best) = (format!("worse {}", end(-reach)), format!("{} better", end(reach)));
         let start = left + text_width(&worst, TEXT) + 6.0;
@@ -183,6 +201,7 @@ impl HeatMap {
         }
         let after = start + f64::from(2 * STEPS + 1) * STEP + 6.0;
         m.leaf("text", &[("class", &"label"), ("x", &Px(after)), ("y", &17)], &best);
+        after + text_width(&best, TEXT)
     }
 }
 
@@ -223,6 +242,19 @@ mod tests {
         for none in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(fewer.distance(none), None);
         }
+    }
+
+    #[test]
+    fn colours_end_where_most_values_do() {
+        let map = |values: Vec<f64>| {
+            let columns: Vec<String> = (0..values.len()).map(|i| i.to_string()).collect();
+            HeatMap::differences("", Better::Higher).columns("x", columns).row("r", values)
+        };
+        assert_eq!(map(vec![0.0, f64::NAN]).reach(), (0.0, false));
+        assert_eq!(map(vec![0.1, -0.2]).reach(), (0.2, false));
+        let mut values: Vec<f64> = (1..=20).map(|i| f64::from(i) / 100.0).collect();
+        values.push(-1.0);
+        assert_eq!(map(values).reach(), (0.19, true));
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Histogram {
             strong: false,
         };
         let legend = self.series.iter().enumerate().map(key).collect();
-        Drawing { inside: m, width, height, legend, left_out: 0, pick: "mark" }
+        Drawing { inside: m, width, height, legend, left_out: 0, cut: Vec::new(), pick: "mark" }
     }
 
     fn bucket_title(&self, name: &str, bucket: usize, count: u64, total: u64) -> String {

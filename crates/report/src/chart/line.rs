@@ -36,12 +36,21 @@ pub struct LineChart {
     series: Vec<Series>,
     curve: Curve,
     best: Option<(usize, Better)>,
+    crop: f64,
 }
 
 impl LineChart {
     /// A chart without series yet.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> LineChart {
-        LineChart { title: title.into(), x, y, series: Vec::new(), curve: Curve::Straight, best: None }
+        LineChart {
+            title: title.into(),
+            x,
+            y,
+            series: Vec::new(),
+            curve: Curve::Straight,
+            best: None,
+            crop: f64::INFINITY,
+        }
     }
 
     /// Adds a series.
@@ -50,9 +59,17 @@ impl LineChart {
         self
     }
 
-    /// Puts the `count` best series in the foreground: those with the best mean rank over all x.
+    /// Puts the `count` best series in the foreground: those with the best mean rank over all x. Emphasised ones are there
+    /// anyway and do not count.
     pub fn best(mut self, count: usize, better: Better) -> LineChart {
         self.best = Some((count, better));
+        self
+    }
+
+    /// Ends the y axis at `highest`, so that a few series far above it do not press the others together. Lines leave the
+    /// chart there, and a line below it names them.
+    pub fn crop(mut self, highest: f64) -> LineChart {
+        self.crop = highest;
         self
     }
 
@@ -66,7 +83,9 @@ impl LineChart {
     fn foreground(&self) -> Vec<usize> {
         let emphasised = |i: &usize| self.series[*i].emphasised;
         let mut front: Vec<usize> = match self.best {
-            Some((count, better)) => ranking(&self.series, better).into_iter().take(count).collect(),
+            Some((count, better)) => {
+                ranking(&self.series, better).into_iter().filter(|i| !emphasised(i)).take(count).collect()
+            }
             None if self.series.len() <= ALL_IN_FRONT => (0..self.series.len()).collect(),
             None => Vec::new(),
         };
@@ -96,7 +115,9 @@ impl LineChart {
         let height = (width * if self.series.len() > 8 { 0.6 } else { 0.5 }).round();
         let points = || self.series.iter().flat_map(|s| visible(s, &self.x, &self.y));
         let y_ends = (height - 50.0, 34.0);
-        let Some(y) = Scale::fit(&self.y, points().map(|p| p.1), true, y_ends) else {
+        // A limit that would leave nothing is none.
+        let limit = if points().any(|p| p.1 <= self.crop) { self.crop } else { f64::INFINITY };
+        let Some(y) = Scale::fit(&self.y, points().map(|p| p.1).filter(|&y| y <= limit), true, y_ends) else {
             return empty_drawing(width, left_out);
         };
         let left = tick_room(&y, 6);
@@ -110,14 +131,22 @@ impl LineChart {
         let sparse = points().count() <= SPARSE_MAX;
         let pen = Pen { x: &x, y: &y, x_axis: &self.x, y_axis: &self.y, curve: self.curve, titles: sparse };
         let faint = (0..self.series.len()).filter(|i| !front.contains(i));
+        let leaves = |s: &&Series| visible(s, &self.x, &self.y).any(|p| y.at(p.1) < frame.top - 1e-6);
+        let cut: Vec<String> = self.series.iter().filter(leaves).map(|s| s.name.clone()).collect();
+        if !cut.is_empty() {
+            frame.open_window(&mut inside);
+        }
         // The foreground is drawn last, the best on top.
         for i in faint.chain(front.iter().rev().copied()) {
             let quiet = !front.is_empty() && !front.contains(&i);
             pen.draw(&mut inside, &self.series[i], i, looks.get(&self.series[i].name), quiet);
         }
+        if !cut.is_empty() {
+            inside.close("svg");
+        }
         self.draw_end_labels(&mut inside, looks, &front, &pen, &frame);
         let legend = self.legend(looks, &front);
-        Drawing { inside, width, height, legend, left_out, pick: "point" }
+        Drawing { inside, width, height, legend, left_out, cut, pick: "point" }
     }
 
     /// The names of the foreground series right of the frame, at the height of their last points, moved apart.
@@ -185,7 +214,9 @@ impl Pen<'_> {
         let shown: Vec<(f64, f64)> = visible(series, self.x_axis, self.y_axis).collect();
         let stride = shown.len().div_ceil(POINTS_MAX).max(1);
         let last = shown.len().saturating_sub(1);
-        for (_, &(x, y)) in shown.iter().enumerate().filter(|(i, _)| i.is_multiple_of(stride) || *i == last) {
+        let chosen = shown.iter().enumerate().filter(|(i, _)| i.is_multiple_of(stride) || *i == last);
+        // A point above a cropped axis is out of sight, and so of reach.
+        for (_, &(x, y)) in chosen.filter(|(_, p)| self.y.at(p.1) >= self.y.top() - 1e-6) {
             let class = if self.titles && stride == 1 { "pt" } else { "pt dense" };
             let (cx, cy) = (Px(self.x.at(x)), Px(self.y.at(y)));
             let (x, y) = (self.x_axis.format.full(x), self.y_axis.format.full(y));
@@ -314,6 +345,19 @@ mod tests {
         assert_eq!((value_at(&sparse, -1.0), value_at(&sparse, 1001.0)), (None, None));
         // Above 0.5 on four ninths of the range, below it on five.
         assert_eq!(ranking(&[dense, sparse], Better::Lower), [1, 0]);
+    }
+
+    #[test]
+    fn a_cropped_chart_says_what_leaves_it() {
+        let axis = || Axis::new("", crate::NumberFormat::Decimal);
+        let flat = |name: &str, y: f64| Series::new(name, [(0.0, y), (1.0, y)]);
+        let chart = || LineChart::new("", axis(), axis()).series(flat("near", 1.0)).series(flat("far", 100.0));
+        let looks = Looks::of(&[chart().names()]);
+        assert!(chart().draw(&looks, 500.0).cut.is_empty());
+        let cropped = chart().crop(2.0).draw(&looks, 500.0);
+        assert_eq!(cropped.cut, ["far"]);
+        assert_eq!(cropped.inside.finish("").matches("<circle").count(), 2, "points out of sight are not drawn");
+        assert!(chart().crop(0.5).draw(&looks, 500.0).cut.is_empty(), "a limit that leaves nothing is none");
     }
 
     #[test]

@@ -193,6 +193,10 @@ impl Chart {
             let text = format!("{} {what} not drawn: {}.", drawing.left_out, self.why_left_out());
             m.leaf("p", &[("class", &"left-out")], text);
         }
+        if !drawing.cut.is_empty() {
+            let text = format!("Beyond the top of the chart, at least in part: {}.", drawing.cut.join(", "));
+            m.leaf("p", &[("class", &"left-out")], text);
+        }
         m.close("figure");
     }
 }
@@ -206,6 +210,8 @@ struct Drawing {
     legend: Vec<Key>,
     /// Number of values that have no place on their axis.
     left_out: usize,
+    /// Series that leave the chart at its top.
+    cut: Vec<String>,
     /// How the pointer finds a value: `mark` the one under it, `point` the nearest, `column` all at the nearest x.
     pick: &'static str,
 }
@@ -300,5 +306,5 @@ fn empty_drawing(width: f64, left_out: usize) -> Drawing {
     let mut inside = Markup::default();
     inside.void("rect", &[("class", &"frame"), ("x", &1), ("y", &1), ("width", &Px(width - 2.0)), ("height", &118)]);
     inside.leaf("text", &[("class", &"nothing"), ("x", &Px(width / 2.0)), ("y", &64)], "no data");
-    Drawing { inside, width, height: 120.0, legend: Vec::new(), left_out, pick: "mark" }
+    Drawing { inside, width, height: 120.0, legend: Vec::new(), left_out, cut: Vec::new(), pick: "mark" }
 }

@@ -100,7 +100,8 @@ impl TimeSeries {
             Key { name: (*name).to_owned(), series, look, line: true, strong: false }
         };
         let legend = names.iter().enumerate().map(key).collect();
-        Drawing { inside, width, height: bottom + 50.0, legend, left_out: all_left_out, pick: "column" }
+        let (height, left_out) = (bottom + 50.0, all_left_out);
+        Drawing { inside, width, height, legend, left_out, cut: Vec::new(), pick: "column" }
     }
 }
 

@@ -95,6 +95,11 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
+    /// The lesser of the two coordinates it is laid between: the top of a vertical axis.
+    pub(crate) fn top(&self) -> f64 {
+        self.from.min(self.to)
+    }
+
     /// Round values within the range, ascending: about `target` of them.
     pub(crate) fn ticks(&self, target: usize) -> Vec<f64> {
         match self.spread {

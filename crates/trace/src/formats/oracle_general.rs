@@ -54,7 +54,11 @@ impl OracleGeneral {
     }
 }
 
-/// True when these first bytes hold records whose times ascend, whose sizes are not 0 and whose next requests lie ahead.
+/// No trace has as many requests: a number beyond is none of a request.
+const REQUESTS_MAX: i64 = 1 << 40;
+
+/// True when these first bytes hold records whose times ascend, whose sizes are not 0 and whose next requests lie ahead,
+/// but not absurdly far.
 pub fn looks_like(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<RECORD_BYTES>();
     if records.is_empty() {
@@ -64,7 +68,11 @@ pub fn looks_like(head: &[u8]) -> bool {
     records.iter().map(Fields::read).zip(0i64..).all(|(fields, i)| {
         let ascending = fields.time_s >= time_s;
         time_s = fields.time_s;
-        ascending && fields.size > 0 && (fields.next == -1 || fields.next > i)
+        let next = match fields.next {
+            -1 | i64::MAX => true,
+            next => next > i && next < REQUESTS_MAX,
+        };
+        ascending && fields.size > 0 && next
     })
 }
 

@@ -10,10 +10,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::IntoBytes;
 
 /// Writes a trace to a file, which appears complete or not at all: it is written under a temporary name beside `path`,
-/// synced, and renamed. A file of that name is replaced.
+/// synced, and renamed. A file of that name is replaced, or the one that a link of that name leads to.
 ///
 /// # Errors
-/// [`TraceError::Io`] when the system fails; nothing is left behind then.
+/// [`TraceError::Io`] when the system fails; nothing is left behind then. [`TraceError::Refused`] for a directory, a
+/// device or a pipe: renaming would put a file in its place.
 pub fn write(trace: &Trace, path: &Path) -> Result<(), TraceError> {
     if cfg!(target_endian = "big") {
         return Err(TraceError::refused(path, "the native format needs a little-endian machine"));
@@ -32,6 +33,8 @@ pub fn write(trace: &Trace, path: &Path) -> Result<(), TraceError> {
     sections.push((Kind::PageBlock, trace.page_block.as_bytes()));
     sections.push((Kind::Metadata, &metadata));
 
+    let target = target(path)?;
+    let path = target.as_path();
     let temporary = Temporary::beside(path)?;
     let write = || -> std::io::Result<()> {
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary.0)?;
@@ -80,6 +83,16 @@ fn put(trace: &Trace, sections: &[(Kind, &[u8])], file: &File) -> std::io::Resul
     }
     pad(&mut out, &mut written)?;
     out.flush()
+}
+
+/// The file that is to be replaced or made.
+fn target(path: &Path) -> Result<PathBuf, TraceError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(TraceError::refused(path, "is a directory")),
+        Ok(found) if !found.is_file() => Err(TraceError::refused(path, "is no regular file")),
+        Ok(_) => fs::canonicalize(path).map_err(|e| TraceError::io(path, e)),
+        Err(_) => Ok(path.to_owned()),
+    }
 }
 
 fn aligned(offset: usize) -> usize {

@@ -1,0 +1,167 @@
+//! What a simulation brought: rows by trace, how a row is called and judged, and the JSON and CSV files.
+
+use crate::args::SimulateArgs;
+use crate::trace_source::Named;
+use crate::{output, simulate_report};
+use anyhow::Result;
+use entresol_policy::catalogue;
+use entresol_sim::{Row, Skipped};
+use serde::Serialize;
+
+/// All results of one trace.
+pub struct TraceResults {
+    /// The trace.
+    pub named: Named,
+    /// A row per cell.
+    pub rows: Vec<Row>,
+    /// Cells that could not be run.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What a policy can be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A cache for reads and writes that knows only the past.
+    Cache,
+    /// It knows the future: a bound on what a cache can reach, not a choice.
+    Offline,
+    /// Only writes bring pages in, so that its hit ratio is not a cache's.
+    WriteBuffer,
+}
+
+impl Role {
+    /// The role of a row's policy; of a stack, its top layer's.
+    pub fn of(row: &Row) -> Self {
+        let top = row.policy.split('+').next().unwrap_or_default();
+        match catalogue::info(top) {
+            Ok(info) if info.future => Role::Offline,
+            Ok(info) if info.family == "writebuffer" => Role::WriteBuffer,
+            _ => Role::Cache,
+        }
+    }
+
+    /// The mark behind its name in tables.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Role::Cache => "",
+            Role::Offline => "*",
+            Role::WriteBuffer => "w",
+        }
+    }
+
+    /// What the mark means.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Role::Cache => "",
+            Role::Offline => "* knows the future: a bound, not a choice",
+            Role::WriteBuffer => "w a write buffer: only writes bring pages in",
+        }
+    }
+}
+
+/// Name of a row's policy with its options.
+pub fn label(row: &Row) -> String {
+    let options = row.options.trim_matches('+');
+    if options.is_empty() { row.policy.clone() } else { format!("{}:{options}", row.policy) }
+}
+
+/// The size under which a row is compared with others: as it was asked for, of a stack its sum.
+pub fn size(row: &Row) -> String {
+    if row.layers.is_empty() || !row.size.contains(':') { row.size.clone() } else { format!("{}p", row.capacity_pages) }
+}
+
+/// The distinct values of `of`, in order of first appearance.
+pub fn distinct<'r>(rows: impl IntoIterator<Item = &'r Row>, of: impl Fn(&Row) -> String) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for value in rows.into_iter().map(of) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    values
+}
+
+/// Pages written below per request.
+pub fn write_ratio(row: &Row) -> f64 {
+    row.written_below() as f64 / row.requests.max(1) as f64
+}
+
+/// Misses per request.
+pub fn miss_ratio(row: &Row) -> f64 {
+    1.0 - row.hit_ratio()
+}
+
+/// The label of the rows that others are compared with: the baseline that was asked for, else lru where it was
+/// simulated. Under `--dram` it has an LRU pool above it, as they have.
+pub fn baseline(arguments: &SimulateArgs, all: &[TraceResults]) -> Option<String> {
+    let wanted = arguments.baseline.as_deref().unwrap_or("lru").trim();
+    let pooled = format!("lru+{wanted}");
+    let labels = distinct(all.iter().flat_map(|results| &results.rows), label);
+    labels.into_iter().find(|label| label == wanted || *label == pooled)
+}
+
+/// The trace as results name it.
+#[derive(Serialize)]
+struct TraceInfo<'a> {
+    name: &'a str,
+    format: &'a str,
+    provenance: &'a str,
+    page_bytes: u32,
+    requests: usize,
+    footprint_pages: usize,
+    left_out: &'a [String],
+}
+
+#[derive(Serialize)]
+struct SkippedInfo<'a> {
+    policy: &'a str,
+    size: &'a str,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    trace: TraceInfo<'a>,
+    command: String,
+    results: &'a [Row],
+    skipped: Vec<SkippedInfo<'a>>,
+}
+
+impl<'a> Results<'a> {
+    fn new(results: &'a TraceResults) -> Self {
+        let TraceResults { named, rows, skipped } = results;
+        let trace = TraceInfo {
+            name: &named.name,
+            format: &named.format,
+            provenance: &named.trace.provenance,
+            page_bytes: named.trace.page_bytes,
+            requests: named.trace.len(),
+            footprint_pages: named.trace.footprint(),
+            left_out: &named.left_out,
+        };
+        let skip =
+            |skip: &'a Skipped| SkippedInfo { policy: &skip.policy, size: &skip.size, reason: skip.error.to_string() };
+        Results { trace, command: output::command_line(), results: rows, skipped: skipped.iter().map(skip).collect() }
+    }
+}
+
+/// Writes the files that were asked for.
+pub fn write(arguments: &SimulateArgs, all: &[TraceResults]) -> Result<()> {
+    if let Some(path) = &arguments.json {
+        let mut each: Vec<Results> = all.iter().map(Results::new).collect();
+        // One trace is the published format; of several each has its own object of that form.
+        let json = match each.len() {
+            1 => serde_json::to_vec_pretty(&each.remove(0))?,
+            _ => serde_json::to_vec_pretty(&serde_json::json!({ "traces": each }))?,
+        };
+        output::write_file(path, &json)?;
+    }
+    if let Some(path) = &arguments.csv {
+        output::write_file(path, simulate_report::table(all, true).to_csv().as_bytes())?;
+    }
+    if let Some(path) = &arguments.html {
+        let page = simulate_report::page(all, baseline(arguments, all).as_deref());
+        output::write_file(path, page.to_html().as_bytes())?;
+    }
+    Ok(())
+}

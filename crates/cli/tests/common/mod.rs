@@ -1,0 +1,100 @@
+//! A scratch directory in which the real command runs.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A directory that is removed at the end, and the command in it.
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Scratch(tempfile::tempdir().expect("a scratch directory"))
+    }
+
+    /// With `t.etr`: 3000 requests, three in ten of them writes, to at most 400 pages, the next uses stored.
+    pub fn with_trace() -> Self {
+        let scratch = Scratch::new();
+        scratch.ok(&["-q", "trace", "generate", "zipf:n=3000:pages=400:seed=11:write=30", "t.etr", "--next-use"]);
+        scratch
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn file(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).expect("a file in the scratch directory");
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        String::from_utf8(self.bytes(name)).unwrap_or_else(|_| panic!("{name} is text"))
+    }
+
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Names of everything in the directory, hidden files included.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).expect("the scratch directory");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// The command in this directory, not started yet.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
+        command.args(arguments).current_dir(self.0.path()).env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the command runs")
+    }
+
+    /// Runs what must succeed; its standard output.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "entresol {arguments:?}: {complaint}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Runs what must be refused: exit code 2, exactly one line on standard error, nothing on standard output, and no
+    /// file made, removed or changed. The line without the command's name.
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let contents = |names: &[String]| -> Vec<Option<Vec<u8>>> {
+            names.iter().map(|name| std::fs::read(self.path(name)).ok()).collect()
+        };
+        let before = self.names();
+        let bytes_before = contents(&before);
+        let output = self.run(arguments);
+        let said = String::from_utf8(output.stderr).expect("text");
+        let what = format!("entresol {arguments:?} said: {said}");
+        assert_eq!(output.status.code(), Some(2), "{what}");
+        assert_eq!(said.lines().count(), 1, "{what}");
+        assert!(!said.contains("panicked"), "{what}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{what}");
+        let after = self.names();
+        assert_eq!(before, after, "{what}");
+        assert!(bytes_before == contents(&after), "a file was changed; {what}");
+        let line = said.trim_end().strip_prefix("entresol: ").unwrap_or_else(|| panic!("{what}")).to_owned();
+        // An error that holds its cause's text and prints the cause as well says things twice.
+        let clauses: Vec<&str> = line.split(": ").collect();
+        for (i, clause) in clauses.iter().enumerate() {
+            assert!(!clauses[..i].contains(clause), "says '{clause}' twice: {line}");
+        }
+        line
+    }
+}
+
+/// Asserts that a refusal says all of these.
+pub fn says(line: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(line.contains(part), "'{part}' is not in: {line}");
+    }
+}
