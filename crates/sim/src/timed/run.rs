@@ -2,7 +2,7 @@
 
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
-use super::work::{Op, Owner, Station, Works, histogram};
+use super::work::{Op, Owner, Station, Works, histogram, record};
 use crate::cell::{CellError, CellOptions, Run, Stack, thread_cpu_time};
 use crate::row::Row;
 use crate::spec::LayerSpec;
@@ -303,7 +303,7 @@ impl<'w> Simulation<'w> {
 
     /// A request is done; its requester thinks and comes back.
     fn answer(&mut self, client: u32, since: Nanos, place: usize, now: Nanos) {
-        self.latencies[place].saturating_record(now - since);
+        record(&mut self.latencies[place], now - since);
         if self.options.clients > 0 {
             self.arrivals.push(Reverse(Arrival { at: now + self.options.think_ns, client }));
         }
