@@ -23,7 +23,7 @@ demo: $(ENTRESOL)
 	@mkdir -p $(DEMO)
 	$(ENTRESOL) trace generate tpcc:warehouses=10:n=1M:seed=1:gap=100 $(DEMO)/tpcc.etr --next-use
 	$(ENTRESOL) simulate $(DEMO)/tpcc.etr --policy all --size 1%,2%,5%,10%,20% \
-		--json $(DEMO)/report.json --html $(DEMO)/report.html
+		--json $(DEMO)/report.json --html $(DEMO)/report.html --svg $(DEMO)/miss-ratio.svg
 	@echo "The report: $(DEMO)/report.html"
 
 test: deps
@@ -32,6 +32,31 @@ test: deps
 # Longer runs: oracles over ten million requests, more seeds. Required before an issue is resolved.
 test-long: deps
 	cargo test --workspace --locked --release -- --include-ignored
+
+# Speed and memory of every policy, beside libCacheSim's where a Python can install it (ten minutes of one core). Say
+# BENCH_SIM="--sweep --out docs/results/bench-sim.md" to sweep as well and to keep the report.
+BENCH_SIM :=
+LIBCACHESIM := 0.3.5
+BENCH := target/bench
+PEER := $(BENCH)/libcachesim-$(LIBCACHESIM)
+ORACLES := ../shared/data/oracles/policies
+
+bench: bench-sim
+
+bench-sim: deps $(PEER)/installed
+	cargo build --release --locked -p entresol-bench-sim
+	target/release/entresol-bench-sim --scratch $(BENCH) --oracle $(ORACLES)/libcachesim_zipf10m.csv \
+		$$(test -e $(PEER)/installed && echo --python $(PEER)/bin/python) $(BENCH_SIM)
+
+# The reason why it cannot be installed is printed by what fails; the benchmark goes on without it.
+$(PEER)/installed:
+	@mkdir -p $(PEER)
+	@if python3 -m venv $(PEER) && $(PEER)/bin/python -m pip install -q libcachesim==$(LIBCACHESIM) \
+		&& $(PEER)/bin/python -c 'import libcachesim'; then \
+		touch $@; \
+	else \
+		echo "libcachesim $(LIBCACHESIM) is not to be had (see above): no comparison with it" >&2; \
+	fi
 
 lint:
 	cargo fmt --all --check

@@ -106,7 +106,7 @@ pub struct SimulateArgs {
     #[arg(long)]
     pub drain: bool,
     /// Estimate from samples of this share of the pages each, e.g. 0.01, instead of simulating every request
-    #[arg(long, value_name = "SHARE", value_parser = sample_share, conflicts_with_all = ["dram", "interval", "parts", "drain", "json", "html"])]
+    #[arg(long, value_name = "SHARE", value_parser = sample_share, conflicts_with_all = ["dram", "interval", "parts", "drain", "json", "html", "svg"])]
     pub sample: Option<f64>,
     /// Number of disjoint samples; their spread gives the error
     #[arg(long, value_name = "N", default_value_t = 4, requires = "sample", value_parser = clap::value_parser!(u64).range(2..))]
@@ -123,6 +123,9 @@ pub struct SimulateArgs {
     /// Write a report with charts here: one page, no network needed to read it
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write the chart of the miss ratios alone here, for a document; of one trace
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
 }
 
 impl SimulateArgs {

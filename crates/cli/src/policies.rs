@@ -24,7 +24,7 @@ fn list(family: Option<&str>) -> Result<()> {
             Column::text("family"),
             Column::text("tiers").priority(2),
             Column::text("writes").priority(3),
-            Column::text("what it is").priority(1),
+            Column::text("what it is"),
         ],
     );
     let wanted: Vec<_> = catalogue::ALL.iter().filter(|info| family.is_none_or(|name| name == info.family)).collect();

@@ -171,5 +171,9 @@ pub fn write(arguments: &SimulateArgs, all: &[TraceResults]) -> Result<()> {
         let page = simulate_report::page(all, baseline(arguments, all).as_deref());
         output::write_file(path, page.to_html().as_bytes())?;
     }
+    if let (Some(path), [results]) = (&arguments.svg, all) {
+        let chart = simulate_report::miss_ratios(results, baseline(arguments, all).as_deref());
+        output::write_file(path, chart.to_svg().as_bytes())?;
+    }
     Ok(())
 }

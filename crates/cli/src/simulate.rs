@@ -23,10 +23,14 @@ struct Plan {
 
 /// Runs the command.
 pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
-    let outputs: Vec<&PathBuf> = [&arguments.json, &arguments.csv, &arguments.html].into_iter().flatten().collect();
+    let outputs: Vec<&PathBuf> =
+        [&arguments.json, &arguments.csv, &arguments.html, &arguments.svg].into_iter().flatten().collect();
     outputs.iter().try_for_each(|path| output::check_writable(path))?;
     if let Some(tiers) = &arguments.timed.tiers {
         return timed::run(arguments, tiers, quiet);
+    }
+    if arguments.svg.is_some() && arguments.traces.len() > 1 {
+        bail!("--svg draws one trace, not {}", arguments.traces.len());
     }
     let plan = Plan::new(arguments)?;
     if let Some(rate) = arguments.sample {

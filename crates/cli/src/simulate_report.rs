@@ -159,6 +159,17 @@ fn crop(rows: &[&Row], figure: &dyn Fn(&Row) -> f64) -> Option<f64> {
 const CACHES: [Role; 2] = [Role::Cache, Role::Offline];
 const ALL: [Role; 3] = [Role::Cache, Role::Offline, Role::WriteBuffer];
 
+/// The miss ratios of all policies but write buffers over the size of the cache.
+pub fn miss_ratios(results: &TraceResults, base: Option<&str>) -> Chart {
+    let curves = Curves { results, base };
+    curves.chart("Miss ratio", "misses per request", roles_of_hits(results), true, &miss_ratio)
+}
+
+/// The roles whose hits are compared: with write buffers alone, charts of caches would be empty.
+fn roles_of_hits(results: &TraceResults) -> &'static [Role] {
+    if results.rows.iter().all(|row| Role::of(row) == Role::WriteBuffer) { &ALL } else { &CACHES }
+}
+
 fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Section {
     let curves = Curves { results, base };
     let writes = results.rows.iter().any(|row| row.writes > 0);
@@ -170,9 +181,8 @@ fn curves(results: &TraceResults, base: Option<&str>, heading: String) -> Sectio
         ));
     }
     let buffers = results.rows.iter().any(|row| Role::of(row) == Role::WriteBuffer);
-    // With write buffers alone, the charts of caches would be empty.
-    let hits = if results.rows.iter().all(|row| Role::of(row) == Role::WriteBuffer) { &ALL[..] } else { &CACHES };
-    section = section.chart(curves.chart("Miss ratio", "misses per request", hits, true, &miss_ratio));
+    let hits = roles_of_hits(results);
+    section = section.chart(miss_ratios(results, base));
     if !writes {
         return section;
     }

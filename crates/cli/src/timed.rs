@@ -26,7 +26,7 @@ pub struct TimedArgs {
     /// A profile is the name of one of the house (an unknown one lists them) or a TOML file. Without a size the cache
     /// takes those of --size. A policy of one tier is the cache, with an LRU pool above it where dram is given; a policy
     /// of two has dram and cache. The backing device holds all objects of the trace.
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["stack", "dram", "sample", "interval", "parts", "drain", "baseline"])]
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["stack", "dram", "sample", "interval", "parts", "drain", "baseline", "svg"])]
     pub tiers: Option<Tiers>,
     /// Concurrent requesters, each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 1, requires = "tiers", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]

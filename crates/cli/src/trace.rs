@@ -63,6 +63,7 @@ fn print_head(path: &Path, records: usize, format: Option<Format>) -> Result<()>
                     "{time_us:>14} us  {op:?}  object {object}  offset {offset}  size {size}  stream {stream}"
                 )?;
             }
+            Record::Object { object, name, .. } => writeln!(text, "object {object} is {name:?}")?,
             other => writeln!(text, "{other:?}")?,
         }
     }

@@ -165,7 +165,7 @@ fn sizes_and_policies_that_cannot_be_are_named() {
 #[test]
 fn a_command_line_that_is_wrong_is_answered_in_one_line() {
     let scratch = Scratch::with_trace();
-    let cases: [(&[&str], &[&str]); 18] = [
+    let cases: [(&[&str], &[&str]); 19] = [
         (&["simulate"], &["required arguments were not provided", "<TRACE>"]),
         (&["simulate", "t.etr", "--sizes", "5%"], &["unexpected argument '--sizes'", "'--size'"]),
         (&["simulaet", "t.etr"], &["simulaet", "simulate"]),
@@ -183,6 +183,7 @@ fn a_command_line_that_is_wrong_is_answered_in_one_line() {
         (&["simulate", "t.etr", "--limit", "0"], &["--limit", "above 0"]),
         (&["policies", "arcc"], &["no policy 'arcc'; nearest: arc"]),
         (&["policies", "--family", "modem"], &["there is no family 'modem'", "modern"]),
+        (&["simulate", "t.etr", "t.etr", "--svg", "x.svg"], &["--svg draws one trace, not 2"]),
         (&["completions", "tcsh"], &["tcsh", "bash"]),
     ];
     for (arguments, expected) in cases {
@@ -197,7 +198,7 @@ fn an_output_that_cannot_be_written_is_known_before_the_work() {
     for (output, why) in
         [("absent/out", "No such file"), ("folder", "is a directory"), ("t.etr/out", "Not a directory")]
     {
-        for option in ["--json", "--csv", "--html"] {
+        for option in ["--json", "--csv", "--html", "--svg"] {
             let line = scratch.refused(&["simulate", "t.etr", "--policy", "all", option, output]);
             says(&line, &[output, why]);
         }

@@ -42,7 +42,7 @@ fn number(value: &Value, name: &str) -> u64 {
 #[test]
 fn a_simulation_writes_all_its_files() {
     let scratch = Scratch::with_trace();
-    let files = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html"];
+    let files = ["--json", "out.json", "--csv", "out.csv", "--html", "out.html", "--svg", "out.svg"];
     let text = scratch.ok(&[&["simulate", "t.etr", "--policy", "all", "--size", "5%,10%,20%"], &files[..]].concat());
     for part in
         ["hit ratio", "pages written below per request", "the best per size", "knows the future", "write buffer"]
@@ -73,7 +73,9 @@ fn a_simulation_writes_all_its_files() {
     }
     assert!(!html.contains("http://") || html.matches("http://").count() == html.matches("http://www.w3.org/").count());
     assert!(!html.contains("https://"), "the page needs no network");
-    assert_eq!(scratch.names(), ["out.csv", "out.html", "out.json", "t.etr"]);
+    let svg = scratch.read("out.svg");
+    assert!(svg.starts_with("<svg") && svg.contains("Miss ratio") && !svg.contains("wrb"), "{svg}");
+    assert_eq!(scratch.names(), ["out.csv", "out.html", "out.json", "out.svg", "t.etr"]);
 }
 
 #[test]
@@ -215,10 +217,10 @@ fn traces_are_generated_converted_measured_and_looked_at() {
     assert!(scratch.read("stat.html").contains("Temporal distance"));
 
     scratch.file("plain.csv", "time,op,offset,size\n0,R,0,8192\n5,W,4096,4096\n9,R,8192,512\n");
-    let head = scratch.ok(&["trace", "head", "plain.csv", "-n", "2"]);
+    let head = scratch.ok(&["trace", "head", "plain.csv", "-n", "3"]);
     assert!(head.starts_with("format csv, offsets and sizes in bytes\n"), "{head}");
     assert!(head.contains("offset 4096  size 4096") && !head.contains("offset 8192"), "{head}");
-    assert_eq!(head, scratch.ok(&["trace", "head", "plain.csv", "-n", "2", "--format", "csv"]));
+    assert_eq!(head, scratch.ok(&["trace", "head", "plain.csv", "-n", "3", "--format", "csv"]));
     scratch.ok(&["-q", "trace", "convert", "plain.csv", "plain.etr"]);
     assert_eq!(number(&rows(&scratch, &["plain.etr", "-s", "2p"])[0], "requests"), 4);
     for (option, requests) in [(["--page-size", "8192"], 3), (["--split", "exp"], 4), (["--limit", "3"], 3)] {

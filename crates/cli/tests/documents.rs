@@ -13,3 +13,41 @@ fn the_chapter_on_policies_is_up_to_date() {
     assert!(written == now, "docs/policies.md is out of date: entresol policies --markdown > docs/policies.md");
     assert_eq!(now.matches("\n### ").count(), 45, "every policy of the catalogue is in a family");
 }
+
+/// Runs the commands of a document's `console` blocks, in order and in one directory, and puts what they print in place
+/// of what the document says they do.
+fn rerun(document: &str) -> String {
+    let scratch = Scratch::new();
+    let folder = Path::new(env!("CARGO_BIN_EXE_entresol")).parent().expect("the command is in a folder");
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("a search path"));
+    let mut out = String::new();
+    let mut in_console = false;
+    for line in document.lines() {
+        if line.starts_with("```") {
+            in_console = line == "```console";
+        }
+        if !in_console || line.starts_with("```") {
+            out += &format!("{line}\n");
+        } else if let Some(command) = line.strip_prefix("$ ") {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", &format!("{{ {command}; }} 2>&1")]).current_dir(scratch.path("."));
+            let printed = shell.env("PATH", &path).env("NO_COLOR", "1").output().expect("a shell runs").stdout;
+            out += &format!("{line}\n{}", String::from_utf8(printed).expect("text"));
+        }
+    }
+    out
+}
+
+#[test]
+fn the_commands_of_the_manual_print_what_it_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let written = std::fs::read_to_string(&path).expect("docs/cli.md");
+    let now = rerun(&written);
+    assert!(written.matches("\n$ entresol ").count() >= 15, "the manual shows every command");
+    if written != now {
+        let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli.md");
+        std::fs::write(&fresh, &now).expect("the fresh manual");
+        let wrong = written.lines().zip(now.lines()).find(|(old, new)| old != new);
+        panic!("docs/cli.md is out of date, first at {wrong:?}; as it is today: {}", fresh.display());
+    }
+}

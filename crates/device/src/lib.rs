@@ -18,6 +18,7 @@ pub mod host;
 mod io;
 pub mod link;
 pub mod load;
+pub mod nand;
 pub mod nvm_block;
 pub mod nvm_dimm;
 pub mod profile;

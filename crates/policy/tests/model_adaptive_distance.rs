@@ -88,7 +88,8 @@ struct Status {
     bit: bool,
 }
 
-/// CLOCK-Pro as a circle that stands still and three hands that move along it.
+/// CLOCK-Pro as a circle that stands still and HAND_hot moving along it. The other hands are looked for from there:
+/// they point to the last page of their kind, the first that is met from HAND_hot on.
 struct ClockPro {
     m: usize,
     mc: usize,
@@ -98,9 +99,6 @@ struct ClockPro {
     circle: Vec<u32>,
     status: BTreeMap<u32, Status>,
     hand_hot: Option<u32>,
-    /// Without a position of their own these two are where HAND_hot is.
-    hand_cold: Option<u32>,
-    hand_test: Option<u32>,
     frames: Frames,
 }
 
@@ -114,8 +112,6 @@ impl ClockPro {
             circle: vec![],
             status: BTreeMap::new(),
             hand_hot: None,
-            hand_cold: None,
-            hand_test: None,
             frames: Frames::default(),
         }
     }
@@ -132,12 +128,18 @@ impl ClockPro {
         self.circle[(self.place(page) + 1) % self.circle.len()]
     }
 
+    fn first_from_hand_hot(&self, wanted: impl Fn(&Status) -> bool) -> u32 {
+        let mut page = self.hand_hot.unwrap();
+        while !wanted(&self.status[&page]) {
+            page = self.after(page);
+        }
+        page
+    }
+
     fn leave_circle(&mut self, page: u32) {
         let next = Some(self.after(page)).filter(|&next| next != page);
-        for hand in [&mut self.hand_hot, &mut self.hand_cold, &mut self.hand_test] {
-            if *hand == Some(page) {
-                *hand = next;
-            }
+        if self.hand_hot == Some(page) {
+            self.hand_hot = next;
         }
         take(&mut self.circle, page);
     }
@@ -173,17 +175,12 @@ impl ClockPro {
 
     fn free_frame(&mut self) {
         loop {
-            let mut page = self.hand_cold.or(self.hand_hot).unwrap();
-            while self.status[&page].hot || !self.status[&page].resident {
-                page = self.after(page);
-            }
-            self.hand_cold = Some(page);
+            let page = self.first_from_hand_hot(|status| !status.hot && status.resident);
             let status = self.status[&page];
             if !status.bit {
                 self.frames.evict(page);
                 if status.test {
                     self.status.get_mut(&page).unwrap().resident = false;
-                    self.hand_cold = Some(self.after(page));
                     self.bound_ghosts();
                 } else {
                     self.status.remove(&page);
@@ -205,11 +202,7 @@ impl ClockPro {
 
     fn bound_ghosts(&mut self) {
         while self.count(|status| !status.resident) > self.m {
-            let mut page = self.hand_test.or(self.hand_hot).unwrap();
-            while !self.status[&page].test {
-                page = self.after(page);
-            }
-            self.hand_test = Some(self.after(page));
+            let page = self.first_from_hand_hot(|status| status.test);
             self.end_test(page);
         }
     }

@@ -91,12 +91,14 @@ fn clock_can_count_the_load_as_a_use() {
 /// (count, request at which the page came to that count, page).
 type Counted = Vec<(u32, usize, Page)>;
 
-fn lfu(options: &[&str], most_recent: bool) {
+fn lfu(options: &[&str], most_recent: bool, all: bool) {
     for (capacity, seed) in cases() {
         let mut pages: Counted = Vec::new();
+        let mut uses = std::collections::BTreeMap::new();
         let mut now = 0;
         compare::<Lfu>(options, capacity, seed, |request, _, _| {
             now += 1;
+            *uses.entry(request.page).or_insert(0) += 1;
             if let Some(entry) = pages.iter_mut().find(|entry| entry.2 == request.page) {
                 *entry = (entry.0 + 1, now, entry.2);
                 return None;
@@ -108,7 +110,7 @@ fn lfu(options: &[&str], most_recent: bool) {
                 let at = (0..pages.len()).min_by_key(|&at| order(&pages[at])).unwrap();
                 victims.push(pages.remove(at).2);
             }
-            pages.push((1, now, request.page));
+            pages.push((if all { uses[&request.page] } else { 1 }, now, request.page));
             Some(victims)
         });
     }
@@ -116,12 +118,18 @@ fn lfu(options: &[&str], most_recent: bool) {
 
 #[test]
 fn lfu_evicts_the_oldest_of_the_least_used() {
-    lfu(&[], false);
+    lfu(&[], false, false);
 }
 
 #[test]
 fn lfu_can_evict_the_most_recent_of_the_least_used() {
-    lfu(&["ties=most-recent"], true);
+    lfu(&["ties=most-recent"], true, false);
+}
+
+#[test]
+fn lfu_can_count_pages_outside_the_cache() {
+    lfu(&["counts=all"], false, true);
+    lfu(&["counts=all", "ties=most-recent"], true, true);
 }
 
 /// The pages in the order in which they would leave; halving keeps it.

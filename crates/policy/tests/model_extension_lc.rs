@@ -17,6 +17,8 @@ struct Model {
     filled: usize,
     group: usize,
     clean_first: bool,
+    /// LRU-2, else LRU.
+    lru_2: bool,
     /// Least recently used first; whether the page came by read-ahead.
     dram: Vec<(Page, bool)>,
     /// Each page with the times of its uses in flash.
@@ -48,10 +50,12 @@ impl Model {
         }
     }
 
-    /// LRU-2: by the last use but one, those without before all others and among themselves by the only use.
+    /// LRU-2: by the last use but one, those without before all others and among themselves by the only use. LRU: by
+    /// the last use.
     fn coldest(&self, among: impl Fn(Page) -> bool) -> Option<Page> {
         let pages = self.flash.iter().filter(|(page, _)| among(*page));
         let rank = |uses: &[u64]| match uses {
+            [.., last] if !self.lru_2 => (0, *last),
             [.., before, _] => (1, *before),
             [only] => (0, *only),
             [] => unreachable!("it was used when it entered"),
@@ -178,22 +182,27 @@ impl Model {
 
 #[test]
 fn lc_does_what_its_model_does_with_all_options() {
-    for (dirty, fill, group, clean_first) in [
-        (50.0, 95.0, 32, true),
-        (50.0, 95.0, 32, false),
-        (0.0, 100.0, 3, true),
-        (100.0, 0.0, 1, true),
-        (100.0, 60.0, 4, false),
-        (25.0, 95.0, 2, true),
-        (12.5, 50.0, 5, false),
+    for (dirty, fill, group, clean_first, lru_2) in [
+        (50.0, 95.0, 32, true, true),
+        (50.0, 95.0, 32, false, true),
+        (0.0, 100.0, 3, true, true),
+        (100.0, 0.0, 1, true, true),
+        (100.0, 60.0, 4, false, true),
+        (25.0, 95.0, 2, true, true),
+        (12.5, 50.0, 5, false, true),
+        (100.0, 95.0, 32, false, false),
+        (25.0, 95.0, 2, true, false),
     ] {
         for (dram, flash) in [(0, 1), (0, 7), (0, 30), (1, 1), (2, 3), (5, 4), (4, 20), (12, 37), (25, 6)] {
             for seed in 0..6 {
-                println!("dirty {dirty}, fill {fill}, group {group}, {clean_first}, {dram} + {flash}, seed {seed}");
+                println!(
+                    "dirty {dirty}, fill {fill}, group {group}, {clean_first}, {lru_2}, {dram} + {flash}, seed {seed}"
+                );
                 let config = Config { objects: 3, ..Config::two_tiers(60, dram, flash) };
                 let given = [format!("dirty={dirty}"), format!("fill={fill}"), format!("group={group}")];
                 let replace = if clean_first { "replace=clean-first" } else { "replace=coldest" };
-                let given = given.iter().map(String::as_str).chain([replace]);
+                let order = if lru_2 { "order=lru-2" } else { "order=lru" };
+                let given = given.iter().map(String::as_str).chain([replace, order]);
                 let options = Options::parse(&Lc::INFO, given).unwrap();
                 let mut policy = Lc::new(&config, &options).unwrap();
                 let mut model = Model {
@@ -203,6 +212,7 @@ fn lc_does_what_its_model_does_with_all_options() {
                     filled: (flash as f64 * fill / 100.0) as usize,
                     group,
                     clean_first,
+                    lru_2,
                     dram: Vec::new(),
                     flash: Vec::new(),
                     newer: vec![false; 60],

@@ -457,6 +457,42 @@ fn a_write_bypasses_only_a_buffer_of_pinned_pages() {
     hold::<writebuffer::Wrb>();
 }
 
+fn gauge(policy: &impl Policy, wanted: &str) -> Option<f64> {
+    let mut found = None;
+    policy.gauges(&mut |name, value| found = if name == wanted { Some(value) } else { found });
+    found
+}
+
+/// A buffer makes room by one block a request, so the blocks among the write-backs of each request are its flushes.
+#[test]
+fn every_flushed_block_is_counted() {
+    fn hold<P: Policy>() {
+        for (seed, percent) in [(1, 0), (2, 30)] {
+            for requests in workloads(seed) {
+                println!("{}, seed {seed}, {percent} %", P::INFO.name);
+                let (capacity, block) = (16, 8);
+                let mut policy = build::<P>(capacity, block, &[]);
+                let mut checker = Checker::new(LAYOUT, &[capacity], Refusals { percent, seed });
+                let mut expected = 0;
+                for &request in &requests {
+                    checker.request(&mut policy, request, entresol_core::NEVER);
+                    let written = checker.movements.iter().filter(|m| m.verb == Verb::WriteBack { from: Tier::TOP });
+                    let blocks: BTreeSet<_> = written.map(|m| block_of(m.page.0, block)).collect();
+                    assert!(blocks.len() <= 1, "{request:?}: {blocks:?}");
+                    expected += blocks.len();
+                }
+                assert!(expected > 0);
+                assert_eq!(gauge(&policy, "flushed_blocks"), Some(expected as f64));
+            }
+        }
+    }
+    hold::<writebuffer::Fab>();
+    hold::<writebuffer::Bplru>();
+    hold::<writebuffer::LbClock>();
+    hold::<writebuffer::Clc>();
+    hold::<writebuffer::Wrb>();
+}
+
 /// Pages 0 and 3 of a block of four lack two pages, the last block of an object of six lacks one of its two.
 #[test]
 fn padding_counts_what_a_block_lacks() {
@@ -465,13 +501,8 @@ fn padding_counts_what_a_block_lacks() {
     let options = Options::parse(&writebuffer::Bplru::INFO, ["block=4", "padding=on"]).unwrap();
     let mut policy = writebuffer::Bplru::new(&config, &options).unwrap();
     let mut checker = Checker::new(layout, &config.tiers, Refusals::NONE);
-    let padded = |policy: &writebuffer::Bplru| {
-        let mut padded = None;
-        policy.gauges(&mut |name, value| padded = if name == "padded_pages" { Some(value) } else { padded });
-        padded
-    };
     for (page, expected) in [(0, 0.0), (3, 0.0), (5, 0.0), (6, 2.0), (7, 2.0), (8, 3.0)] {
         checker.request(&mut policy, Request::write(page), entresol_core::NEVER);
-        assert_eq!(padded(&policy), Some(expected), "after page {page}");
+        assert_eq!(gauge(&policy, "padded_pages"), Some(expected), "after page {page}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::counts::Counts;
 use crate::row::PartCounts;
 use crate::world::World;
-use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Driver, Info, Policy};
 use std::ops::Range;
@@ -253,7 +253,12 @@ impl<P: Policy> Layer for Driven<'_, P> {
         // One bound for the pages ahead keeps the check out of the loop's body.
         let ahead = range.end.min(trace.len().saturating_sub(PREFETCH_AHEAD)).max(range.start);
         for at in range.start..ahead {
-            self.policy.prefetch(Page(trace.pages[at + PREFETCH_AHEAD]));
+            let coming = Page(trace.pages[at + PREFETCH_AHEAD]);
+            self.policy.prefetch(coming);
+            if P::INFO.addresses {
+                prefetch(&trace.page_block, coming.index());
+                prefetch(&trace.page_object, coming.index());
+            }
             self.step(at, trace.request(at));
         }
         for at in ahead..range.end {

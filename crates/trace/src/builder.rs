@@ -2,7 +2,7 @@
 //!
 //! The three page-splitting rules are those of docs (policies, "Semantics shared by all"), see [`Split`].
 
-use crate::page_map::{PAGES_MAX, PageMap};
+use crate::numbering::{Numbered, Numbering};
 use crate::parse::Bad;
 use crate::record::{Record, Unit};
 use crate::trace::{Column, Event, EventKind, Object, ObjectKind, OpByte, Trace};
@@ -136,12 +136,9 @@ type Course = (u32, u32, bool);
 pub struct TraceBuilder {
     options: BuildOptions,
     page_shift: u32,
-    map: PageMap,
-    pages: Vec<u32>,
+    pages: Numbering,
     ops: Vec<u8>,
     times_us: Vec<u64>,
-    page_object: Vec<u32>,
-    page_block: Vec<u64>,
     objects: Vec<Object>,
     declared: HashMap<u32, Declared>,
     /// The object of the last I/O: number of the source, index in the trace.
@@ -174,12 +171,9 @@ impl TraceBuilder {
         Ok(TraceBuilder {
             page_shift: page_bytes.trailing_zeros(),
             options,
-            map: PageMap::new(),
-            pages: Vec::new(),
+            pages: Numbering::new(),
             ops: Vec::new(),
             times_us: Vec::new(),
-            page_object: Vec::new(),
-            page_block: Vec::new(),
             objects: Vec::new(),
             declared: HashMap::new(),
             last_object: None,
@@ -202,12 +196,7 @@ impl TraceBuilder {
     pub fn push(&mut self, record: Record) -> Result<bool, Bad> {
         match record {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {
-                self.check(offset, size)?;
-                if let Some(object) = self.index_of(object, size)? {
-                    self.stream = stream;
-                    self.now_us = self.now_us.max(time_us);
-                    self.io(op, object, offset, size)?;
-                }
+                return self.push_io(time_us, stream, op, object, offset, size);
             }
             Record::MarkDirty { stream, object, offset } => self.mark_dirty(stream, object, offset),
             Record::Object { object, name, kind } => {
@@ -217,6 +206,29 @@ impl TraceBuilder {
             Record::QueryBegin { label, .. } => self.query_begin(label)?,
             Record::QueryEnd { label, .. } => self.query_end(&label),
             Record::Other(what) => *self.counts.others.entry(what).or_default() += 1,
+        }
+        Ok(!self.is_full())
+    }
+
+    /// Adds a [`Record::Io`] by its fields.
+    ///
+    /// # Errors
+    /// See [`TraceBuilder::push`].
+    #[inline]
+    pub fn push_io(
+        &mut self,
+        time_us: u64,
+        stream: u32,
+        op: Op,
+        object: u32,
+        offset: u64,
+        size: u64,
+    ) -> Result<bool, Bad> {
+        self.check(offset, size)?;
+        if let Some(object) = self.index_of(object, size)? {
+            self.stream = stream;
+            self.now_us = self.now_us.max(time_us);
+            self.io(op, object, offset, size)?;
         }
         Ok(!self.is_full())
     }
@@ -231,21 +243,26 @@ impl TraceBuilder {
     /// # Errors
     /// When no request was kept.
     pub fn finish(mut self) -> Result<(Trace, Counts), String> {
-        if self.pages.is_empty() {
+        if self.pages.len() == 0 {
             return Err("holds no request".to_owned());
         }
         self.counts.queries_unended = self.running.len() as u64;
         for query in std::mem::take(&mut self.running) {
             self.close(query);
         }
+        let Numbered { pages, page_object, page_block } = self.pages.finish()?;
+        for (&object, &block) in page_object.iter().zip(&page_block) {
+            let extent = &mut self.objects[object as usize].pages;
+            *extent = (*extent).max(block.saturating_add(1));
+        }
         let trace = Trace {
             page_bytes: self.options.page_bytes,
-            pages: Column::Owned(self.pages),
+            pages: Column::Owned(pages),
             ops: Column::Owned(self.ops),
             times_us: self.options.times.then_some(Column::Owned(self.times_us)),
             next_use: None,
-            page_object: Column::Owned(self.page_object),
-            page_block: Column::Owned(self.page_block),
+            page_object: Column::Owned(page_object),
+            page_block: Column::Owned(page_block),
             objects: self.objects,
             events: self.events,
             provenance: String::new(),
@@ -379,14 +396,7 @@ impl TraceBuilder {
         if self.pages.len() as u64 >= REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} page requests; use a limit").into());
         }
-        let numbered = self.map.number(object, place);
-        let (page, new) = numbered.ok_or_else(|| Bad::from(format!("more than {PAGES_MAX} distinct pages")))?;
-        if new {
-            self.page_object.push(object);
-            self.page_block.push(block);
-            let extent = &mut self.objects[object as usize].pages;
-            *extent = (*extent).max(block.saturating_add(1));
-        }
+        self.pages.push(object, place, block).map_err(Bad::from)?;
         let before = self.follow((self.stream, object, op.is_write()), place);
         let sequential = before.is_some_and(|last| last.checked_add(step) == Some(place));
         match op {
@@ -397,10 +407,11 @@ impl TraceBuilder {
                 self.counts.updates += 1;
             }
         }
-        if self.options.marks {
-            self.references.insert((self.stream, page), self.pages.len() as u32);
+        if self.options.marks
+            && let Some(page) = self.pages.last_page()
+        {
+            self.references.insert((self.stream, page), self.pages.len() as u32 - 1);
         }
-        self.pages.push(page);
         self.ops.push(OpByte::new(op, sequential, first).0);
         if self.options.times {
             self.times_us.push(self.now_us);
@@ -415,7 +426,7 @@ impl TraceBuilder {
             Unit::Bytes if self.options.split == Split::Exp => offset,
             Unit::Bytes => offset >> self.page_shift,
         };
-        let page = index.and_then(|index| self.map.get(index, place));
+        let page = index.and_then(|index| self.pages.get(index, place));
         let Some(&at) = page.and_then(|page| self.references.get(&(stream, page))) else {
             self.counts.marks_unmatched += 1;
             return;

@@ -6,6 +6,7 @@ pub mod generate;
 mod input;
 mod load;
 pub mod native;
+mod numbering;
 mod page_map;
 mod parse;
 mod record;

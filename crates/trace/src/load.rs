@@ -163,8 +163,16 @@ pub fn build(
 /// Moves one record from the source to the builder; false at the end or at the limit.
 #[inline]
 fn step(path: &Path, source: &mut dyn Source, builder: &mut TraceBuilder) -> Result<bool, TraceError> {
-    let Some(record) = source.next()? else { return Ok(false) };
-    builder.push(record).map_err(|Bad(what)| TraceError::malformed(path, source.place(), what))
+    // An I/O is taken apart where it lies: to move it whole costs more than to number its page.
+    let pushed = match source.next() {
+        Ok(Some(Record::Io { time_us, op, stream, object, offset, size, .. })) => {
+            builder.push_io(time_us, stream, op, object, offset, size)
+        }
+        Ok(Some(record)) => builder.push(record),
+        Ok(None) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    pushed.map_err(|Bad(what)| TraceError::malformed(path, source.place(), what))
 }
 
 fn too_many_bad(error: TraceError, skip_bad: u64) -> TraceError {

@@ -3,7 +3,7 @@
 //! An entry has 16 bytes, so that a look-up touches one cache line; neighbouring places share one, because requests
 //! come in runs. At most half of the table is used, which costs 32 to 64 bytes a distinct page while a trace is loaded.
 
-use entresol_core::Random;
+use entresol_core::{Random, prefetch};
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -35,6 +35,12 @@ impl PageMap {
     fn slot(&self, object: u32, place: u64) -> usize {
         let hash = Random::mix((place / RUN) ^ (u64::from(object) << 40) ^ u64::from(object));
         (hash.wrapping_mul(RUN).wrapping_add(place % RUN) as usize) & (self.entries.len() - 1)
+    }
+
+    /// Loads the place of a page in the table into the processor's cache.
+    #[inline]
+    pub fn prefetch(&self, object: u32, place: u64) {
+        prefetch(&self.entries, self.slot(object, place));
     }
 
     /// The id of a page, and true when it is new; `None` when there are [`PAGES_MAX`] already.

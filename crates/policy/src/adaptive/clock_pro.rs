@@ -4,7 +4,10 @@
 //! 4.2 and 4.3; the number of cold pages adapts as in section 4.4.
 //!
 //! The list is the clock unrolled at HAND_hot: the hand is always at the back, moving it is moving the page there to
-//! the front, and "the list head" is the front. HAND_cold and HAND_test are positions in it and move towards the front.
+//! the front, and "the list head" is the front. HAND_cold points to the last cold page with a frame, the one furthest from
+//! the list head, and HAND_test to the last page in its test period. Walking there past hot pages and ghosts would take
+//! a turn of the clock per miss when few pages are cold, so these two kinds have lists of their own in the clock's order:
+//! pages join them at the list head only, or go there when HAND_hot passes them.
 //!
 //! Readings. All pages are cold at first; the target of cold pages starts at 1 % and stays within [1, capacity]. A
 //! re-access during the test period is noticed, and raises the target, when HAND_cold finds the bit or the ghost
@@ -39,12 +42,12 @@ pub struct ClockPro {
     /// Desired number of cold pages with a frame.
     cold_target: usize,
     hot: usize,
-    cold: usize,
     ghosts: usize,
     clock: Lists<1>,
-    /// Where the hands point; nowhere means the back.
-    hand_cold: Option<Page>,
-    hand_test: Option<Page>,
+    /// The cold pages with a frame, in the order of the clock: HAND_cold is at the back.
+    cold: Lists<1>,
+    /// The pages in their test period, ghosts included, in the order of the clock: HAND_test is at the back.
+    tests: Lists<1>,
     marks: Vec<u8>,
 }
 
@@ -79,11 +82,10 @@ impl Policy for ClockPro {
             retest: options.choice("retest", &[("yes", true), ("no", false)])?,
             cold_target: cold_target.clamp(1, capacity),
             hot: 0,
-            cold: 0,
             ghosts: 0,
             clock: Lists::new(config.pages),
-            hand_cold: None,
-            hand_test: None,
+            cold: Lists::new(config.pages),
+            tests: Lists::new(config.pages),
             marks: vec![UNKNOWN_PAGE; config.pages],
         })
     }
@@ -110,13 +112,13 @@ impl Policy for ClockPro {
     }
 
     fn occupancy(&self, _tier: Tier) -> usize {
-        self.hot + self.cold
+        self.hot + self.cold.len(CLOCK)
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         visit("cold target", self.cold_target as f64);
         visit("hot", self.hot as f64);
-        visit("cold", self.cold as f64);
+        visit("cold", self.cold.len(CLOCK) as f64);
         visit("ghosts", self.ghosts as f64);
     }
 
@@ -126,7 +128,8 @@ impl Policy for ClockPro {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.clock.memory_bytes() + self.marks.capacity()
+        let lists = [&self.clock, &self.cold, &self.tests];
+        lists.into_iter().map(Lists::memory_bytes).sum::<usize>() + self.marks.capacity()
     }
 }
 
@@ -161,7 +164,7 @@ impl ClockPro {
             self.forget(page);
             self.raise_cold_target();
         }
-        if self.hot + self.cold == self.capacity && !self.run_hand_cold(driver) {
+        if self.occupancy(Tier::TOP) == self.capacity && !self.run_hand_cold(driver) {
             return driver.bypass(request);
         }
         driver.admit(request, Tier::TOP);
@@ -172,47 +175,29 @@ impl ClockPro {
             self.run_hand_hot();
         } else {
             self.marks[page.index()] = COLD | TEST;
-            self.cold += 1;
+            self.cold.push_front(CLOCK, page);
+            self.tests.push_front(CLOCK, page);
         }
         self.mark_written(request);
         Outcome::ADMITTED
     }
 
-    /// One step clockwise.
-    #[inline(always)]
-    fn next(&self, page: Page) -> Option<Page> {
-        self.clock.towards_front(page).or_else(|| self.clock.back(CLOCK))
-    }
-
-    /// The first page with a wanted mark from where a hand points. There must be one.
-    #[inline]
-    fn seek(&self, hand: Option<Page>, wanted: impl Fn(u8) -> bool) -> Page {
-        let mut at = hand.or_else(|| self.clock.back(CLOCK)).expect("a page on the clock");
-        while !wanted(self.marks[at.index()]) {
-            at = self.next(at).expect("a page on the clock");
-        }
-        at
-    }
-
-    /// Hands that point to a page move on before it leaves its place.
-    #[inline]
-    fn lift_hands(&mut self, page: Page) {
-        let next = self.next(page).filter(|&next| next != page);
-        for hand in [&mut self.hand_cold, &mut self.hand_test] {
-            if *hand == Some(page) {
-                *hand = next;
+    /// To the list head as it is.
+    fn move_to_head(&mut self, page: Page) {
+        self.clock.move_to_front(CLOCK, page);
+        for list in [&mut self.cold, &mut self.tests] {
+            if list.contains(page) {
+                list.move_to_front(CLOCK, page);
             }
         }
     }
 
-    fn move_to_head(&mut self, page: Page) {
-        self.lift_hands(page);
-        self.clock.move_to_front(CLOCK, page);
-    }
-
     fn forget(&mut self, page: Page) {
-        self.lift_hands(page);
-        self.clock.remove(CLOCK, page);
+        for list in [&mut self.clock, &mut self.cold, &mut self.tests] {
+            if list.contains(page) {
+                list.remove(CLOCK, page);
+            }
+        }
         self.marks[page.index()] = UNKNOWN_PAGE;
     }
 
@@ -235,15 +220,14 @@ impl ClockPro {
             self.forget(page);
         } else {
             self.remark(page, TEST, 0);
+            self.tests.remove(CLOCK, page);
         }
     }
 
     /// HAND_cold frees a frame; false when no page may be evicted.
     fn run_hand_cold<D: Driver>(&mut self, driver: &mut D) -> bool {
         let mut refusals_left = self.capacity;
-        while self.cold > 0 && refusals_left > 0 {
-            let page = self.seek(self.hand_cold, |mark| mark & KIND == COLD);
-            self.hand_cold = Some(page);
+        while let Some(page) = self.cold.back(CLOCK).filter(|_| refusals_left > 0) {
             if self.marked(page, REFERENCED) {
                 self.keep_cold(page);
             } else if driver.may_evict(page, Tier::TOP) {
@@ -259,33 +243,34 @@ impl ClockPro {
 
     /// A cold page with its bit set goes to the list head: hot, if it is in its test period.
     fn keep_cold(&mut self, page: Page) {
-        let tested = self.marked(page, TEST);
         self.move_to_head(page);
-        if tested {
+        if self.marked(page, TEST) {
+            self.cold.remove(CLOCK, page);
+            self.tests.remove(CLOCK, page);
             self.remark(page, KIND | TEST | REFERENCED, HOT);
-            self.cold -= 1;
             self.hot += 1;
             self.raise_cold_target();
             self.run_hand_hot();
+        } else if self.retest {
+            self.tests.push_front(CLOCK, page);
+            self.remark(page, REFERENCED, TEST);
         } else {
-            self.remark(page, REFERENCED, if self.retest { TEST } else { 0 });
+            self.remark(page, REFERENCED, 0);
         }
     }
 
     fn evict_cold<D: Driver>(&mut self, page: Page, driver: &mut D) {
         driver.evict(page, Tier::TOP, self.marked(page, DIRTY));
-        self.cold -= 1;
         if !self.marked(page, TEST) {
             self.forget(page);
             return;
         }
+        self.cold.remove(CLOCK, page);
         self.marks[page.index()] = GHOST | TEST;
         self.ghosts += 1;
-        self.hand_cold = self.next(page);
         while self.ghosts > self.capacity {
             // HAND_test: "terminate the test period of the cold page pointed to".
-            let oldest = self.seek(self.hand_test, |mark| mark & TEST != 0);
-            self.hand_test = self.next(oldest);
+            let oldest = self.tests.back(CLOCK).expect("a ghost is in its test period");
             self.end_test(oldest);
         }
     }
@@ -295,11 +280,7 @@ impl ClockPro {
         let allowed = |page: Page| self.kind(page) != GHOST && driver.may_evict(page, Tier::TOP);
         let Some(victim) = self.clock.back_where(CLOCK, allowed) else { return false };
         driver.evict(victim, Tier::TOP, self.marked(victim, DIRTY));
-        if self.kind(victim) == HOT {
-            self.hot -= 1
-        } else {
-            self.cold -= 1
-        }
+        self.hot -= usize::from(self.kind(victim) == HOT);
         self.forget(victim);
         true
     }
@@ -324,11 +305,10 @@ impl ClockPro {
             } else {
                 self.remark(page, KIND, COLD);
                 self.hot -= 1;
-                self.cold += 1;
+                self.cold.push_front(CLOCK, page);
             }
             if self.kind(page) != UNKNOWN_PAGE {
-                // The hand moves, not the page: other hands that point to it still do.
-                self.clock.move_to_front(CLOCK, page);
+                self.move_to_head(page);
             }
         }
     }

@@ -2,7 +2,9 @@
 //!
 //! Aho, Denning, Ullman, "Principles of optimal page replacement", JACM 1971; the constant-time structure is that of
 //! Shah, Mitra, Matani, "An O(1) algorithm for implementing the LFU cache eviction scheme", 2010. Counts start at 1
-//! and are forgotten with the page ("in-cache LFU").
+//! and are forgotten with the page ("in-cache LFU"); with `counts=all` they are kept of every page ("perfect LFU"; both
+//! names are from Breslau, Cao, Fan, Phillips, Shenker, "Web caching and Zipf-like distributions", INFOCOM 1999). Papers
+//! that have LFU as a baseline seldom say which one it is, and the two can lie far apart.
 //!
 //! Reading. The definition leaves ties open, and they alone move the misses by up to 17 %. `ties=oldest` evicts the
 //! page that has had the lowest count longest; `ties=most-recent` the one that came to it last, as CR-LFU in CACHEUS
@@ -20,6 +22,8 @@ pub struct Lfu {
     pages: FrequencyList,
     dirty: Bits,
     ties: Ties,
+    /// Uses of every page, for `counts=all`.
+    uses: Option<Vec<u32>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,26 +36,44 @@ impl Policy for Lfu {
     const INFO: Info = Info {
         name: "lfu",
         family: "classic",
-        summary: "least frequently used, counted while in the cache",
+        summary: "least frequently used, counted while in the cache or for ever",
         paper: "Aho, Denning, Ullman: Principles of optimal page replacement, JACM 1971",
-        options: &[OptionInfo {
-            name: "ties",
-            default: "oldest",
-            help: "victim among equal counts: oldest (longest at its count), most-recent (CR-LFU, FAST 2021)",
-        }],
+        options: &[
+            OptionInfo {
+                name: "ties",
+                default: "oldest",
+                help: "victim among equal counts: oldest (longest at its count), most-recent (CR-LFU, FAST 2021)",
+            },
+            OptionInfo {
+                name: "counts",
+                default: "cached",
+                help: "whose uses are counted: those of pages in the cache (cached), or of all pages ever seen (all)",
+            },
+        ],
         ..Info::PLAIN
     };
 
     fn new(config: &Config, options: &Options) -> Result<Self, BuildError> {
         let capacity = config.tiers[0];
         let ties = options.choice("ties", &[("oldest", Ties::Oldest), ("most-recent", Ties::MostRecent)])?;
-        let pages = FrequencyList::new(config.pages, capacity);
-        Ok(Lfu { capacity, pages, dirty: Bits::new(config.pages), ties })
+        let all = options.choice("counts", &[("cached", false), ("all", true)])?;
+        Ok(Lfu {
+            capacity,
+            pages: FrequencyList::new(config.pages, capacity),
+            dirty: Bits::new(config.pages),
+            ties,
+            uses: all.then(|| vec![0; config.pages]),
+        })
     }
 
     #[inline]
     fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
         let page = request.page;
+        let uses = self.uses.as_mut().map_or(1, |uses| {
+            let uses = &mut uses[page.index()];
+            *uses = uses.saturating_add(1);
+            *uses
+        });
         if self.pages.contains(page) {
             self.pages.bump(page);
             driver.overwrite(request, Tier::TOP);
@@ -73,7 +95,7 @@ impl Policy for Lfu {
             driver.evict(victim, Tier::TOP, self.dirty.remove(victim));
         }
         driver.admit(request, Tier::TOP);
-        self.pages.insert(page, 1);
+        self.pages.insert(page, uses);
         if request.op.is_write() {
             self.dirty.insert(page);
         }
@@ -82,7 +104,8 @@ impl Policy for Lfu {
 
     fn state(&self, page: Page) -> PageState {
         let held = self.pages.contains(page);
-        PageState { tiers: TierSet::only(Tier::TOP, held), dirty: self.dirty.contains(page), known: held }
+        let counted = self.uses.as_ref().is_some_and(|uses| uses[page.index()] > 0);
+        PageState { tiers: TierSet::only(Tier::TOP, held), dirty: self.dirty.contains(page), known: held || counted }
     }
 
     fn occupancy(&self, _tier: Tier) -> usize {
@@ -100,6 +123,7 @@ impl Policy for Lfu {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.pages.memory_bytes() + self.dirty.memory_bytes()
+        let uses = self.uses.as_ref().map_or(0, |uses| uses.capacity() * 4);
+        self.pages.memory_bytes() + self.dirty.memory_bytes() + uses
     }
 }

@@ -13,7 +13,9 @@
 //! flash leaves no history. Pages with one use come before those with two, the longest unused first. The cleaner runs
 //! within the request that made the last page dirty. A run is gathered forwards from the coldest page, then backwards
 //! while there is room in it. When no clean frame can be had the coldest dirty page is written back and dropped;
-//! `replace=coldest` ignores the difference, as the LC of 001 (section 6.4) does.
+//! `replace=coldest` ignores the difference, as the LC of 001 (section 6.4) does. Giving up the copy of every page
+//! that is written, and with it the history, makes hot written pages look as if used once each time they return;
+//! `order=lru` goes by the last use alone, which does not suffer from that.
 
 use super::pool::DramPool;
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
@@ -23,7 +25,7 @@ use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 
 const DRAM: Tier = Tier::TOP;
 const FLASH: Tier = Tier::SECOND;
-/// Set in the key of a page that was used twice: its other bits are the time of the last use but one.
+/// Set in the LRU-2 key of a page that was used twice: its other bits are the time of the last use but one.
 const TWICE: u64 = 1 << 63;
 
 /// Which heap a frame is taken from.
@@ -31,6 +33,13 @@ const TWICE: u64 = 1 << 63;
 enum Replace {
     CleanFirst,
     Coldest,
+}
+
+/// What makes a page cold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Lru2,
+    Lru,
 }
 
 /// Lazy cleaning.
@@ -45,6 +54,7 @@ pub struct Lc {
     /// Time of the last use in flash.
     last: Vec<u64>,
     now: u64,
+    order: Order,
     replace: Replace,
     /// More dirty pages than this wake the cleaner.
     dirty_max: usize,
@@ -73,6 +83,12 @@ const OPTIONS: &[OptionInfo] = &[
         name: "replace",
         default: "clean-first",
         help: "victim: clean-first (Do et al.), or coldest, clean or dirty, as in the LC that 001 compares with",
+    },
+    OptionInfo {
+        name: "order",
+        default: "lru-2",
+        help: "coldest is what was used least recently: lru-2, by the last use but one (Do et al.), or lru, by the \
+               last (001, section 6.4: \"based on LRU replacement\")",
     },
 ];
 
@@ -103,6 +119,7 @@ impl Policy for Lc {
             dirty: IndexHeap::new(config.pages, flash.min(config.pages)),
             last: vec![0; config.pages],
             now: 0,
+            order: options.choice("order", &[("lru-2", Order::Lru2), ("lru", Order::Lru)])?,
             replace: options
                 .choice("replace", &[("clean-first", Replace::CleanFirst), ("coldest", Replace::Coldest)])?,
             dirty_max: share("dirty")?,
@@ -194,10 +211,10 @@ impl Lc {
 
     /// Counts a use of a page in flash.
     fn touch(&mut self, page: Page) {
-        let heap = if self.dirty.contains(page) { &mut self.dirty } else { &mut self.clean };
-        heap.set(page, TWICE | self.last[page.index()]);
         self.now += 1;
-        self.last[page.index()] = self.now;
+        let before = std::mem::replace(&mut self.last[page.index()], self.now);
+        let heap = if self.dirty.contains(page) { &mut self.dirty } else { &mut self.clean };
+        heap.set(page, if self.order == Order::Lru2 { TWICE | before } else { self.now });
     }
 
     /// Adds a page to what flash holds, with its first use.

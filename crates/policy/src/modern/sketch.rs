@@ -50,19 +50,25 @@ impl Sketch {
     /// Line, word and shift of a key's counter in each row: two rows a line, four words a row, 16 counters a word.
     #[inline(always)]
     fn counters(&self, hash: u64) -> [(usize, usize, u64); ROWS] {
-        let hashes = [hash, Random::mix(hash)];
-        [0, 1, 2, 3].map(|row| {
-            let hash = hashes[row / 2];
-            let bits = hash >> (6 * (row % 2));
-            (scale(hash >> 32, self.lines.len()), row % 2 * 4 + (bits >> 4 & 3) as usize, (bits & 15) * 4)
-        })
+        let again = Random::mix(hash);
+        let [first, second] = [scale(hash >> 32, self.lines.len()), scale(again >> 32, self.lines.len())];
+        let word = |row: usize, bits: u64| row % 2 * 4 + (bits >> 4 & 3) as usize;
+        let shift = |bits: u64| (bits & 15) * 4;
+        // Written out: mapped over an array the closure was called, not inlined, and its result went through memory.
+        [
+            (first, word(0, hash), shift(hash)),
+            (first, word(1, hash >> 6), shift(hash >> 6)),
+            (second, word(2, again), shift(again)),
+            (second, word(3, again >> 6), shift(again >> 6)),
+        ]
     }
 
     /// The lowest of a key's counters.
     #[inline(always)]
     fn least(&self, counters: [(usize, usize, u64); ROWS]) -> u64 {
-        let values = counters.map(|(line, word, shift)| self.lines[line].0[word] >> shift & COUNTER_MAX);
-        values.into_iter().fold(COUNTER_MAX, u64::min)
+        let value = |(line, word, shift): (usize, usize, u64)| self.lines[line].0[word] >> shift & COUNTER_MAX;
+        let [a, b, c, d] = counters;
+        value(a).min(value(b)).min(value(c).min(value(d)))
     }
 
     /// Word and bits of the doorkeeper.

@@ -20,7 +20,7 @@ use super::sketch::Sketch;
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::Lists;
-use entresol_core::{Outcome, Page, Random, Request, Tier};
+use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};
 
 const WINDOW: usize = 0;
 const PROBATION: usize = 1;
@@ -210,6 +210,7 @@ impl Policy for WTinyLfu {
 
     #[inline(always)]
     fn prefetch(&self, page: Page) {
+        prefetch(&self.flags, page.index());
         self.lists.prefetch(page);
     }
 

@@ -41,6 +41,7 @@ pub(super) struct Blocks {
     /// Completed blocks are written: a flush is one I/O, holes included.
     pad: bool,
     padded: u64,
+    flushed: u64,
 }
 
 impl Blocks {
@@ -59,6 +60,7 @@ impl Blocks {
             leaving: [Page(0); PAGES_MAX],
             pad,
             padded: 0,
+            flushed: 0,
         })
     }
 
@@ -93,6 +95,12 @@ impl Blocks {
     /// Pages that were read and rewritten to complete blocks.
     pub(super) fn padded(&self) -> Option<u64> {
         self.pad.then_some(self.padded)
+    }
+
+    /// Blocks that were flushed, in whole or, where pages are pinned, in part: each costs flash one block write (004,
+    /// figure 2.7).
+    pub(super) fn flushed(&self) -> u64 {
+        self.flushed
     }
 
     /// The slot under which a page is held.
@@ -180,6 +188,7 @@ impl Blocks {
                 self.leaving[usize::from(offset)] = page;
             }
         }
+        self.flushed += u64::from(leaving != 0);
         if self.pad && leaving != 0 {
             self.padded += self.missing(slot, leaving, driver);
         }

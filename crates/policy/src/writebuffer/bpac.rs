@@ -174,6 +174,7 @@ impl Policy for Bpac {
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         visit("blocks", self.blocks.len_blocks() as f64);
+        visit("flushed_blocks", self.blocks.flushed() as f64);
         visit("page_list", self.page_len() as f64);
         visit("page_target", self.page_target as f64);
         if self.idle_max < u64::MAX {

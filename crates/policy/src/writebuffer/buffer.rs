@@ -117,6 +117,7 @@ impl<O: Order> Policy for WriteBuffer<O> {
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         visit("blocks", self.blocks.len_blocks() as f64);
+        visit("flushed_blocks", self.blocks.flushed() as f64);
         if let Some(padded) = self.blocks.padded() {
             visit("padded_pages", padded as f64);
         }

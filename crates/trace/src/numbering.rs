@@ -1,0 +1,168 @@
+//! The pages of a trace's requests, numbered a few requests late.
+//!
+//! The table of pages is far larger than the processor's cache, and to look up a page at once is to wait for memory:
+//! more than half of the time of loading a binary trace. So a request first only asks for its place in the table, and is
+//! numbered when 16 more have come.
+
+use crate::page_map::{PAGES_MAX, PageMap};
+
+/// Requests that wait for their place in the table.
+const AHEAD: usize = 16;
+
+#[derive(Clone, Copy, Default)]
+struct Coming {
+    object: u32,
+    place: u64,
+    block: u64,
+}
+
+/// See the module.
+pub struct Numbering {
+    map: PageMap,
+    /// A ring: request `i` is at `i % AHEAD`.
+    coming: [Coming; AHEAD],
+    /// Requests that have their number; the pages of later ones are not yet known.
+    numbered: usize,
+    pages: Vec<u32>,
+    page_object: Vec<u32>,
+    page_block: Vec<u64>,
+    /// There were more distinct pages than there are numbers.
+    too_many: bool,
+}
+
+/// What a numbering comes to.
+pub struct Numbered {
+    /// Page of each request.
+    pub pages: Vec<u32>,
+    /// Object of each page.
+    pub page_object: Vec<u32>,
+    /// Block of each page.
+    pub page_block: Vec<u64>,
+}
+
+impl Numbering {
+    /// No request yet.
+    pub fn new() -> Self {
+        Numbering {
+            map: PageMap::new(),
+            coming: [Coming::default(); AHEAD],
+            numbered: 0,
+            pages: Vec::new(),
+            page_object: Vec::new(),
+            page_block: Vec::new(),
+            too_many: false,
+        }
+    }
+
+    /// Requests so far.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Adds a request to the page that is called by its object and place; `block` is its address should it be new.
+    ///
+    /// # Errors
+    /// When there are more distinct pages than numbers, which may show only after 16 more requests, or in the end.
+    #[inline]
+    pub fn push(&mut self, object: u32, place: u64, block: u64) -> Result<(), String> {
+        if self.pages.len() - self.numbered == AHEAD {
+            self.number_next();
+        }
+        if self.too_many {
+            return Err(too_many());
+        }
+        self.map.prefetch(object, place);
+        self.coming[self.pages.len() % AHEAD] = Coming { object, place, block };
+        self.pages.push(0);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn number_next(&mut self) {
+        let Coming { object, place, block } = self.coming[self.numbered % AHEAD];
+        match self.map.number(object, place) {
+            Some((page, new)) => {
+                self.pages[self.numbered] = page;
+                if new {
+                    self.page_object.push(object);
+                    self.page_block.push(block);
+                }
+            }
+            None => self.too_many = true,
+        }
+        self.numbered += 1;
+    }
+
+    /// The page of the last request, at once.
+    pub fn last_page(&mut self) -> Option<u32> {
+        self.number_all();
+        self.pages.last().copied()
+    }
+
+    /// The number of a page that was requested.
+    pub fn get(&mut self, object: u32, place: u64) -> Option<u32> {
+        self.number_all();
+        self.map.get(object, place)
+    }
+
+    fn number_all(&mut self) {
+        while self.numbered < self.pages.len() {
+            self.number_next();
+        }
+    }
+
+    /// All requests, numbered.
+    ///
+    /// # Errors
+    /// When there are more distinct pages than numbers.
+    pub fn finish(mut self) -> Result<Numbered, String> {
+        self.number_all();
+        if self.too_many {
+            return Err(too_many());
+        }
+        Ok(Numbered { pages: self.pages, page_object: self.page_object, page_block: self.page_block })
+    }
+}
+
+fn too_many() -> String {
+    format!("more than {PAGES_MAX} distinct pages")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+    use std::collections::HashMap;
+
+    #[test]
+    fn late_numbers_are_those_of_a_map_asked_at_once() {
+        for requests in [0, 1, 15, 16, 17, 5_000] {
+            let seed = 7 + requests as u64;
+            println!("seed {seed}");
+            let mut random = Random::new(seed);
+            let mut numbering = Numbering::new();
+            let mut model: HashMap<(u32, u64), u32> = HashMap::new();
+            let (mut pages, mut blocks) = (Vec::new(), Vec::new());
+            for _ in 0..requests {
+                let (object, place) = (random.below(3) as u32, random.below(700));
+                let next = model.len() as u32;
+                let page = *model.entry((object, place)).or_insert(next);
+                if page == next {
+                    blocks.push(place + 1);
+                }
+                pages.push(page);
+                numbering.push(object, place, place + 1).expect("few pages");
+                if random.below(40) == 0 {
+                    assert_eq!(numbering.last_page(), Some(page));
+                    assert_eq!(numbering.get(object, place), Some(page));
+                    assert_eq!(numbering.get(9, 9), None);
+                }
+            }
+            assert_eq!(numbering.len(), requests);
+            let numbered = numbering.finish().expect("few pages");
+            assert_eq!((numbered.pages, numbered.page_block), (pages, blocks), "{requests} requests");
+            assert_eq!(numbered.page_object.len(), model.len());
+        }
+    }
+}
