@@ -1,9 +1,12 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
 use entresol_trace::{Format, Split};
 use std::path::PathBuf;
+
+const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
 
 /// Choose, size and run a hierarchy of DRAM, NVM, SSD and disk
 #[derive(Parser)]
@@ -71,7 +74,7 @@ pub struct SimulateArgs {
     #[arg(long, short, default_value = "lru", value_name = "LIST")]
     pub policy: String,
     /// Sizes of the cache, separated by commas; of the second tier when --dram is given
-    #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = "1%,5%,10%,20%")]
+    #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = DEFAULT_SIZES)]
     pub size: Vec<Size>,
     /// Size of the DRAM above the cache: the top tier of policies that manage two, an LRU pool above the others
     #[arg(long, value_name = "SIZE")]
@@ -81,8 +84,10 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]
     pub stack: Vec<String>,
     #[command(flatten)]
+    pub timed: TimedArgs,
+    #[command(flatten)]
     pub read: ReadArgs,
-    /// Seed of policies that draw at random
+    /// Seed of policies and devices that draw at random
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
     /// Share of the requests that warm the caches up and are not counted, 0 to 1
@@ -121,6 +126,14 @@ pub struct SimulateArgs {
     /// Write the chart of the miss ratios alone here, for a document; of one trace
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+}
+
+impl SimulateArgs {
+    /// Are the sizes other than the default?
+    pub fn size_given(&self) -> bool {
+        let default: Result<Vec<Size>, _> = DEFAULT_SIZES.split(',').map(str::parse).collect();
+        default.as_ref() != Ok(&self.size)
+    }
 }
 
 /// Convert, measure, generate and look at traces

@@ -13,6 +13,8 @@ mod simulate_report;
 mod simulate_text;
 mod stat_report;
 mod summary;
+mod timed;
+mod timed_report;
 mod trace;
 mod trace_source;
 

@@ -7,6 +7,7 @@ use anyhow::Result;
 use entresol_policy::catalogue;
 use entresol_sim::{Row, Skipped};
 use serde::Serialize;
+use std::path::Path;
 
 /// All results of one trace.
 pub struct TraceResults {
@@ -120,16 +121,15 @@ struct SkippedInfo<'a> {
 }
 
 #[derive(Serialize)]
-struct Results<'a> {
+struct Results<'a, R> {
     trace: TraceInfo<'a>,
     command: String,
-    results: &'a [Row],
+    results: &'a [R],
     skipped: Vec<SkippedInfo<'a>>,
 }
 
-impl<'a> Results<'a> {
-    fn new(results: &'a TraceResults) -> Self {
-        let TraceResults { named, rows, skipped } = results;
+impl<'a, R> Results<'a, R> {
+    fn new(named: &'a Named, rows: &'a [R], skipped: &'a [Skipped]) -> Self {
         let trace = TraceInfo {
             name: &named.name,
             format: &named.format,
@@ -145,16 +145,24 @@ impl<'a> Results<'a> {
     }
 }
 
+/// Writes rows and what was skipped as JSON, one item a trace.
+pub fn write_json<'a, R: Serialize + 'a>(
+    path: &Path,
+    all: impl Iterator<Item = (&'a Named, &'a [R], &'a [Skipped])>,
+) -> Result<()> {
+    let mut each: Vec<Results<R>> = all.map(|(named, rows, skipped)| Results::new(named, rows, skipped)).collect();
+    // One trace is the published format; of several each has its own object of that form.
+    let json = match each.len() {
+        1 => serde_json::to_vec_pretty(&each.remove(0))?,
+        _ => serde_json::to_vec_pretty(&serde_json::json!({ "traces": each }))?,
+    };
+    output::write_file(path, &json)
+}
+
 /// Writes the files that were asked for.
 pub fn write(arguments: &SimulateArgs, all: &[TraceResults]) -> Result<()> {
     if let Some(path) = &arguments.json {
-        let mut each: Vec<Results> = all.iter().map(Results::new).collect();
-        // One trace is the published format; of several each has its own object of that form.
-        let json = match each.len() {
-            1 => serde_json::to_vec_pretty(&each.remove(0))?,
-            _ => serde_json::to_vec_pretty(&serde_json::json!({ "traces": each }))?,
-        };
-        output::write_file(path, &json)?;
+        write_json(path, all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..])))?;
     }
     if let Some(path) = &arguments.csv {
         output::write_file(path, simulate_report::table(all, true).to_csv().as_bytes())?;

@@ -4,7 +4,7 @@ use crate::args::SimulateArgs;
 use crate::journal::Journal;
 use crate::results::{self, TraceResults, baseline};
 use crate::trace_source::Named;
-use crate::{estimate, output, simulate_text, trace_source};
+use crate::{estimate, output, simulate_text, timed, trace_source};
 use anyhow::{Result, bail};
 use entresol_report::{Progress, Unit};
 use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Row, Skipped, World, parse_policies, parse_stack, sweep};
@@ -26,6 +26,9 @@ pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
     let outputs: Vec<&PathBuf> =
         [&arguments.json, &arguments.csv, &arguments.html, &arguments.svg].into_iter().flatten().collect();
     outputs.iter().try_for_each(|path| output::check_writable(path))?;
+    if let Some(tiers) = &arguments.timed.tiers {
+        return timed::run(arguments, tiers, quiet);
+    }
     if arguments.svg.is_some() && arguments.traces.len() > 1 {
         bail!("--svg draws one trace, not {}", arguments.traces.len());
     }

@@ -3,7 +3,7 @@
 use entresol_core::Random;
 use entresol_device::disk::{Discipline, Disk, DiskParameters, SeekPoint, Zone};
 use entresol_device::load::{closed_loop, closed_loop_from};
-use entresol_device::raid::{Controller, Level, Raid, RaidParameters};
+use entresol_device::raid::{ArrayParameters, Controller, Level, Raid, RaidParameters};
 use entresol_device::{Completion, Device, DeviceError, Io, IoKind, Nanos};
 use proptest::prelude::*;
 
@@ -372,11 +372,11 @@ fn impossible_parameters_are_named() {
 
 #[test]
 fn a_profile_says_what_a_constructor_says() {
-    let text = r#"{ "name": "array", "level": "raid5", "controller":
+    let text = r#"{ "members": 6, "member": "cheetah-15k5", "controller":
         { "random_iops": 100, "read_megabytes_per_second": 2, "write_megabytes_per_second": 1 } }"#;
-    let raid: RaidParameters = serde_json::from_str(text).expect("a profile");
-    assert_eq!((raid.level, raid.stripe_unit_bytes), (Level::Raid5, 512 << 10));
-    assert!(serde_json::from_str::<RaidParameters>(r#"{ "name": "array", "level": "raid5", "unit": 1 }"#).is_err());
+    let raid: ArrayParameters = serde_json::from_str(text).expect("a profile");
+    assert_eq!((raid.members, raid.stripe_unit_bytes), (6, 512 << 10));
+    assert!(serde_json::from_str::<ArrayParameters>(r#"{ "members": 6, "member": "x", "unit": 1 }"#).is_err());
     let text = r#"{ "name": "small", "sector_bytes": 512, "sectors": 5000, "cylinders": 60, "surfaces": 3,
         "band_cylinders": 7, "zones": [{ "first_cylinder": 0, "sectors_per_track": 40 },
             { "first_cylinder": 20, "sectors_per_track": 31 }, { "first_cylinder": 45, "sectors_per_track": 17 }],

@@ -16,7 +16,7 @@ fn p4800x() -> Profile {
 
 /// The device without its host: 002's "raw" latency.
 fn raw() -> Box<dyn Device + Send> {
-    Profile { host: None, ..p4800x() }.build(CAPACITY, SEED)
+    Profile { host: None, ..p4800x() }.build(CAPACITY, SEED).expect("a device")
 }
 
 fn io(kind: IoKind, offset: u64, bytes: u32) -> Io {
@@ -50,7 +50,7 @@ const PATTERNS: [(IoKind, bool); 4] =
 #[test]
 fn latency_at_depth_1_is_the_same_for_any_pattern() {
     for (kind, random) in PATTERNS {
-        let load = load(p4800x().build(CAPACITY, SEED), kind, random, 4 * KIB, 1, 200_000);
+        let load = load(p4800x().build(CAPACITY, SEED).expect("a device"), kind, random, 4 * KIB, 1, 200_000);
         let expected = if kind == IoKind::Read { 10_720.0 } else { 11_950.0 };
         assert_near(&format!("{kind:?}, random {random}"), load.latency.mean(), expected, 0.05);
     }
@@ -62,7 +62,7 @@ fn saturates_at_depth_4_up_to_16_kib_and_at_depth_2_from_32_kib() {
     for (kind, random) in PATTERNS {
         for kib in [4, 8, 16, 32, 64, 128, 256] {
             let at = |depth| {
-                let device = p4800x().build(CAPACITY, SEED);
+                let device = p4800x().build(CAPACITY, SEED).expect("a device");
                 load(device, kind, random, kib * KIB, depth, 20_000).megabytes_per_second()
             };
             let (one, two, four, full) = (at(1), at(2), at(4), at(256));
@@ -86,7 +86,7 @@ fn saturates_at_depth_4_up_to_16_kib_and_at_depth_2_from_32_kib() {
 /// The model's 2.10 GB/s is section 4.2's "2 GB/s" and this figure in one number.
 #[test]
 fn overwriting_is_as_steady_as_it_was_at_first() {
-    let mut device = p4800x().build(CAPACITY, SEED);
+    let mut device = p4800x().build(CAPACITY, SEED).expect("a device");
     let mut random = Random::new(SEED);
     let mut now = 0;
     let mut rates = Vec::new();
@@ -124,7 +124,7 @@ fn no_file_is_small_enough_to_be_buffered() {
 /// O6, section 4.6, figure 10: period and cost of the refresh, from latencies alone.
 #[test]
 fn the_refresh_is_found_from_the_latencies_of_one_page() {
-    let mut device = p4800x().build(CAPACITY, SEED);
+    let mut device = p4800x().build(CAPACITY, SEED).expect("a device");
     let mut latencies: Vec<Nanos> = Vec::new();
     let (mut now, mut done) = (0, Vec::new());
     for _ in 0..3_000 {
@@ -164,7 +164,7 @@ fn foreground(kind: IoKind, random: bool, span: u64, count: u64, background: Bac
     const BACKGROUND: u64 = 2;
     let mut profile = p4800x();
     profile.host.as_mut().expect("the profile has a host").threads = 4;
-    let mut device = profile.build(CAPACITY, SEED);
+    let mut device = profile.build(CAPACITY, SEED).expect("a device");
     let (mut random_here, mut random_there, mut arrivals) = (Random::new(1), Random::new(2), Random::new(3));
     let (rate_kind, mean_gap) = match background {
         Background::Rate(kind, megabytes) => (kind, f64::from(8 * KIB) / megabytes * 1e3),
@@ -290,7 +290,7 @@ fn a_thread_of_the_host_caps_4_kib() {
     for (threads, megabytes) in [(1, 1_200.0), (2, 2_400.0), (4, 2_500.0)] {
         let mut profile = p4800x();
         profile.host.as_mut().expect("the profile has a host").threads = threads;
-        let load = load(profile.build(CAPACITY, SEED), IoKind::Read, true, 4 * KIB, 64, 50_000);
+        let load = load(profile.build(CAPACITY, SEED).expect("a device"), IoKind::Read, true, 4 * KIB, 64, 50_000);
         assert_near(&format!("{threads} threads"), load.megabytes_per_second(), megabytes, 0.02);
     }
 }

@@ -34,7 +34,7 @@ fn requests(seed: u64, count: u64, mean_gap: u64) -> Vec<(Nanos, Io)> {
 
 /// Plays a load on a new device; with `patient`, only looks at the end.
 fn play(name: &str, seed: u64, load: &[(Nanos, Io)], patient: bool) -> (Vec<Completion>, entresol_device::Wear) {
-    let mut device = profile::load(name).expect(name).build(CAPACITY, seed);
+    let mut device = profile::load(name).expect(name).build(CAPACITY, seed).expect("a device");
     let mut done = Vec::new();
     for &(now, io) in load {
         if !patient {
@@ -47,6 +47,10 @@ fn play(name: &str, seed: u64, load: &[(Nanos, Io)], patient: bool) -> (Vec<Comp
     }
     (done, device.wear())
 }
+
+/// A link keeps nothing that could be made durable. A disk without a write cache has nothing to flush: a write is
+/// durable when it completes, and a flush does not wait for those still in the queue.
+const UNORDERED_FLUSH: [&str; 5] = ["infiniband-qdr", "cheetah-15k5", "face-disk", "face-raid0x16", "sas-raid5x6"];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -86,6 +90,10 @@ proptest! {
         for name in profile::names() {
             for kind in [IoKind::Read, IoKind::Write] {
                 // Whole pages from a page's beginning: alignment has a price of its own on block devices.
+                // A write that fills the stripes of a RAID-5 reads nothing first.
+                if kind == IoKind::Write && name == "sas-raid5x6" {
+                    continue;
+                }
                 let finished = |pages: u64| {
                     let io = Io { kind, ..Io::read(seed % 64 * 4096, pages as u32 * 4096) };
                     play(name, seed, &[(0, io)], true).0[0].finished
@@ -106,8 +114,7 @@ proptest! {
             for &(_, io) in &load {
                 match io.kind {
                     IoKind::Write => last_write = last_write.max(finished[io.tag as usize]),
-                    // A link keeps nothing that could be made durable.
-                    IoKind::Flush if name != "infiniband-qdr" => {
+                    IoKind::Flush if !UNORDERED_FLUSH.contains(&name) => {
                         prop_assert!(finished[io.tag as usize] >= last_write, "{name}");
                     }
                     _ => (),
@@ -119,8 +126,8 @@ proptest! {
     #[test]
     fn an_io_beyond_the_end_is_refused_and_changes_nothing(bytes in 1u32..1 << 20, beyond in 1u64..1 << 40) {
         for name in profile::names() {
-            let mut device = profile::load(name).expect(name).build(CAPACITY, 1);
-            for offset in [CAPACITY - u64::from(bytes) + beyond, u64::MAX - u64::from(bytes) / 2] {
+            let mut device = profile::load(name).expect(name).build(CAPACITY, 1).expect("a device");
+            for offset in [device.capacity_bytes() - u64::from(bytes) + beyond, u64::MAX - u64::from(bytes) / 2] {
                 prop_assert!(device.submit(0, Io::write(offset, bytes)).is_err(), "{name}");
             }
             prop_assert_eq!(device.next_event(), None);

@@ -95,7 +95,7 @@ impl Disk {
     /// # Errors
     /// When the parameters are impossible.
     pub fn batch(mut parameters: DiskParameters, drives: usize, seed: u64) -> Result<Vec<Self>, DeviceError> {
-        parameters.check()?;
+        parameters.check_named()?;
         if parameters.discipline == Discipline::Fcfs {
             parameters.window = 1;
         }

@@ -2,11 +2,13 @@
 
 use super::scheduler::Discipline;
 use super::seek::SeekTable;
+use crate::check::Parameters;
 use crate::io::DeviceError;
-use serde::Deserialize;
+use crate::profile::{self, Model};
+use serde::{Deserialize, Serialize};
 
 /// A run of cylinders with the same number of sectors on each track. It ends where the next zone starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
     /// First cylinder, counted from the outer edge.
@@ -16,7 +18,7 @@ pub struct Zone {
 }
 
 /// A measured seek time.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeekPoint {
     /// Distance in cylinders.
@@ -29,10 +31,11 @@ pub struct SeekPoint {
 ///
 /// Sectors are numbered along a track, then along the neighbouring tracks of one surface for `band_cylinders`
 /// cylinders, then back on the next surface, and so over all surfaces before the next band begins.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskParameters {
-    /// Name, for messages.
+    /// Name, for messages; a profile has its own.
+    #[serde(default, skip_serializing)]
     pub name: String,
     /// Bytes of a sector.
     pub sector_bytes: u32,
@@ -76,97 +79,23 @@ pub struct DiskParameters {
     pub window: usize,
 }
 
-/// First cylinder and sectors per track.
-const CHEETAH_15K5_ZONES: [(u32, u32); 14] = [
-    (0, 1200),
-    (7801, 1160),
-    (14201, 1120),
-    (20201, 1104),
-    (25901, 1080),
-    (31301, 1020),
-    (36401, 994),
-    (41301, 960),
-    (46001, 920),
-    (50501, 880),
-    (54901, 840),
-    (59101, 816),
-    (63201, 780),
-    (67201, 720),
-];
-
-/// Cylinders and milliseconds.
-const CHEETAH_15K5_SEEKS: [(u32, f64); 19] = [
-    (1, 0.553),
-    (10, 0.788),
-    (58, 1.128),
-    (100, 1.137),
-    (300, 1.258),
-    (410, 1.491),
-    (1000, 1.65),
-    (1700, 1.93),
-    (2900, 2.04),
-    (5300, 2.39),
-    (7700, 2.72),
-    (11000, 2.93),
-    (17000, 3.47),
-    (23000, 3.95),
-    (29000, 4.22),
-    (41000, 4.91),
-    (53000, 5.78),
-    (65000, 6.41),
-    (71000, 6.83),
-];
-
 impl DiskParameters {
-    /// The Seagate Cheetah 15K.5 ST3146855FC, 146.8 GB: the DIXtrac extraction of DiskSim 4.0 (see `COPYING.CMU`).
-    /// The overheads are fitted to the means of the four cases of the measured trace that comes with it (a read or a
-    /// write after a read or a write), which DiskSim's own miss by up to 0.4 ms. The window is a choice.
+    /// The Seagate Cheetah 15K.5 ST3146855FC, 146.8 GB, of the profile `cheetah-15k5`, where the source of each number
+    /// is; its licence is in `COPYING.CMU`.
     pub fn cheetah_15k5() -> Self {
-        DiskParameters {
-            name: "cheetah-15k5".into(),
-            sector_bytes: 512,
-            sectors: 286_749_487,
-            cylinders: 72_170,
-            surfaces: 4,
-            band_cylinders: 65,
-            zones: CHEETAH_15K5_ZONES
-                .map(|(first_cylinder, sectors_per_track)| Zone { first_cylinder, sectors_per_track })
-                .into(),
-            rpm: 15_020.0,
-            rpm_error: 0.000_351_47,
-            track_skew: 0.1417,
-            surface_skew: 0.1894,
-            band_skew: 0.3706,
-            seek: CHEETAH_15K5_SEEKS.map(|(cylinders, ms)| SeekPoint { cylinders, ms }).into(),
-            head_switch_ms: 0.001,
-            write_settle_ms: 0.0,
-            read_overhead_ms: 0.16,
-            write_overhead_ms: 0.51,
-            after_write_ms: 0.15,
-            read_ahead_sectors: 1200,
-            discipline: Discipline::Sptf,
-            window: 64,
-        }
+        Self::of_profile("cheetah-15k5")
     }
 
-    /// The Cheetah 15K.6 of FaCE's testbed, 146.8 GB: the 15K.5 with 1.158 times the sectors on every track, that many
-    /// times fewer cylinders over the same stroke, and 0.45 ms more settling for writes. The density and the settling
-    /// are fitted to FaCE's table 1, the capacity is the drive's own.
+    /// The Cheetah 15K.6 of FaCE's testbed, 146.8 GB, of the profile `face-disk`.
     pub fn face_disk() -> Self {
-        const DENSITY: f64 = 1.158;
-        let scaled = |cylinder: u32| (f64::from(cylinder) / DENSITY).round() as u32;
-        let mut disk = Self::cheetah_15k5();
-        disk.name = "face-disk".into();
-        disk.cylinders = scaled(disk.cylinders);
-        for zone in &mut disk.zones {
-            zone.first_cylinder = scaled(zone.first_cylinder);
-            zone.sectors_per_track = (f64::from(zone.sectors_per_track) * DENSITY).round() as u32;
+        Self::of_profile("face-disk")
+    }
+
+    fn of_profile(name: &str) -> Self {
+        match profile::load(name).map(|profile| profile.device) {
+            Ok(Model::Disk(parameters)) => DiskParameters { name: name.into(), ..parameters },
+            other => unreachable!("the disk {name} comes with the program: {other:?}"),
         }
-        for point in &mut disk.seek {
-            point.cylinders = scaled(point.cylinders);
-        }
-        disk.write_settle_ms = 0.45;
-        disk
     }
 
     /// Sectors that the zones hold.
@@ -182,34 +111,9 @@ impl DiskParameters {
             .sum()
     }
 
-    /// Checks that a disk can be made of these parameters.
-    ///
-    /// # Errors
-    /// The first number found that is missing or impossible.
-    pub fn check(&self) -> Result<(), DeviceError> {
-        let fail = |what: String| Err(DeviceError::Profile { device: self.name.clone(), what });
-        let turns =
-            [("track_skew", self.track_skew), ("surface_skew", self.surface_skew), ("band_skew", self.band_skew)];
-        let times = [
-            ("head_switch_ms", self.head_switch_ms),
-            ("write_settle_ms", self.write_settle_ms),
-            ("read_overhead_ms", self.read_overhead_ms),
-            ("write_overhead_ms", self.write_overhead_ms),
-            ("after_write_ms", self.after_write_ms),
-        ];
-        if self.sector_bytes == 0 || self.surfaces == 0 || self.band_cylinders == 0 || self.window == 0 {
-            return fail("sector_bytes, surfaces, band_cylinders and window must be at least 1".into());
-        }
-        if let Some((what, value)) = turns.into_iter().find(|(_, value)| !(0.0..1.0).contains(value)) {
-            return fail(format!("{what} = {value} is not in 0..1 turn"));
-        }
-        if let Some((what, value)) = times.into_iter().find(|(_, value)| !(0.0..=1000.0).contains(value)) {
-            return fail(format!("{what} = {value} is not in 0..=1000 ms"));
-        }
-        if !(60.0..=1e6).contains(&self.rpm) || !(0.0..0.1).contains(&self.rpm_error) {
-            return fail(format!("a speed of {} turns a minute with an error of {}", self.rpm, self.rpm_error));
-        }
-        self.check_zones().and_then(|()| self.check_seek()).or_else(fail)
+    /// The same as [`Parameters::check`], with the disk's name.
+    pub(super) fn check_named(&self) -> Result<(), DeviceError> {
+        self.check().map_err(|what| DeviceError::Profile { device: self.name.clone(), what })
     }
 
     fn check_zones(&self) -> Result<(), String> {
@@ -245,5 +149,33 @@ impl DiskParameters {
             return Err(format!("seeks of {} to {longest} ms are not in 0..=1000 ms", self.seek[0].ms));
         }
         Ok(())
+    }
+}
+
+impl Parameters for DiskParameters {
+    fn check(&self) -> Result<(), String> {
+        let fail = |what: String| Err(what);
+        let turns =
+            [("track_skew", self.track_skew), ("surface_skew", self.surface_skew), ("band_skew", self.band_skew)];
+        let times = [
+            ("head_switch_ms", self.head_switch_ms),
+            ("write_settle_ms", self.write_settle_ms),
+            ("read_overhead_ms", self.read_overhead_ms),
+            ("write_overhead_ms", self.write_overhead_ms),
+            ("after_write_ms", self.after_write_ms),
+        ];
+        if self.sector_bytes == 0 || self.surfaces == 0 || self.band_cylinders == 0 || self.window == 0 {
+            return fail("sector_bytes, surfaces, band_cylinders and window must be at least 1".into());
+        }
+        if let Some((what, value)) = turns.into_iter().find(|(_, value)| !(0.0..1.0).contains(value)) {
+            return fail(format!("{what} = {value} is not in 0..1 turn"));
+        }
+        if let Some((what, value)) = times.into_iter().find(|(_, value)| !(0.0..=1000.0).contains(value)) {
+            return fail(format!("{what} = {value} is not in 0..=1000 ms"));
+        }
+        if !(60.0..=1e6).contains(&self.rpm) || !(0.0..0.1).contains(&self.rpm_error) {
+            return fail(format!("a speed of {} turns a minute with an error of {}", self.rpm, self.rpm_error));
+        }
+        self.check_zones().and_then(|()| self.check_seek())
     }
 }

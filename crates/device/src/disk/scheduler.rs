@@ -4,10 +4,10 @@
 //! Jacobson and Wilkes, "Disk scheduling algorithms based on rotational position" (both 1990-91).
 
 use crate::io::Nanos;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A queue discipline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
     /// In order of arrival.

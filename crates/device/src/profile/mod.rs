@@ -45,6 +45,10 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "pcm",
     "rram",
     "p4800x",
+    "cheetah-15k5",
+    "face-disk",
+    "face-raid0x16",
+    "sas-raid5x6",
     "infiniband-qdr",
     "panasas-pfs",
     "arulraj-dram",
@@ -113,13 +117,25 @@ impl Profile {
         toml::to_string(self).expect("a profile is tables, texts and numbers")
     }
 
-    /// A device of this capacity; `seed` is where its random choices begin.
-    pub fn build(&self, capacity_bytes: u64, seed: u64) -> Box<dyn Device + Send> {
-        let device = self.device.build(capacity_bytes, seed);
-        match &self.host {
+    /// A device of this capacity, or of its own where it has one (a disk, an array); `seed` is where its random choices
+    /// begin.
+    ///
+    /// # Errors
+    /// When the device's own capacity is less than what is asked, or its parts do not go together.
+    pub fn build(&self, capacity_bytes: u64, seed: u64) -> Result<Box<dyn Device + Send>, DeviceError> {
+        let error = |what| DeviceError::Profile { device: self.name.clone(), what };
+        let device = self.device.build(capacity_bytes, seed).map_err(|reason| match reason {
+            DeviceError::Profile { what, .. } => error(what),
+            beyond @ DeviceError::BeyondEnd { .. } => beyond,
+        })?;
+        let own = device.capacity_bytes();
+        if own < capacity_bytes {
+            return Err(error(format!("holds {own} B, and {capacity_bytes} B are asked of it")));
+        }
+        Ok(match &self.host {
             None => device,
             Some(host) => Box::new(Hosted::new(device, host)),
-        }
+        })
     }
 
     fn parse(text: &str) -> Result<Self, String> {

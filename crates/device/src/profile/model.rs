@@ -2,17 +2,21 @@
 
 use super::parameters;
 use crate::device::Device;
+use crate::disk::{Disk, DiskParameters};
 use crate::dram::{Dram, DramParameters};
 use crate::fixed::{Fixed, FixedParameters};
+use crate::io::DeviceError;
 use crate::link::{Link, LinkParameters};
 use crate::nvm_block::{NvmBlock, NvmBlockParameters};
 use crate::nvm_dimm::{NvmDimm, NvmDimmParameters};
 use crate::queued::Queued;
+use crate::raid::{ArrayParameters, Level};
 use crate::shared_fs::{SharedFs, SharedFsParameters};
 use serde::Serialize;
 
 /// From `"kind" => Variant(Parameters): constructor` makes the enum, its reader and its builder. A constructor takes
-/// the parameters, a capacity in bytes and a seed.
+/// the parameters, a capacity in bytes and a seed. A device that has a capacity of its own takes no note of the asked
+/// one; [`Profile::build`](super::Profile::build) compares them.
 macro_rules! models {
     ($($(#[$doc:meta])* $kind:literal => $variant:ident($parameters:ty): $build:expr;)*) => {
         /// A device's kind and numbers.
@@ -42,27 +46,38 @@ macro_rules! models {
                 }
             }
 
-            /// A device of this capacity.
-            pub(super) fn build(&self, capacity_bytes: u64, seed: u64) -> Box<dyn Device + Send> {
-                match self {
-                    $(Model::$variant(parameters) => Box::new($build(parameters, capacity_bytes, seed)),)*
-                }
+            /// A device of this capacity, or of its own.
+            pub(super) fn build(&self, capacity_bytes: u64, seed: u64) -> Result<Box<dyn Device + Send>, DeviceError> {
+                Ok(match self {
+                    $(Model::$variant(parameters) => Box::new($build(parameters, capacity_bytes, seed)?),)*
+                })
             }
         }
     };
 }
 
+/// A model that can be made of any parameters that have passed their check.
+fn ok<D>(device: D) -> Result<D, DeviceError> {
+    Ok(device)
+}
+
 models! {
     /// DRAM.
-    "dram" => Dram(DramParameters): |p, capacity, _| Queued::new(Dram::new(p, capacity));
+    "dram" => Dram(DramParameters): |p, capacity, _| ok(Queued::new(Dram::new(p, capacity)));
     /// NVM on the memory bus.
-    "nvm-dimm" => NvmDimm(NvmDimmParameters): |p, capacity, _| Queued::new(NvmDimm::new(p, capacity));
+    "nvm-dimm" => NvmDimm(NvmDimmParameters): |p, capacity, _| ok(Queued::new(NvmDimm::new(p, capacity)));
     /// NVM behind a block interface.
-    "nvm-block" => NvmBlock(NvmBlockParameters): |p, capacity, seed| Queued::new(NvmBlock::new(p, capacity, seed));
+    "nvm-block" => NvmBlock(NvmBlockParameters): |p, capacity, seed| ok(Queued::new(NvmBlock::new(p, capacity, seed)));
     /// A network link.
-    "link" => Link(LinkParameters): |p, capacity, _| Queued::new(Link::new(p, capacity));
+    "link" => Link(LinkParameters): |p, capacity, _| ok(Queued::new(Link::new(p, capacity)));
     /// A shared parallel file system.
-    "shared-fs" => SharedFs(SharedFsParameters): |p, capacity, _| SharedFs::new(p, capacity);
+    "shared-fs" => SharedFs(SharedFsParameters): |p, capacity, _| ok(SharedFs::new(p, capacity));
     /// A device of fixed latency.
-    "fixed" => Fixed(FixedParameters): |p, capacity, _| Queued::new(Fixed::new(p, capacity));
+    "fixed" => Fixed(FixedParameters): |p, capacity, _| ok(Queued::new(Fixed::new(p, capacity)));
+    /// A hard disk.
+    "disk" => Disk(DiskParameters): |p: &DiskParameters, _, seed| Disk::new(p.clone(), seed);
+    /// Striped disks.
+    "raid0" => Raid0(ArrayParameters): |p: &ArrayParameters, _, seed| p.build(Level::Raid0, seed);
+    /// Striped disks with rotated parity.
+    "raid5" => Raid5(ArrayParameters): |p: &ArrayParameters, _, seed| p.build(Level::Raid5, seed);
 }

@@ -17,7 +17,7 @@ fn every_profile_loads_builds_serves_and_survives_a_round_trip() {
         let again = Profile::from_toml(name, &profile.to_toml()).expect("what we wrote");
         assert_eq!(again, profile);
 
-        let mut device = profile.build(1 << 20, 1);
+        let mut device = profile.build(1 << 20, 1).expect("a device");
         device.submit(0, Io::read(0, 4096)).expect("within the device");
         let mut done = Vec::new();
         device.advance(Nanos::MAX, &mut done);
@@ -105,4 +105,67 @@ fn the_example_of_the_manual_loads_and_its_error_is_the_one_it_shows() {
         };
         assert!(listed, "{known} is not in the manual");
     }
+}
+
+/// An array's profile with some of its lines replaced.
+fn array(members: u32, member: &str) -> String {
+    format!("name = \"a\"\nabout = \"a\"\nsource = \"s\"\n[device]\nkind = \"raid5\"\nmembers = {members}\n{member}\n")
+}
+
+#[test]
+fn an_array_takes_its_member_by_name_or_inline_and_both_are_the_same_device() {
+    let named = Profile::from_toml("named", &array(4, "member = \"cheetah-15k5\"")).expect("a sound profile");
+    let Model::Disk(disk) = load("cheetah-15k5").expect("a profile").device else { panic!("a disk") };
+    let section = toml::to_string(&disk).expect("tables and numbers").replace("[[", "[[device.member.");
+    let inline = Profile::from_toml("inline", &array(4, &format!("[device.member]\n{section}"))).expect(&section);
+    assert_eq!(Profile::from_toml("again", &inline.to_toml()), Ok(inline.clone()));
+    let finish = |profile: &Profile| {
+        let mut device = profile.build(1 << 30, 3).expect("a device");
+        device.submit(0, Io::write(123 << 12, 4096)).expect("within the device");
+        let mut done = Vec::new();
+        device.advance(Nanos::MAX, &mut done);
+        (done[0].finished, device.capacity_bytes())
+    };
+    assert_eq!(finish(&named), finish(&inline));
+}
+
+#[test]
+fn what_cannot_be_an_array_or_a_disk_is_named() {
+    let error = |text: &str| Profile::from_toml("bad.toml", text).expect_err(text).to_string();
+    for (text, parts) in [
+        (array(0, "member = \"face-disk\""), ["members", "1 to 1024"]),
+        (array(3, "member = \"p4800x\""), ["member", "kind nvm-block"]),
+        (array(3, "member = \"no-such\""), ["no-such", "face-disk"]),
+        (array(3, ""), ["member", "missing"]),
+        (array(3, "member = 7"), ["name of a disk's profile", "7"]),
+        (array(3, "member = \"face-disk\"\nstripe_unit_bytes = 0"), ["stripe_unit_bytes", "512"]),
+        (array(3, "[device.member]\nrpm = 1"), ["member", "missing"]),
+    ] {
+        let error = error(&text);
+        assert!(error.contains("bad.toml") && !error.contains('\n'), "{error}");
+        parts.iter().for_each(|part| assert!(error.contains(part), "'{error}' lacks '{part}'"));
+    }
+    let cheetah = BUILT_IN.iter().find(|(name, _)| *name == "cheetah-15k5").expect("a profile").1;
+    for (from, to, part) in [
+        ("rpm = 15_020.0", "rpm = 0", "0 turns a minute"),
+        ("window = 64", "window = 0", "window"),
+        ("track_skew = 0.1417", "track_skew = 1.5", "track_skew = 1.5"),
+        ("first_cylinder = 0,", "first_cylinder = 5,", "cylinder 0"),
+    ] {
+        assert!(cheetah.contains(from));
+        assert!(error(&cheetah.replace(from, to)).contains(part), "{to}");
+    }
+    let few = Profile::from_toml("few", &array(2, "member = \"face-disk\"")).expect("numbers that are possible");
+    let error = few.build(1 << 20, 1).err().expect("RAID-5 of two").to_string();
+    assert!(error.contains("device 'a'") && error.contains("2 members where 3 are needed"), "{error}");
+}
+
+#[test]
+fn a_disk_is_as_large_as_it_is() {
+    let disk = load("cheetah-15k5").expect("a profile");
+    let own = disk.build(1, 1).expect("a disk").capacity_bytes();
+    assert_eq!(own, 286_749_487 * 512);
+    assert!(disk.build(own, 1).is_ok());
+    let error = disk.build(own + 1, 1).err().expect("larger than the disk").to_string();
+    assert_eq!(error, format!("device 'cheetah-15k5': holds {own} B, and {} B are asked of it", own + 1));
 }

@@ -1,10 +1,10 @@
 //! A controller's limits.
 
 use crate::io::{Io, IoKind, Nanos};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The most that a controller lets through. An I/O that comes alone is not delayed: the limits space out the starts.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
     /// I/Os per second, of those that do not continue the one before.

@@ -5,18 +5,19 @@
 
 mod array;
 mod controller;
+mod parameters;
 mod plan;
 mod raid0;
 mod raid5;
 
 pub use array::Raid;
 pub use controller::Controller;
+pub use parameters::{ArrayParameters, Member};
 
-use serde::Deserialize;
+use crate::profile::{self, Model};
 
 /// How an array spreads its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Striping.
     Raid0,
@@ -25,50 +26,37 @@ pub enum Level {
 }
 
 /// What an array is made of, besides its members.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RaidParameters {
     /// Name, for messages.
     pub name: String,
     /// How it spreads its bytes.
     pub level: Level,
     /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
-    #[serde(default = "RaidParameters::default_stripe_unit")]
     pub stripe_unit_bytes: u32,
     /// What the controller in front of the members lets through; `None` is as much as they can take.
-    #[serde(default)]
     pub controller: Option<Controller>,
 }
 
 impl RaidParameters {
-    /// The 16-disk RAID-0 of FaCE's testbed (FaCE, table 1), over [`face_disk`](crate::disk::DiskParameters::face_disk).
-    /// Sixteen such disks could read more than was measured, and the measured random reads and writes are equal where
-    /// those of the disk are not: a controller stands in front.
+    /// The 16-disk RAID-0 of FaCE's testbed, over [`face_disk`](crate::disk::DiskParameters::face_disk): the profile
+    /// `face-raid0x16`.
     pub fn face_raid0x16() -> Self {
-        RaidParameters {
-            name: "face-raid0x16".into(),
-            level: Level::Raid0,
-            stripe_unit_bytes: Self::default_stripe_unit(),
-            controller: Some(Controller {
-                random_iops: 5168.0,
-                read_megabytes_per_second: 1723.0,
-                write_megabytes_per_second: 1645.0,
-            }),
-        }
+        Self::of_profile("face-raid0x16")
     }
 
-    /// A RAID-5 of six with a stripe unit of 64 KiB and no controller: the array of the DiskSim runs that the model is
-    /// validated with, which had six [`cheetah_15k5`](crate::disk::DiskParameters::cheetah_15k5).
+    /// A RAID-5 of six with a stripe unit of 64 KiB and no controller, over
+    /// [`cheetah_15k5`](crate::disk::DiskParameters::cheetah_15k5): the profile `sas-raid5x6`.
     pub fn sas_raid5x6() -> Self {
-        RaidParameters {
-            name: "sas-raid5x6".into(),
-            level: Level::Raid5,
-            stripe_unit_bytes: 64 << 10,
-            controller: None,
-        }
+        Self::of_profile("sas-raid5x6")
     }
 
-    const fn default_stripe_unit() -> u32 {
-        512 << 10
+    fn of_profile(name: &str) -> Self {
+        let parameters = match profile::load(name).map(|profile| profile.device) {
+            Ok(Model::Raid0(array)) => array.raid(Level::Raid0),
+            Ok(Model::Raid5(array)) => array.raid(Level::Raid5),
+            other => unreachable!("the array {name} comes with the program: {other:?}"),
+        };
+        RaidParameters { name: name.into(), ..parameters }
     }
 }

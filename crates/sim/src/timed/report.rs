@@ -1,6 +1,7 @@
 //! What a simulation with time reports.
 
 use super::work::Station;
+use crate::row::Row;
 use entresol_device::Nanos;
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -16,6 +17,10 @@ pub struct TimedRow {
     pub requests_per_second: f64,
     /// Concurrent requesters; 0 when the trace's own clock drove.
     pub clients: u32,
+    /// Average read cache latency of 004, figure 4.8: over all tiers, the mean latency of a read of the tier's device
+    /// times the share of all reads that hit there. Misses add nothing, so it compares hierarchies of one policy, not
+    /// policies.
+    pub read_cache_latency_us: f64,
     /// Latencies of all requests, then of those found in each tier, then of those served from below.
     pub latencies: Vec<LatencyRow>,
     /// The devices, tiers first, the level below last.
@@ -41,6 +46,14 @@ pub struct LatencyRow {
     pub p999_us: Option<f64>,
     /// Largest.
     pub max_us: f64,
+}
+
+impl TimedRow {
+    /// 004's formula over the tiers of a row; the devices have the tiers' order.
+    pub(super) fn read_cache_latency(&self, row: &Row) -> f64 {
+        let tiers = row.tiers.iter().zip(&self.devices);
+        tiers.map(|(tier, device)| device.mean_read_us * tier.read_hits as f64 / row.reads.max(1) as f64).sum()
+    }
 }
 
 impl LatencyRow {

@@ -2,10 +2,11 @@
 
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
-use super::work::{Op, Owner, Station, Works, histogram};
+use super::work::{Op, Owner, Station, Works, histogram, record};
 use crate::cell::{CellError, CellOptions, Run, Stack, thread_cpu_time};
 use crate::row::Row;
 use crate::spec::LayerSpec;
+use crate::sweep::Cell;
 use crate::world::World;
 use entresol_core::{Hint, ObjectId};
 use entresol_device::{Completion, Device, DeviceError, IoKind, Nanos};
@@ -93,19 +94,53 @@ pub fn run_timed(
     options: &CellOptions,
     timed: &TimedOptions,
 ) -> Result<(Row, TimedRow), TimedError> {
+    run_timed_stack(world, &Stack::new(layers, size, world)?, hierarchy, options, timed)
+}
+
+impl Cell {
+    /// Bytes that each tier must hold, the tiers of all layers in order, and then the level below.
+    pub fn needs(&self, world: &World) -> Vec<u64> {
+        let page_bytes = u64::from(world.trace.page_bytes);
+        let tiers = self.stack.layers.iter().flat_map(|placed| &placed.tiers);
+        let below: u64 = world.trace.objects.iter().map(|object| object.pages).sum();
+        tiers.map(|&pages| pages as u64).chain([below]).map(|pages| pages * page_bytes).collect()
+    }
+
+    /// The same as [`run_timed`] for this cell.
+    ///
+    /// # Errors
+    /// When the devices or the trace do not fit; see [`TimedError`].
+    pub fn run_timed(
+        &self,
+        world: &World,
+        hierarchy: Hierarchy,
+        options: &CellOptions,
+        timed: &TimedOptions,
+    ) -> Result<(Row, TimedRow), TimedError> {
+        run_timed_stack(world, &self.stack, hierarchy, options, timed)
+    }
+}
+
+fn run_timed_stack(
+    world: &World,
+    stack: &Stack,
+    hierarchy: Hierarchy,
+    options: &CellOptions,
+    timed: &TimedOptions,
+) -> Result<(Row, TimedRow), TimedError> {
     if timed.clients == 0 && world.trace.times_us.is_none() {
         return Err(TimedError::NoTimes);
     }
     let began = thread_cpu_time();
-    let stack = Stack::new(layers, size, world)?;
-    let run = Run::build(world, &stack, options, true)?;
+    let run = Run::build(world, stack, options, true)?;
     let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
     let planner = Planner::new(world, run, &tiers);
-    let stations = stations(&planner, &stack, &tiers, hierarchy, world.trace.page_bytes)?;
+    let stations = stations(&planner, stack, &tiers, hierarchy, world.trace.page_bytes)?;
     let mut simulation = Simulation::new(world, planner, stations, timed);
     let started = simulation.run((world.trace.len() as f64 * options.warmup) as usize)?;
-    let timed_row = simulation.timed_row(&stack, started);
-    let mut row = simulation.planner.run.row(&stack, options);
+    let mut timed_row = simulation.timed_row(stack, started);
+    let mut row = simulation.planner.run.row(stack, options);
+    timed_row.read_cache_latency_us = timed_row.read_cache_latency(&row);
     row.cpu_seconds = (thread_cpu_time() - began).as_secs_f64();
     Ok((row, timed_row))
 }
@@ -268,7 +303,7 @@ impl<'w> Simulation<'w> {
 
     /// A request is done; its requester thinks and comes back.
     fn answer(&mut self, client: u32, since: Nanos, place: usize, now: Nanos) {
-        self.latencies[place].saturating_record(now - since);
+        record(&mut self.latencies[place], now - since);
         if self.options.clients > 0 {
             self.arrivals.push(Reverse(Arrival { at: now + self.options.think_ns, client }));
         }
@@ -336,6 +371,7 @@ impl<'w> Simulation<'w> {
             requests: all.len(),
             requests_per_second: if elapsed_seconds > 0.0 { all.len() as f64 / elapsed_seconds } else { 0.0 },
             clients: self.options.clients,
+            read_cache_latency_us: 0.0,
             latencies: [LatencyRow::new("all", &all)].into_iter().chain(each).collect(),
             devices: self.stations.iter().map(|station| DeviceRow::new(station, started, self.now)).collect(),
         }

@@ -105,6 +105,11 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new(2).expect("two digits are a valid precision")
 }
 
+/// Adds a value. The histogram grows with it, which its own saturating way does not.
+pub(super) fn record(histogram: &mut Histogram<u64>, ns: Nanos) {
+    histogram.record(ns).expect("a histogram that grows takes any value");
+}
+
 impl Totals {
     fn new() -> Self {
         Totals {
@@ -144,7 +149,7 @@ impl Station {
         if self.outstanding == 0 {
             self.totals.busy_ns += completion.finished - self.busy_since;
         }
-        self.totals.latency_ns[direction].saturating_record(completion.latency.total());
+        record(&mut self.totals.latency_ns[direction], completion.latency.total());
     }
 
     /// Starts the statistics anew at the end of the warm-up.

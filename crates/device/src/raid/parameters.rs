@@ -1,0 +1,120 @@
+//! An array as a profile states it: with its members.
+
+use super::{Controller, Level, Raid, RaidParameters};
+use crate::check::{self, Parameters};
+use crate::disk::{Disk, DiskParameters};
+use crate::io::DeviceError;
+use crate::profile::{self, Model};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The disk that an array is made of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Member {
+    /// A profile of kind `disk`, by name or path.
+    Named(String),
+    /// Its numbers, in a section of their own.
+    Inline(Box<DiskParameters>),
+}
+
+/// The numbers of an array; a profile's kind says its level.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArrayParameters {
+    /// Number of members.
+    pub members: u32,
+    /// What each of them is.
+    pub member: Member,
+    /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
+    #[serde(default = "default_stripe_unit")]
+    pub stripe_unit_bytes: u32,
+    /// What the controller in front of the members lets through; `None` is as much as they can take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<Controller>,
+}
+
+const fn default_stripe_unit() -> u32 {
+    512 << 10
+}
+
+impl<'de> Deserialize<'de> for Member {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Member;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("the name of a disk's profile, or a section with a disk's numbers")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Member, E> {
+                Ok(Member::Named(name.to_owned()))
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Member, A::Error> {
+                let numbers = DiskParameters::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Member::Inline(Box::new(numbers)))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl Member {
+    /// The member's numbers.
+    fn disk(&self) -> Result<DiskParameters, String> {
+        let name = match self {
+            Member::Inline(numbers) => return Ok((**numbers).clone()),
+            Member::Named(name) => name,
+        };
+        let profile = profile::load(name).map_err(|error| format!("key `member`: {error}"))?;
+        match profile.device {
+            Model::Disk(_) if profile.host.is_some() => {
+                Err(format!("key `member` is \"{name}\", which has a section [host], expected a disk without"))
+            }
+            Model::Disk(numbers) => Ok(numbers),
+            other => Err(format!("key `member` is \"{name}\" of kind {}, expected kind disk", other.kind())),
+        }
+    }
+}
+
+impl ArrayParameters {
+    /// What the array itself needs to know.
+    pub(super) fn raid(&self, level: Level) -> RaidParameters {
+        RaidParameters {
+            name: String::new(),
+            level,
+            stripe_unit_bytes: self.stripe_unit_bytes,
+            controller: self.controller,
+        }
+    }
+
+    /// The array with its members, each with its own speed and position.
+    ///
+    /// # Errors
+    /// When there are too few members for the level, or they are smaller than a stripe unit.
+    pub(crate) fn build(&self, level: Level, seed: u64) -> Result<Raid<Disk>, DeviceError> {
+        let fail = |what| DeviceError::Profile { device: String::new(), what };
+        let disks = Disk::batch(self.member.disk().map_err(fail)?, self.members as usize, seed)?;
+        Raid::new(self.raid(level), disks)
+    }
+}
+
+impl Parameters for ArrayParameters {
+    fn check(&self) -> Result<(), String> {
+        check::within("members", self.members.into(), 1, 1024)?;
+        check::within("stripe_unit_bytes", self.stripe_unit_bytes.into(), 512, 1 << 30)?;
+        if let Some(controller) = &self.controller {
+            let numbers = [
+                ("random_iops", controller.random_iops),
+                ("read_megabytes_per_second", controller.read_megabytes_per_second),
+                ("write_megabytes_per_second", controller.write_megabytes_per_second),
+            ];
+            numbers.into_iter().try_for_each(|(key, value)| check::number(key, value, 1e-3, 1e12))?;
+        }
+        self.member.disk()?.check().map_err(|what| format!("the member disk: {what}"))
+    }
+}
