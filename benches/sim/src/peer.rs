@@ -43,7 +43,7 @@ impl Peer {
     fn answer(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.answers.read_line(&mut line) {
-            Ok(0) | Err(_) => Err("it ended; its own words stand above".to_owned()),
+            Ok(0) | Err(_) => Err("it ended (why stands on standard error)".to_owned()),
             Ok(_) => Ok(line.trim().to_owned()),
         }
     }
