@@ -33,8 +33,9 @@ test: deps
 test-long: deps
 	cargo test --workspace --locked --release -- --include-ignored
 
-# Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one core, most of them libCacheSim's). Say
-# BENCH_SIM="--sweep --out docs/results/bench-sim.md" to sweep as well and to keep the report.
+# Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one
+# core, most of them libCacheSim's). Say BENCH_SIM="--sweep --out docs/results/bench-sim.md" to sweep as well and to
+# keep the report.
 BENCH_SIM :=
 LIBCACHESIM := 0.3.5
 BENCH := target/bench
