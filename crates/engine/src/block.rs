@@ -1,0 +1,36 @@
+//! What a door serves: a range of bytes that can be read, written and made durable.
+
+use std::io;
+
+/// Byte-addressed storage behind a door (NBD, FUSE, the SQLite VFS), or below a cache.
+///
+/// A write that has returned is seen by every later read. It is durable after a [`flush`](Block::flush) that began after
+/// it returned, or when it carried `fua`. Calls may come from several threads at once.
+pub trait Block: Send + Sync {
+    /// Size in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond the end; else what the storage answered.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes `bytes` from `offset` on; durable when it returns if `fua` (force unit access) is set.
+    ///
+    /// # Errors
+    /// As [`read`](Block::read).
+    fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()>;
+
+    /// Makes durable every write that returned before.
+    ///
+    /// # Errors
+    /// What the storage answered; the writes may then be lost.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Declares a range no longer needed: reads of it give zeroes or what was there.
+    ///
+    /// # Errors
+    /// As [`read`](Block::read).
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
+}

@@ -1,0 +1,5 @@
+//! The live engine: a policy of the catalogue drives frames, bytes and devices instead of counters.
+
+mod block;
+
+pub use block::Block;

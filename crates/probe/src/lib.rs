@@ -1,0 +1,8 @@
+//! Measures a device as 002 did, and writes its profile.
+//!
+//! An experiment is a function over a [`Target`]: a file, a block device or a device model in virtual time. On a model
+//! the probe must find again what the model was built with, which proves the analysis without hardware.
+
+mod target;
+
+pub use target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};

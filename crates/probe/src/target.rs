@@ -1,0 +1,142 @@
+//! What is measured: anything that runs streams of I/O and says how long each took.
+
+use entresol_device::Nanos;
+use entresol_device::load::Histogram;
+use std::ops::Range;
+
+/// Which offsets a stream visits. All are multiples of the stream's `align` from the start of its range.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pattern {
+    /// One after the other from the start of the range, and round again.
+    Sequential,
+    /// Uniformly at random.
+    Random,
+    /// The first of the range, again and again.
+    Same,
+    /// These, in order, and round again; relative to the start of the range.
+    List(Vec<u64>),
+}
+
+/// When a stream sends its next I/O.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// As soon as fewer than `depth` are outstanding.
+    Closed {
+        /// I/Os outstanding.
+        depth: u32,
+    },
+    /// At fixed intended times, whatever is outstanding: latency counts from the intended time, so that a stall is
+    /// seen by every I/O it delays (no coordinated omission).
+    Open {
+        /// I/Os a second.
+        per_second: f64,
+    },
+}
+
+/// When a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After so many I/Os.
+    Count(u64),
+    /// After so long.
+    Elapsed(Nanos),
+    /// When the first stream of the run ends: a stream in the background.
+    First,
+}
+
+/// A stream of I/Os of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// Share of the I/Os that are writes, 0 to 1, drawn at random.
+    pub write_share: f64,
+    /// Bytes of an I/O.
+    pub bytes: u32,
+    /// Granularity of the offsets in bytes.
+    pub align: u32,
+    /// The part of the target that is visited, in bytes.
+    pub range: Range<u64>,
+    /// Which offsets.
+    pub pattern: Pattern,
+    /// When the next one is sent.
+    pub pace: Pace,
+    /// When the stream ends.
+    pub until: Until,
+    /// Makes durable what was written after every so many writes; the flush counts into the latency of the last write.
+    pub flush_every: Option<u32>,
+    /// Whether every latency is kept, in order of completion.
+    pub keep_raw: bool,
+}
+
+/// What a stream measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// I/Os completed.
+    pub completions: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// From the first submission to the last completion.
+    pub elapsed: Nanos,
+    /// Latencies of the reads.
+    pub reads: Histogram,
+    /// Latencies of the writes.
+    pub writes: Histogram,
+    /// When each completed, from the start of the run, and its latency; in order of completion. Empty unless asked for.
+    pub raw: Vec<(Nanos, Nanos)>,
+}
+
+/// Why a target cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// An I/O failed or was refused.
+    #[error("{target}: {what}")]
+    Refused {
+        /// The file, the device or the model.
+        target: String,
+        /// What was wrong and what was expected.
+        what: String,
+    },
+    /// The operating system refused.
+    #[error("{target}: {action}: {error}")]
+    System {
+        /// The file or the device.
+        target: String,
+        /// What was tried.
+        action: &'static str,
+        /// What it answered.
+        error: std::io::Error,
+    },
+    /// The user stopped the run.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Something to measure.
+pub trait Target {
+    /// What it is, in a line.
+    fn describe(&self) -> String;
+
+    /// Its size in bytes.
+    fn capacity_bytes(&self) -> u64;
+
+    /// The smallest I/O and alignment it takes, in bytes.
+    fn granule_bytes(&self) -> u32;
+
+    /// Runs streams at the same time and gives what each measured. The run ends when no stream but those in the
+    /// background is left.
+    ///
+    /// # Errors
+    /// When an I/O fails, a stream leaves the target, or the user stops the run.
+    fn run(&mut self, streams: &[Stream], seed: u64) -> Result<Vec<Samples>, TargetError>;
+
+    /// Leaves the target alone for so long.
+    ///
+    /// # Errors
+    /// When the user stops the run.
+    fn idle(&mut self, duration: Nanos) -> Result<(), TargetError>;
+
+    /// Declares the contents of a range no longer needed, where the target can.
+    ///
+    /// # Errors
+    /// When it can and fails.
+    fn discard(&mut self, range: Range<u64>) -> Result<(), TargetError>;
+}
