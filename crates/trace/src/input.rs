@@ -57,6 +57,8 @@ impl Compression {
 pub struct Input {
     path: PathBuf,
     compression: Compression,
+    /// Bytes of the file, where it is a regular one and was opened by its name.
+    file_bytes: Option<u64>,
     head: Vec<u8>,
     rest: Box<dyn Read + Send>,
 }
@@ -69,7 +71,8 @@ impl Input {
         if kind.is_dir() {
             return Err(TraceError::refused(path, "is a directory, not a trace"));
         }
-        Input::new(path, Box::new(file))
+        let input = Input::new(path, Box::new(file))?;
+        Ok(Input { file_bytes: kind.is_file().then_some(kind.len()), ..input })
     }
 
     /// Reads from anything; `path` is what messages call it.
@@ -84,7 +87,7 @@ impl Input {
             .take(HEAD_BYTES as u64)
             .read_to_end(&mut head)
             .map_err(|e| read_error(path, compression, head.len() as u64, e))?;
-        Ok(Input { path: path.to_owned(), compression, head, rest })
+        Ok(Input { path: path.to_owned(), compression, file_bytes: None, head, rest })
     }
 
     /// The file's name.
@@ -100,6 +103,11 @@ impl Input {
     /// The first [`HEAD_BYTES`] decompressed bytes, or all there are.
     pub fn head(&self) -> &[u8] {
         &self.head
+    }
+
+    /// How many bytes there are, where that is known before they are read; a file that grows has more.
+    pub fn bytes_expected(&self) -> Option<u64> {
+        self.file_bytes.filter(|_| self.compression == Compression::Plain)
     }
 
     /// True when [`Input::head`] is the whole file.
@@ -322,6 +330,17 @@ impl Records {
     /// Offset in the file of the last record returned, in bytes.
     pub fn offset(&self) -> u64 {
         self.last
+    }
+
+    /// Records that lie in memory already, at most `most` of them, one after the other.
+    pub fn buffered(&mut self, most: usize) -> &[u8] {
+        let records = ((self.window.end - self.window.start) / self.size).min(most);
+        let from = self.window.start;
+        self.window.start += records * self.size;
+        if records > 0 {
+            self.last = self.window.offset() - self.size as u64;
+        }
+        &self.window.buffer[from..self.window.start]
     }
 
     /// The next record; a file that ends within one is malformed.

@@ -20,6 +20,6 @@ pub use generate::{GenerateSpec, PageReference, SpecError, generate};
 pub use input::{Compression, HEAD_BYTES, Input};
 pub use load::{LoadOptions, LoadReport, Loaded, PAGE_BYTES_DEFAULT, build, convert, head, load};
 pub use parse::Bad;
-pub use record::{Record, Source, TraceError, Unit};
+pub use record::{PageReads, Record, Source, TraceError, Unit};
 pub use stat::{Stat, StatOptions, lru_miss_ratio_curve, peak_temporal_distance, stat};
 pub use trace::{Column, Event, EventKind, Mapped, Object, ObjectKind, OpByte, Trace};

@@ -78,6 +78,39 @@ impl Numbering {
         Ok(())
     }
 
+    /// Adds requests to pages of one object, whose places are also their addresses. There is [`Numbering::room`] for
+    /// them.
+    pub fn push_all(&mut self, object: u32, places: &[u64]) {
+        self.number_all();
+        for &place in &places[..places.len().min(AHEAD)] {
+            self.map.prefetch(object, place);
+        }
+        self.pages.extend(places.iter().enumerate().map(|(i, &place)| {
+            if let Some(&coming) = places.get(i + AHEAD) {
+                self.map.prefetch(object, coming);
+            }
+            let (page, new) = self.map.number(object, place).expect("there is room");
+            if new {
+                self.page_object.push(object);
+                self.page_block.push(place);
+            }
+            page
+        }));
+        self.numbered = self.pages.len();
+    }
+
+    /// How many distinct pages may still come.
+    pub fn room(&mut self) -> usize {
+        self.number_all();
+        PAGES_MAX as usize - self.page_object.len()
+    }
+
+    /// Reserves memory for this many more requests, if there is so much.
+    pub fn reserve(&mut self, requests: usize) {
+        // A hint need not be right, so that it cannot be met is no error.
+        let _ = self.pages.try_reserve_exact(requests);
+    }
+
     #[inline(always)]
     fn number_next(&mut self) {
         let Coming { object, place, block } = self.coming[self.numbered % AHEAD];

@@ -71,11 +71,34 @@ pub enum Unit {
     Pages,
 }
 
+/// Reads of one whole page each, as two columns of the same length.
+#[derive(Debug, Default)]
+pub struct PageReads {
+    /// The pages.
+    pub pages: Vec<u64>,
+    /// Microseconds since the first record, never decreasing.
+    pub times_us: Vec<u64>,
+}
+
 /// A stream of records.
 pub trait Source {
     /// The next record, `None` at the end. After [`TraceError::Malformed`] for a single line or record the source may
     /// be read on; after any other error it may not.
     fn next(&mut self) -> Result<Option<Record>, TraceError>;
+
+    /// Takes at most `most` of the records that come next as columns, in place of what `reads` held: those that lie in
+    /// memory already, whole, and read one page of the stream and object of the last I/O each, where the source counts
+    /// pages. None is always a right answer, and [`Source::next`] then tells what comes next. A record that is taken
+    /// one by one costs as much again as to number its page.
+    fn buffered_reads(&mut self, _most: usize, reads: &mut PageReads) {
+        reads.pages.clear();
+        reads.times_us.clear();
+    }
+
+    /// How many requests the source will come to, where that shows beforehand: a hint, for what to reserve.
+    fn requests_expected(&self) -> Option<u64> {
+        None
+    }
 
     /// What offsets and sizes count.
     fn unit(&self) -> Unit {

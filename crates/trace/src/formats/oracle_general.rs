@@ -5,7 +5,7 @@
 //! object is one page whatever its size, and its id the page number. All are reads.
 
 use crate::input::{Input, Records};
-use crate::record::{Record, Source, TraceError, Unit};
+use crate::record::{PageReads, Record, Source, TraceError, Unit};
 use crate::text::Clock;
 use crate::trace::ObjectKind;
 use entresol_core::{NEVER, Op};
@@ -45,12 +45,23 @@ pub struct OracleGeneral {
     records: Records,
     clock: Clock,
     declared: bool,
+    requests_expected: Option<u64>,
 }
 
 impl OracleGeneral {
     /// Reads an input.
     pub fn new(input: Input) -> Self {
-        OracleGeneral { records: Records::new(input, RECORD_BYTES), clock: Clock::default(), declared: false }
+        OracleGeneral {
+            requests_expected: input.bytes_expected().map(|bytes| bytes / RECORD_BYTES as u64),
+            records: Records::new(input, RECORD_BYTES),
+            clock: Clock::default(),
+            declared: false,
+        }
+    }
+
+    #[inline]
+    fn time_us(clock: &mut Clock, fields: Fields) -> u64 {
+        clock.us(i64::from(fields.time_s) * 1_000_000, 1)
     }
 }
 
@@ -87,7 +98,7 @@ impl Source for OracleGeneral {
         let mut record = [0; RECORD_BYTES];
         record.copy_from_slice(bytes);
         let fields = Fields::read(&record);
-        let time_us = self.clock.us(i64::from(fields.time_s) * 1_000_000, 1);
+        let time_us = Self::time_us(&mut self.clock, fields);
         let next_use = fields.next.checked_sub(1).and_then(|index| u32::try_from(index).ok()).unwrap_or(NEVER);
         Ok(Some(Record::Io {
             time_us,
@@ -98,6 +109,18 @@ impl Source for OracleGeneral {
             size: 1,
             next_use: Some(next_use),
         }))
+    }
+
+    fn buffered_reads(&mut self, most: usize, reads: &mut PageReads) {
+        let (records, _) = self.records.buffered(most).as_chunks::<RECORD_BYTES>();
+        reads.pages.clear();
+        reads.pages.extend(records.iter().map(|record| Fields::read(record).id));
+        reads.times_us.clear();
+        reads.times_us.extend(records.iter().map(|record| Self::time_us(&mut self.clock, Fields::read(record))));
+    }
+
+    fn requests_expected(&self) -> Option<u64> {
+        self.requests_expected
     }
 
     fn unit(&self) -> Unit {
