@@ -11,15 +11,15 @@
 //! G_LFU keeps the ghost's frequency. The tolerance is a number of accesses, `TF * L`. The weights change at every
 //! miss, whether or not the cache is full; a page that may not be evicted is no candidate.
 
-use super::ghosts::{Ghosts, Rank};
+use super::ghosts::Ghosts;
 use super::weights::Expert;
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
-use crate::parts::{FrequencyList, ListId, Lists};
+use crate::parts::{FrequencyLists, ListId, Lists};
 use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};
 
-/// Cache with expert selection and read-write discriminated eviction. 45 bytes a handle, 32 a page of capacity for
-/// the ghosts.
+/// Cache with expert selection and read-write discriminated eviction. 28 bytes a handle, 64 a page of capacity: 48 for
+/// as many frequencies as there may be, 16 for the LRU ghosts.
 #[derive(Clone, Debug)]
 pub struct ExpCache {
     capacity: usize,
@@ -28,16 +28,12 @@ pub struct ExpCache {
     unequal: Unequal,
     /// The LRU orders of R and W.
     recency: Lists<2>,
-    /// The LFU orders of R and W.
-    frequency: [FrequencyList; 2],
-    /// Per page: [`HELD`], its list, [`IN_LRU_GHOST`], [`IN_LFU_GHOST`]; 0 when nothing is known of it.
-    flags: Vec<u8>,
-    /// Number of the last access to each page.
-    stamps: Vec<u64>,
-    /// Frequency that a page in G_LFU was evicted with.
-    ghost_frequency: Vec<u32>,
+    /// The LFU orders of R and W, and of the pages in G_LFU that came from R and from W (`GHOSTS` on). Each of the four is
+    /// in order of last access within a frequency: a use makes a page the newest of its next frequency, and what is
+    /// evicted is the oldest of its own, so that it comes to the newest end of the ghosts.
+    frequency: FrequencyLists<4>,
+    notes: Vec<Note>,
     lru_ghosts: Ghosts,
-    lfu_ghosts: Ghosts,
     experts: Experts,
     random: Random,
 }
@@ -53,10 +49,52 @@ enum Unequal {
 
 const READ: ListId = 0;
 const WRITE: ListId = 1;
-const LIST: u8 = 1;
-const HELD: u8 = 2;
-const IN_LRU_GHOST: u8 = 4;
-const IN_LFU_GHOST: u8 = 8;
+const GHOSTS: ListId = 2;
+
+/// The list of a page that is held, or the one that it was evicted from.
+const LIST: u64 = 1;
+const HELD: u64 = 2;
+const IN_LRU_GHOST: u64 = 4;
+const IN_LFU_GHOST: u64 = 8;
+const KNOWN: u64 = HELD | IN_LRU_GHOST | IN_LFU_GHOST;
+
+/// What is known of a page: four flags, and above them the number of the last access to it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Note(u64);
+
+impl Note {
+    const FLAG_BITS: u32 = 4;
+
+    #[inline(always)]
+    fn new(stamp: u64, flags: u64) -> Self {
+        Note(stamp << Self::FLAG_BITS | flags)
+    }
+
+    #[inline(always)]
+    fn stamp(self) -> u64 {
+        self.0 >> Self::FLAG_BITS
+    }
+
+    #[inline(always)]
+    fn has(self, any_of: u64) -> bool {
+        self.0 & any_of != 0
+    }
+
+    #[inline(always)]
+    fn list(self) -> ListId {
+        (self.0 & LIST) as ListId
+    }
+
+    #[inline(always)]
+    fn set(&mut self, flags: u64) {
+        self.0 |= flags;
+    }
+
+    #[inline(always)]
+    fn clear(&mut self, flags: u64) {
+        self.0 &= !flags;
+    }
+}
 
 /// Algorithm 3 and what it keeps.
 #[derive(Clone, Copy, Debug)]
@@ -88,17 +126,16 @@ impl Experts {
 impl ExpCache {
     /// Algorithm 2, lines 17-24: takes a page out of the ghosts and returns the frequency it comes back with.
     fn remember(&mut self, page: Page) -> u32 {
-        let flags = std::mem::take(&mut self.flags[page.index()]);
-        if flags & IN_LRU_GHOST != 0 {
+        let note = std::mem::take(&mut self.notes[page.index()]);
+        if note.has(IN_LRU_GHOST) {
             self.lru_ghosts.take();
             self.experts.lru_ghost_hits += 1;
         }
-        if flags & IN_LFU_GHOST == 0 {
+        if !note.has(IN_LFU_GHOST) {
             return 1;
         }
-        self.lfu_ghosts.take();
         self.experts.lfu_ghost_hits += 1;
-        self.ghost_frequency[page.index()]
+        self.frequency.remove(GHOSTS + note.list(), page)
     }
 
     /// Algorithm 4: the victim and its list. `None` when every page is pinned.
@@ -106,14 +143,14 @@ impl ExpCache {
         let mut may_evict = |page| driver.may_evict(page, Tier::TOP);
         let mut candidate = |list: ListId| match expert {
             Expert::Lru => self.recency.back_where(list, &mut may_evict),
-            Expert::Lfu => self.frequency[list].oldest_where(&mut may_evict),
+            Expert::Lfu => self.frequency.oldest_where(list, &mut may_evict),
         };
         let (read, write) = match (candidate(READ), candidate(WRITE)) {
             (Some(read), Some(write)) => (read, write),
             (read, write) => return read.map(|page| (page, READ)).or(write.map(|page| (page, WRITE))),
         };
         if expert == Expert::Lfu {
-            let (rare, common) = (self.frequency[READ].frequency(read), self.frequency[WRITE].frequency(write));
+            let (rare, common) = (self.frequency.frequency(read), self.frequency.frequency(write));
             if rare < common {
                 return Some((read, READ));
             }
@@ -125,7 +162,7 @@ impl ExpCache {
             }
         }
         // Lines 8 and 23: clean pages first, unless the dirty one has been idle for much longer.
-        let tolerated = self.stamps[read.index()] <= self.stamps[write.index()] + self.tolerance;
+        let tolerated = self.stamp(read) <= self.stamp(write) + self.tolerance;
         Some(if tolerated { (read, READ) } else { (write, WRITE) })
     }
 
@@ -135,45 +172,61 @@ impl ExpCache {
         let expert = if draw < self.experts.lru_weight { Expert::Lru } else { Expert::Lfu };
         let Some((victim, list)) = self.victim(expert, driver) else { return false };
         self.recency.remove(list, victim);
-        let frequency = self.frequency[list].remove(victim);
-        self.flags[victim.index()] = 0;
+        let frequency = self.frequency.remove(list, victim);
+        self.notes[victim.index()].clear(HELD);
         if self.capacity >= 2 {
-            self.note_victim(victim, frequency);
+            self.note_in_lru_ghosts(victim);
+            self.note_in_lfu_ghosts(victim, list, frequency);
+            self.prefetch_next();
         }
         driver.evict(victim, Tier::TOP, list == WRITE);
         true
     }
 
-    fn note_victim(&mut self, victim: Page, frequency: u32) {
-        let stamp = self.stamps[victim.index()];
-        let ranks = [Rank { frequency: 0, stamp }, Rank { frequency, stamp }];
-        let ghosts = [(&mut self.lru_ghosts, IN_LRU_GHOST), (&mut self.lfu_ghosts, IN_LFU_GHOST)];
-        for (rank, (ghosts, member)) in ranks.into_iter().zip(ghosts) {
-            let (flags, stamps) = (&self.flags, &self.stamps);
-            let live = |page: Page, stamp| flags[page.index()] & member != 0 && stamps[page.index()] == stamp;
-            if let Some(forgotten) = ghosts.put(victim, rank, live) {
-                self.flags[forgotten.index()] &= !member;
-            }
-            self.flags[victim.index()] |= member;
+    #[inline(always)]
+    fn stamp(&self, page: Page) -> u64 {
+        self.notes[page.index()].stamp()
+    }
+
+    fn note_in_lru_ghosts(&mut self, victim: Page) {
+        let notes = &self.notes;
+        let live = |page: Page, stamp| notes[page.index()].has(IN_LRU_GHOST) && notes[page.index()].stamp() == stamp;
+        if let Some(forgotten) = self.lru_ghosts.put(victim, self.stamp(victim), live) {
+            self.notes[forgotten.index()].clear(IN_LRU_GHOST);
         }
-        self.ghost_frequency[victim.index()] = frequency;
-        self.prefetch_next();
+        self.notes[victim.index()].set(IN_LRU_GHOST);
+    }
+
+    fn note_in_lfu_ghosts(&mut self, victim: Page, list: ListId, frequency: u32) {
+        if self.lfu_ghosts() == self.capacity / 2 {
+            let rank = |page: Page| (self.frequency.frequency(page), self.stamp(page));
+            let oldest = [READ, WRITE].into_iter().filter_map(|list| self.frequency.oldest(GHOSTS + list));
+            if let Some(forgotten) = oldest.min_by_key(|&page| rank(page)) {
+                self.frequency.remove(GHOSTS + self.notes[forgotten.index()].list(), forgotten);
+                self.notes[forgotten.index()].clear(IN_LFU_GHOST);
+            }
+        }
+        // Younger ghosts of its frequency there are only when it could not be evicted in its turn.
+        let (notes, stamp) = (&self.notes, self.stamp(victim));
+        let younger = |ghost: Page| notes[ghost.index()].stamp() > stamp;
+        self.frequency.insert_below(GHOSTS + list, victim, frequency, younger);
+        self.notes[victim.index()].set(IN_LFU_GHOST);
+    }
+
+    fn lfu_ghosts(&self) -> usize {
+        self.frequency.len(GHOSTS + READ) + self.frequency.len(GHOSTS + WRITE)
     }
 
     /// The next eviction will look at the pages that now come up in the ghosts, and evict one of those at the ends of
     /// the lists: brings what it touches into the processor's cache.
     #[inline(always)]
     fn prefetch_next(&self) {
-        for page in [self.lru_ghosts.upcoming(), self.lfu_ghosts.upcoming()].into_iter().flatten() {
-            prefetch(&self.flags, page.index());
-            prefetch(&self.stamps, page.index());
+        if let Some(page) = self.lru_ghosts.upcoming() {
+            prefetch(&self.notes, page.index());
         }
         for list in [READ, WRITE] {
-            for page in [self.recency.back(list), self.frequency[list].oldest()].into_iter().flatten() {
-                prefetch(&self.stamps, page.index());
-                self.recency.prefetch(page);
-                self.frequency[list].prefetch(page);
-            }
+            let ends = [self.recency.back(list), self.frequency.oldest(list), self.frequency.oldest(GHOSTS + list)];
+            ends.into_iter().flatten().for_each(|page| self.prefetch(page));
         }
     }
 
@@ -182,12 +235,12 @@ impl ExpCache {
     fn hit(&mut self, request: Request, list: ListId) {
         let page = request.page;
         if list == READ && request.op.is_write() {
-            let frequency = self.frequency[READ].remove(page);
-            self.frequency[WRITE].insert(page, frequency.saturating_add(1));
+            let frequency = self.frequency.remove(READ, page);
+            self.frequency.insert(WRITE, page, frequency.saturating_add(1));
             self.recency.transfer(READ, WRITE, page);
-            self.flags[page.index()] = HELD | WRITE as u8;
+            self.notes[page.index()].set(LIST);
         } else {
-            self.frequency[list].bump(page);
+            self.frequency.bump(list, page);
             self.recency.move_to_front(list, page);
         }
     }
@@ -220,18 +273,14 @@ impl Policy for ExpCache {
 
     fn new(config: &Config, options: &Options) -> Result<Self, BuildError> {
         let (pages, capacity) = (config.pages, config.tiers[0]);
-        let frequency = || FrequencyList::new(pages, capacity);
         Ok(ExpCache {
             capacity,
             tolerance: options.pages("tolerance", config, capacity)? as u64,
             unequal: options.choice("unequal", &[("lfu", Unequal::Lfu), ("lru", Unequal::Lru)])?,
             recency: Lists::new(pages),
-            frequency: [frequency(), frequency()],
-            flags: vec![0; pages],
-            stamps: vec![0; pages],
-            ghost_frequency: vec![0; pages],
+            frequency: FrequencyLists::new(pages, capacity + capacity / 2),
+            notes: vec![Note::default(); pages],
             lru_ghosts: Ghosts::new(capacity / 2),
-            lfu_ghosts: Ghosts::new(capacity / 2),
             experts: Experts { lru_weight: 0.5, previous_eta: 1.0, accesses: 0, lru_ghost_hits: 0, lfu_ghost_hits: 0 },
             random: Random::new(config.seed),
         })
@@ -240,11 +289,11 @@ impl Policy for ExpCache {
     #[inline]
     fn access<D: Driver>(&mut self, request: Request, driver: &mut D) -> Outcome {
         let page = request.page;
-        let flags = self.flags[page.index()];
+        let note = self.notes[page.index()];
         self.experts.accesses += 1;
-        if flags & HELD != 0 {
-            self.stamps[page.index()] = self.experts.accesses;
-            self.hit(request, (flags & LIST) as ListId);
+        if note.has(HELD) {
+            self.notes[page.index()] = Note::new(self.experts.accesses, HELD | note.list() as u64);
+            self.hit(request, note.list());
             driver.overwrite(request, Tier::TOP);
             return Outcome::Hit(Tier::TOP);
         }
@@ -255,18 +304,16 @@ impl Policy for ExpCache {
         }
         driver.admit(request, Tier::TOP);
         let list = if request.op.is_write() { WRITE } else { READ };
-        self.stamps[page.index()] = self.experts.accesses;
+        self.notes[page.index()] = Note::new(self.experts.accesses, HELD | list as u64);
         self.recency.push_front(list, page);
-        self.frequency[list].insert(page, frequency);
-        self.flags[page.index()] = HELD | list as u8;
+        self.frequency.insert(list, page, frequency);
         Outcome::ADMITTED
     }
 
     fn state(&self, page: Page) -> PageState {
-        let flags = self.flags[page.index()];
-        let held = flags & HELD != 0;
-        let dirty = held && (flags & LIST) as ListId == WRITE;
-        PageState { tiers: TierSet::only(Tier::TOP, held), dirty, known: flags != 0 }
+        let note = self.notes[page.index()];
+        let held = note.has(HELD);
+        PageState { tiers: TierSet::only(Tier::TOP, held), dirty: held && note.list() == WRITE, known: note.has(KNOWN) }
     }
 
     #[inline(always)]
@@ -280,25 +327,20 @@ impl Policy for ExpCache {
         visit("|R|", self.recency.len(READ) as f64);
         visit("|W|", self.recency.len(WRITE) as f64);
         visit("lru ghosts", self.lru_ghosts.len() as f64);
-        visit("lfu ghosts", self.lfu_ghosts.len() as f64);
+        visit("lfu ghosts", self.lfu_ghosts() as f64);
     }
 
     #[inline(always)]
     fn prefetch(&self, page: Page) {
-        prefetch(&self.flags, page.index());
-        prefetch(&self.stamps, page.index());
+        prefetch(&self.notes, page.index());
         self.recency.prefetch(page);
-        self.frequency[READ].prefetch(page);
-        self.frequency[WRITE].prefetch(page);
+        self.frequency.prefetch(page);
     }
 
     fn memory_bytes(&self) -> usize {
         self.recency.memory_bytes()
-            + self.frequency.iter().map(FrequencyList::memory_bytes).sum::<usize>()
-            + self.flags.capacity()
-            + self.stamps.capacity() * 8
-            + self.ghost_frequency.capacity() * 4
+            + self.frequency.memory_bytes()
+            + self.notes.capacity() * size_of::<Note>()
             + self.lru_ghosts.memory_bytes()
-            + self.lfu_ghosts.memory_bytes()
     }
 }

@@ -1,17 +1,10 @@
-//! The two ghost caches of ExpCache: evicted pages in strict order of a rank that they bring with them.
+//! The LRU ghost cache of ExpCache: evicted pages in strict order of their last access, which is not the order in which
+//! they come.
 
 use entresol_core::{Page, prefetch};
 
-/// What a page in a ghost cache brings with it; the order of forgetting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
-    /// Frequency of use; 0 where only recency counts.
-    pub frequency: u32,
-    /// Number of the access that last touched the page: no two pages share one.
-    pub stamp: u64,
-}
-
-/// A ghost cache that forgets the lowest rank first.
+/// A ghost cache that forgets first what was touched longest ago. A page's stamp is the number of the access that last
+/// touched it: no two pages share one.
 ///
 /// A page that is taken out stays in the heap as a stale entry until it comes up or the heap is full of such; that is
 /// cheaper than to keep track of each page's place. The owner remembers which pages are in, and tells: an entry is
@@ -23,8 +16,8 @@ pub struct Ghosts {
     len: usize,
 }
 
-const fn pack(page: Page, rank: Rank) -> u128 {
-    (rank.frequency as u128) << 96 | (rank.stamp as u128) << 32 | page.0 as u128
+const fn pack(page: Page, stamp: u64) -> u128 {
+    (stamp as u128) << 32 | page.0 as u128
 }
 
 const fn page_and_stamp(entry: u128) -> (Page, u64) {
@@ -49,12 +42,12 @@ impl Ghosts {
 
     /// Puts a page in, which is not; returns the one that is forgotten for it, if the cache is full. `live` tells
     /// whether a page is in with this stamp. The capacity is not 0.
-    pub fn put(&mut self, page: Page, rank: Rank, live: impl Fn(Page, u64) -> bool) -> Option<Page> {
+    pub fn put(&mut self, page: Page, stamp: u64, live: impl Fn(Page, u64) -> bool) -> Option<Page> {
         let live = |entry| {
             let (page, stamp) = page_and_stamp(entry);
             live(page, stamp)
         };
-        let entry = pack(page, rank);
+        let entry = pack(page, stamp);
         if self.len == self.capacity {
             while !live(self.heap.top) {
                 self.heap.pop();
@@ -190,27 +183,27 @@ mod tests {
         for capacity in [1, 2, 5, 16] {
             let mut random = Random::new(capacity as u64);
             let mut ghosts = Ghosts::new(capacity);
-            let mut model: BTreeMap<Rank, Page> = BTreeMap::new();
+            let mut model: BTreeMap<u64, Page> = BTreeMap::new();
             let room = ghosts.heap.lines.capacity();
             let mut stamps = [0; 40];
             for step in 1..5_000u64 {
                 let page = Page(random.below(40) as u32);
-                let held = model.iter().find(|(_, held)| **held == page).map(|(rank, _)| *rank);
-                if let Some(rank) = held {
-                    model.remove(&rank);
+                let held = model.iter().find(|(_, held)| **held == page).map(|(stamp, _)| *stamp);
+                if let Some(stamp) = held {
+                    model.remove(&stamp);
                     ghosts.take();
                     continue;
                 }
-                // A rank that is often the lowest of all; each stamp is used once.
-                let rank = Rank { frequency: random.below(4) as u32, stamp: step ^ (random.below(2) << 40) };
-                stamps[page.index()] = rank.stamp;
+                // A stamp that is often the lowest of all; each is used once.
+                let stamp = step ^ (random.below(4) << 40);
+                stamps[page.index()] = stamp;
                 let expected = if model.len() == capacity { model.pop_first().map(|(_, page)| page) } else { None };
                 let live = |page: Page, stamp| {
                     (model.values().any(|held| *held == page) || expected == Some(page))
                         && stamps[page.index()] == stamp
                 };
-                assert_eq!(ghosts.put(page, rank, live), expected);
-                model.insert(rank, page);
+                assert_eq!(ghosts.put(page, stamp, live), expected);
+                model.insert(stamp, page);
                 assert_eq!(ghosts.len(), model.len());
             }
             assert_eq!(ghosts.heap.lines.capacity(), room, "nothing is allocated after construction");

@@ -5,6 +5,7 @@
 
 mod bits;
 mod frequency;
+mod frequency_lists;
 mod groups;
 mod heap;
 mod lists;
@@ -13,6 +14,7 @@ mod runs;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
+pub use frequency_lists::FrequencyLists;
 pub use groups::{Group, GroupLists, GroupTable};
 pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
