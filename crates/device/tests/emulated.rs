@@ -64,7 +64,7 @@ fn on_plain(plain: &mut [u8], io: &Io, random: &mut Random) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
 
     #[test]
     fn one_at_a_time_the_bytes_are_those_of_an_array_and_the_times_those_of_the_model(

@@ -11,11 +11,11 @@ mod accuracy;
 mod clock;
 mod device;
 pub mod load;
-//mod memory;
+mod memory;
 mod storage;
 
 pub use accuracy::Accuracy;
 pub use clock::{Clock, VirtualClock, WallClock};
 pub use device::{Done, EmulatedDevice};
-//pub use memory::{Calibration, Curve, Mapped, MemoryAccuracy, Slowdown};
+pub use memory::{Calibration, Curve, Mapped, MemoryAccuracy, Slowdown};
 pub use storage::Storage;
