@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::emulate::EmulateArgs;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
@@ -25,6 +26,7 @@ pub enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
     Policies(PoliciesArgs),
+    Emulate(EmulateArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

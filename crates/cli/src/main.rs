@@ -1,6 +1,7 @@
 //! The command `entresol`.
 
 mod args;
+mod emulate;
 mod estimate;
 mod journal;
 mod output;
@@ -74,6 +75,7 @@ fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Command::Simulate(arguments) => simulate::run(arguments, cli.quiet),
         Command::Trace(command) => trace::run(command, cli.quiet),
+        Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -8,11 +8,15 @@
 //! resources serve in order of arrival: DRAM, NVM, Optane, a network, a FIFO disk. Where later arrivals change the
 //! order (NAND channels and dies, a disk that sorts its queue) the model is a [`Device`] of its own. [`Queued`] makes a
 //! device of any calendar.
+//!
+//! Any of them is an emulator too: [`emulated`] performs I/Os on a real file and completes them when the model says.
 
 mod check;
 mod device;
 pub mod disk;
 pub mod dram;
+#[cfg(target_os = "linux")]
+pub mod emulated;
 pub mod fixed;
 pub mod host;
 mod io;

@@ -1,0 +1,134 @@
+//! Time as a parameter.
+
+use crate::io::Nanos;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The last stretch of a wait is spent looking at the clock, for a sleeping thread wakes late: on a virtual machine with
+/// two processors the median was 74 to 139 us late after sleeps of 50 us to 4 ms, the 99th percentile 88 to 449 us.
+const SPIN_NS: Nanos = 200_000;
+
+/// A clock that can be waited for. It never runs backwards.
+pub trait Clock: Send + Sync {
+    /// Nanoseconds since the clock began.
+    fn now(&self) -> Nanos;
+
+    /// Returns when `now() >= deadline`. Another thread may store an earlier deadline meanwhile and then unpark this one.
+    fn wait_until(&self, deadline: &AtomicU64);
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Nanos {
+        (**self).now()
+    }
+
+    fn wait_until(&self, deadline: &AtomicU64) {
+        (**self).wait_until(deadline);
+    }
+}
+
+/// The time of the world, monotonic. A wait sleeps, then spins for the last 200 us.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock {
+    began: Instant,
+}
+
+impl WallClock {
+    /// A clock that begins now.
+    pub fn new() -> Self {
+        WallClock { began: Instant::now() }
+    }
+}
+
+impl Default for WallClock {
+    fn default() -> Self {
+        WallClock::new()
+    }
+}
+
+impl Clock for WallClock {
+    #[inline]
+    fn now(&self) -> Nanos {
+        // 64 bits of nanoseconds last 584 years.
+        self.began.elapsed().as_nanos() as Nanos
+    }
+
+    #[inline]
+    fn wait_until(&self, deadline: &AtomicU64) {
+        loop {
+            let left = deadline.load(Ordering::Acquire).saturating_sub(self.now());
+            match left {
+                0 => return,
+                1..=SPIN_NS => std::hint::spin_loop(),
+                _ => thread::park_timeout(Duration::from_nanos(left - SPIN_NS)),
+            }
+        }
+    }
+}
+
+/// A clock that stands still until somebody waits: then it is the time that was waited for.
+#[derive(Debug, Default)]
+pub struct VirtualClock {
+    now: AtomicU64,
+}
+
+impl VirtualClock {
+    /// A clock at 0.
+    pub fn new() -> Self {
+        VirtualClock::default()
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, duration: Nanos) {
+        self.now.fetch_add(duration, Ordering::AcqRel);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Nanos {
+        self.now.load(Ordering::Acquire)
+    }
+
+    fn wait_until(&self, deadline: &AtomicU64) {
+        self.now.fetch_max(deadline.load(Ordering::Acquire), Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_wait_ends_at_its_deadline_and_never_goes_back() {
+        let clock = VirtualClock::new();
+        clock.wait_until(&AtomicU64::new(700));
+        assert_eq!(clock.now(), 700);
+        clock.wait_until(&AtomicU64::new(300));
+        clock.advance(5);
+        assert_eq!(clock.now(), 705);
+    }
+
+    #[test]
+    fn a_wait_for_the_wall_clock_is_never_too_short() {
+        let clock = WallClock::new();
+        for duration in [0, 1, 1_000, 50_000, 150_000, 400_000, 2_000_000] {
+            let deadline = clock.now() + duration;
+            clock.wait_until(&AtomicU64::new(deadline));
+            assert!(clock.now() >= deadline, "{duration} ns");
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_early_when_the_deadline_is_moved() {
+        let clock = WallClock::new();
+        let deadline = AtomicU64::new(Nanos::MAX);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| clock.wait_until(&deadline));
+            deadline.store(clock.now() + 1_000_000, Ordering::Release);
+            waiter.thread().unpark();
+        });
+        assert!(clock.now() >= deadline.load(Ordering::Acquire));
+    }
+}

@@ -1,0 +1,383 @@
+//! A file that takes as long as a device.
+//!
+//! There is no thread behind it. Of the threads that wait for a completion one is the *watcher*: it alone lets the
+//! model's time pass, sleeps until shortly before the next event and spins the rest, and wakes the others when theirs
+//! are done. A single caller thus has the precision of its own spinning, with no switch between threads.
+
+use super::accuracy::Accuracy;
+use super::clock::Clock;
+use super::storage::Storage;
+use crate::device::Device;
+use crate::io::{Completion, DeviceError, Io, IoKind, Nanos, Wear};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, Thread};
+
+/// A longer I/O is several, as it is on real devices.
+const BYTES_MAX: usize = 1 << 30;
+
+/// An I/O from the queue that is done.
+#[derive(Debug)]
+pub struct Done {
+    /// What was submitted.
+    pub io: Io,
+    /// The buffer that came with it: of a read, filled.
+    pub buffer: Vec<u8>,
+    /// What the storage answered.
+    pub result: io::Result<()>,
+    /// What the model says of it; its tag is that of `io`.
+    pub completion: Completion,
+    /// When it was handed over, by the device's clock: `completion.finished` or later.
+    pub given: Nanos,
+}
+
+/// What waits in the queue for the model's time.
+#[derive(Debug)]
+struct Parcel {
+    io: Io,
+    buffer: Vec<u8>,
+    result: io::Result<()>,
+    ready: Nanos,
+}
+
+/// An I/O that the model has, or has completed, and that nobody has taken.
+#[derive(Debug, Default)]
+struct UnderWay {
+    completion: Option<Completion>,
+    /// The bytes of an I/O of the queue, once the storage is done with them.
+    parcel: Option<Parcel>,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Its own I/O.
+    Own(u64),
+    /// Any I/O of the queue.
+    Queue,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    thread: Thread,
+    /// Whether it shall look at the state before the next event.
+    poked: bool,
+}
+
+#[derive(Debug)]
+struct State<M> {
+    model: M,
+    submitted: u64,
+    under_way: HashMap<u64, UnderWay>,
+    /// I/Os of the queue that nobody has taken.
+    queued: usize,
+    /// Those of them that are done, in order of time.
+    finished: VecDeque<(Parcel, Completion)>,
+    watcher: Option<Watcher>,
+    parked: Vec<(Wanted, Thread)>,
+    accuracy: Accuracy,
+    completions: Vec<Completion>,
+}
+
+/// Real bytes in `S`, the time of the model `M`, measured by the clock `C`. Calls may come from several threads.
+///
+/// Two interfaces: [`read`](Self::read), [`write`](Self::write), [`flush`](Self::flush) and [`discard`](Self::discard)
+/// return when the I/O is done; [`submit`](Self::submit) and [`reap`](Self::reap) are a completion queue.
+///
+/// The storage is asked as soon as the model has the I/O, by the thread that submits it. Overlapping I/Os that are under
+/// way together have no order, as on a real device.
+#[derive(Debug)]
+pub struct EmulatedDevice<S, M, C> {
+    storage: S,
+    clock: C,
+    size_bytes: u64,
+    state: Mutex<State<M>>,
+    /// What the watcher waits for: the model's next event, or 0 when it was poked.
+    deadline: AtomicU64,
+}
+
+impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
+    /// A device with the bytes of `storage`, which are the first of the model's.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the storage is empty or larger than the model; else what the storage answered.
+    pub fn new(storage: S, model: M, clock: C) -> io::Result<Self> {
+        let (size_bytes, capacity) = (storage.size_bytes()?, model.capacity_bytes());
+        if size_bytes == 0 || size_bytes > capacity {
+            let what = format!("a device of {capacity} B over a file of {size_bytes} B; it may have 1 to {capacity} B");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let state = State {
+            model,
+            submitted: 0,
+            under_way: HashMap::new(),
+            queued: 0,
+            finished: VecDeque::new(),
+            watcher: None,
+            parked: Vec::new(),
+            accuracy: Accuracy::default(),
+            completions: Vec::new(),
+        };
+        Ok(EmulatedDevice {
+            storage,
+            clock,
+            size_bytes,
+            state: Mutex::new(state),
+            deadline: AtomicU64::new(Nanos::MAX),
+        })
+    }
+
+    /// Size in bytes: that of the storage.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The clock, on which the times of completions are.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// How near it came to the model so far.
+    pub fn accuracy(&self) -> Accuracy {
+        self.lock().accuracy.clone()
+    }
+
+    /// What the model has been through.
+    pub fn wear(&self) -> Wear {
+        self.lock().model.wear()
+    }
+
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond the end, at once; else what the storage answered, at the model's time.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.check(offset, bytes.len() as u64)?;
+        let mut at = offset;
+        for piece in bytes.chunks_mut(BYTES_MAX) {
+            let io = Io::read(at, piece.len() as u32);
+            at = io.end();
+            self.perform(io, |storage| storage.read_at(io.offset, piece))?;
+        }
+        Ok(())
+    }
+
+    /// Writes `bytes` from `offset` on; with `fua` (force unit access) a flush follows before it returns.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
+        self.check(offset, bytes.len() as u64)?;
+        let mut at = offset;
+        for piece in bytes.chunks(BYTES_MAX) {
+            let io = Io::write(at, piece.len() as u32);
+            at = io.end();
+            self.perform(io, |storage| storage.write_at(io.offset, piece))?;
+        }
+        if fua { self.flush() } else { Ok(()) }
+    }
+
+    /// Makes durable what was written before.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    pub fn flush(&self) -> io::Result<()> {
+        self.perform(Io { kind: IoKind::Flush, ..Io::read(0, 0) }, S::sync)
+    }
+
+    /// Declares a range no longer needed: reads of it give zeroes or what was there.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check(offset, bytes)?;
+        let end = offset + bytes;
+        for at in (offset..end).step_by(BYTES_MAX) {
+            let piece = (end - at).min(BYTES_MAX as u64);
+            let io = Io { kind: IoKind::Discard, ..Io::read(at, piece as u32) };
+            self.perform(io, |storage| storage.punch(at, piece))?;
+        }
+        Ok(())
+    }
+
+    /// Hands over an I/O whose completion [`reap`](Self::reap) gives. Its tag is the caller's; its `buffer` has `io.bytes`
+    /// bytes for a read or write, any number otherwise. Returns when the storage has done its part.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it reaches beyond the end or the buffer does not fit.
+    pub fn submit(&self, io: Io, mut buffer: Vec<u8>) -> io::Result<()> {
+        self.check(io.offset, u64::from(io.bytes))?;
+        if matches!(io.kind, IoKind::Read | IoKind::Write) && buffer.len() != io.bytes as usize {
+            let what = format!("an I/O of {} B with a buffer of {} B", io.bytes, buffer.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let number = self.start(io, true)?;
+        let result = match io.kind {
+            IoKind::Read => self.storage.read_at(io.offset, &mut buffer),
+            IoKind::Write => self.storage.write_at(io.offset, &buffer),
+            IoKind::Flush => self.storage.sync(),
+            IoKind::Discard => self.storage.punch(io.offset, u64::from(io.bytes)),
+        };
+        let parcel = Parcel { io, buffer, result, ready: self.clock.now() };
+        let mut state = self.lock();
+        state.under_way.get_mut(&number).expect("an I/O without its bytes stays").parcel = Some(parcel);
+        self.settle(&mut state, number);
+        Ok(())
+    }
+
+    /// The next completion of the queue, when it is due; `None` when no I/O of the queue is under way.
+    pub fn reap(&self) -> Option<Done> {
+        self.wait(Wanted::Queue, |state| {
+            let Some((parcel, mut completion)) = state.finished.pop_front() else {
+                return (state.queued == 0).then_some(None);
+            };
+            state.queued -= 1;
+            if state.queued == 0 {
+                // The others that reap have nothing left to wait for.
+                while state.wake_parked(Wanted::Queue) {}
+            }
+            completion.tag = parcel.io.tag;
+            let given = self.clock.now();
+            state.accuracy.record(completion.finished, parcel.ready, given);
+            Some(Some(Done { io: parcel.io, buffer: parcel.buffer, result: parcel.result, completion, given }))
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        self.state.lock().expect("no thread has panicked with the state in its hands")
+    }
+
+    fn check(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.size_bytes) {
+            let what = format!("an I/O of {bytes} B at {offset} reaches beyond the device's {} B", self.size_bytes);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(())
+    }
+
+    /// Gives an I/O to the model under a number of its own.
+    fn start(&self, io: Io, queued: bool) -> io::Result<u64> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let number = state.submitted;
+        let refused = |error: DeviceError| io::Error::new(io::ErrorKind::InvalidInput, error);
+        state.model.submit(self.clock.now(), Io { tag: number, ..io }).map_err(refused)?;
+        state.submitted += 1;
+        state.queued += usize::from(queued);
+        state.under_way.insert(number, UnderWay::default());
+        self.publish(state);
+        if state.watcher.is_none() {
+            state.wake_any();
+        }
+        Ok(number)
+    }
+
+    /// Gives an I/O to the model, performs it and waits for the model's time.
+    fn perform(&self, io: Io, action: impl FnOnce(&S) -> io::Result<()>) -> io::Result<()> {
+        let number = self.start(io, false)?;
+        let result = action(&self.storage);
+        let ready = self.clock.now();
+        self.wait(Wanted::Own(number), |state| {
+            let completion = state.under_way[&number].completion?;
+            state.under_way.remove(&number);
+            state.accuracy.record(completion.finished, ready, self.clock.now());
+            Some(())
+        });
+        result
+    }
+
+    /// Waits until `take` finds what it looks for. Watches the clock for all, if nobody else does.
+    fn wait<T>(&self, wanted: Wanted, mut take: impl FnMut(&mut State<M>) -> Option<T>) -> T {
+        let mut state = self.lock();
+        loop {
+            if let Some(taken) = take(&mut state) {
+                if state.watcher.is_none() {
+                    state.wake_any();
+                }
+                return taken;
+            }
+            let watched = state.watcher.is_some();
+            if !watched && self.advance(&mut state) {
+                continue;
+            }
+            if !watched && state.model.next_event().is_some() {
+                state.watcher = Some(Watcher { thread: thread::current(), poked: false });
+                self.publish(&mut state);
+                drop(state);
+                self.clock.wait_until(&self.deadline);
+                state = self.lock();
+                state.watcher = None;
+            } else {
+                state.parked.push((wanted, thread::current()));
+                drop(state);
+                thread::park();
+                state = self.lock();
+                // Who wakes a thread takes it off the list; a thread that wakes by itself is still on it.
+                let this = thread::current().id();
+                state.parked.retain(|(_, thread)| thread.id() != this);
+            }
+        }
+    }
+
+    /// Lets the model's time pass until now and wakes those whose I/Os it completes. Did it complete any?
+    fn advance(&self, state: &mut State<M>) -> bool {
+        let mut completions = std::mem::take(&mut state.completions);
+        state.model.advance(self.clock.now(), &mut completions);
+        let any = !completions.is_empty();
+        for completion in completions.drain(..) {
+            let number = completion.tag;
+            let under_way = state.under_way.get_mut(&number).expect("a model completes what it was given, once");
+            under_way.completion = Some(completion);
+            state.wake_parked(Wanted::Own(number));
+            self.settle(state, number);
+        }
+        state.completions = completions;
+        any
+    }
+
+    /// Puts an I/O of the queue whose time has come and whose bytes are ready where those are that can be taken.
+    fn settle(&self, state: &mut State<M>, number: u64) {
+        let under_way = state.under_way.get_mut(&number).expect("an I/O that nobody has taken");
+        let (Some(completion), Some(_)) = (under_way.completion, &under_way.parcel) else {
+            return;
+        };
+        let parcel = state.under_way.remove(&number).and_then(|done| done.parcel).expect("it was seen");
+        state.finished.push_back((parcel, completion));
+        if !state.wake_parked(Wanted::Queue)
+            && let Some(watcher) = &mut state.watcher
+        {
+            // It may be the one that reaps.
+            watcher.poked = true;
+            self.publish(state);
+        }
+    }
+
+    /// Tells the watcher when to look at the state next.
+    fn publish(&self, state: &mut State<M>) {
+        let poked = state.watcher.as_ref().is_some_and(|watcher| watcher.poked);
+        let next = if poked { 0 } else { state.model.next_event().unwrap_or(Nanos::MAX) };
+        let before = self.deadline.swap(next, Ordering::AcqRel);
+        if let Some(watcher) = &state.watcher
+            && next < before
+        {
+            watcher.thread.unpark();
+        }
+    }
+}
+
+impl<M> State<M> {
+    /// Wakes a thread that waits for this. Was there one?
+    fn wake_parked(&mut self, wanted: Wanted) -> bool {
+        let found = self.parked.iter().position(|(parked, _)| *parked == wanted);
+        found.map(|place| self.parked.swap_remove(place).1.unpark()).is_some()
+    }
+
+    /// Wakes a thread that can become the watcher.
+    fn wake_any(&mut self) {
+        if let Some((_, thread)) = self.parked.pop() {
+            thread.unpark();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Where the bytes of an emulated device are.
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+/// Bytes at offsets. Calls may come from several threads at once.
+pub trait Storage: Send + Sync {
+    /// Size in bytes, which does not change.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn size_bytes(&self) -> io::Result<u64>;
+
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// What the system answered; `UnexpectedEof` beyond the end.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes durable what was written before.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Gives the space of a range back where it can; reads of it give zeroes, or what was there where it cannot.
+    ///
+    /// # Errors
+    /// What the system answered, unless it was that it cannot.
+    fn punch(&self, offset: u64, bytes: u64) -> io::Result<()>;
+}
+
+/// A file or a block device, opened for reading and writing.
+impl Storage for File {
+    fn size_bytes(&self) -> io::Result<u64> {
+        let mut file = self;
+        // Not `metadata().len()`, which is 0 for a block device. The position is of no use to anybody here.
+        file.seek(SeekFrom::End(0))
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(bytes, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn punch(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        match fallocate(self, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
