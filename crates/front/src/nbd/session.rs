@@ -1,7 +1,8 @@
 //! The transmission: one thread reads requests, others carry them out, replies leave in any order.
 //!
-//! A request that is alone and may be expected to be quick is carried out by the thread that read it, because waking
-//! another costs as much as a hit. As soon as requests overlap, or the last one was slow, they go to the workers.
+//! A request that may be expected to be quick is carried out by the thread that read it, because waking another costs
+//! more than a hit. What to expect is learnt from the time of those before: a request that overlaps with others goes to
+//! a worker unless the mean is below the cost of waking one, so that misses do not hold up what is behind them.
 
 use super::handshake::Agreed;
 use super::wire::{self, Command, REQUEST_BYTES, Request, chunk, errno, flag};
@@ -9,7 +10,7 @@ use super::{Export, Limits};
 use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
@@ -17,8 +18,17 @@ use std::time::{Duration, Instant};
 /// Bytes read ahead from the socket: a queue of small requests arrives in one call.
 pub(super) const READ_AHEAD: usize = 64 << 10;
 
-/// What takes longer is worth the few microseconds of waking a worker.
-const QUICK_MAX: Duration = Duration::from_micros(50);
+/// If the last request took longer, then even one that is alone is worth the waking of a worker.
+const LAST_QUICK_MAX: Duration = Duration::from_micros(50);
+
+/// The cost of handing a request to a worker: a wait and a wake-up in the kernel, and the cold caches of another CPU.
+const HAND_OVER: Duration = Duration::from_micros(8);
+
+/// The mean time of a request forgets by this share with each.
+const MEAN_SHARE: u64 = 64;
+
+/// Replies kept back while more requests are at hand, to be sent together.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Zeroes are written in pieces of this size.
 const ZEROES_BYTES: usize = 1 << 20;
@@ -45,8 +55,8 @@ pub(super) fn run<R: Read, W: Write + Send>(
         queue: Mutex::default(),
         work: Condvar::new(),
         room: Condvar::new(),
-        replies: Mutex::new(Replies { writer, answered: 0, failure: None }),
-        quick: AtomicBool::new(true),
+        replies: Mutex::new(Replies { writer, kept: Vec::new(), answered: 0, failure: None }),
+        pace: Pace::default(),
     };
     let ended = std::thread::scope(|scope| {
         let ended = session.receive(&mut reader, scope);
@@ -70,8 +80,29 @@ struct Session<'a, W> {
     /// A request has been answered.
     room: Condvar,
     replies: Mutex<Replies<W>>,
-    /// The last small request was quick.
-    quick: AtomicBool,
+    pace: Pace,
+}
+
+/// How long small requests take. Threads may overwrite each other's marks: it is a guess that they make better or worse.
+#[derive(Default)]
+struct Pace {
+    last_ns: AtomicU64,
+    mean_ns: AtomicU64,
+}
+
+impl Pace {
+    fn note(&self, time: Duration) {
+        let time_ns = time.as_nanos() as u64;
+        self.last_ns.store(time_ns, Relaxed);
+        let mean_ns = self.mean_ns.load(Relaxed);
+        self.mean_ns.store(mean_ns - mean_ns / MEAN_SHARE + time_ns / MEAN_SHARE, Relaxed);
+    }
+
+    /// Whether the thread that reads should carry out a small request itself.
+    fn is_quick(&self, alone: bool) -> bool {
+        let (time, max) = if alone { (&self.last_ns, LAST_QUICK_MAX) } else { (&self.mean_ns, HAND_OVER) };
+        u128::from(time.load(Relaxed)) < max.as_nanos()
+    }
 }
 
 #[derive(Default)]
@@ -87,6 +118,8 @@ struct Queue {
 
 struct Replies<W> {
     writer: W,
+    /// Replies that wait to be sent together.
+    kept: Vec<u8>,
     answered: u64,
     /// Why the client cannot be answered any more.
     failure: Option<io::Error>,
@@ -121,17 +154,21 @@ impl<W: Write + Send> Session<'_, W> {
                 self.refuse(&request, &refusal, reader)?;
                 continue;
             }
-            let alone = self.admit(&request);
+            let idle = self.admit(&request);
             let mut payload = Vec::new();
             if request.command == Command::Write {
                 payload.resize(request.length as usize, 0);
                 reader.read_exact(&mut payload)?;
             }
-            let job = Job { request, payload };
-            if alone && is_small(&request) && self.quick.load(Relaxed) && reader.buffer().is_empty() {
-                self.carry_out(&job, &mut buffer);
-            } else if let Some(job) = self.hand_over(job, scope) {
-                self.carry_out(&job, &mut buffer);
+            let mut job = Some(Job { request, payload });
+            if !is_small(&request) || !self.pace.is_quick(idle && reader.buffer().is_empty()) {
+                self.send_kept();
+                job = job.and_then(|job| self.hand_over(job, scope));
+            }
+            if let Some(job) = job {
+                // The reply may wait for the next one if that is certain to come at once.
+                let keep = idle && is_small_and_whole(reader.buffer());
+                self.carry_out(&job, &mut buffer, keep);
             }
         }
         Ok(())
@@ -169,7 +206,7 @@ impl<W: Write + Send> Session<'_, W> {
     fn refuse(&self, request: &Request, refusal: &Refusal, reader: &mut impl Read) -> Result<()> {
         if request.command == Command::Write {
             if request.length > self.limits.request_bytes_max {
-                self.reply_error(request, refusal);
+                self.reply_error(request, refusal, false);
                 return Err(Error::Protocol(format!("a write of {} bytes, which was not offered", request.length)));
             }
             let dropped = io::copy(&mut reader.take(request.length.into()), &mut io::sink())?;
@@ -177,7 +214,7 @@ impl<W: Write + Send> Session<'_, W> {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
         }
-        self.reply_error(request, refusal);
+        self.reply_error(request, refusal, false);
         Ok(())
     }
 
@@ -220,7 +257,7 @@ impl<W: Write + Send> Session<'_, W> {
         loop {
             if let Some(job) = queue.waiting.pop_front() {
                 drop(queue);
-                self.carry_out(&job, &mut buffer);
+                self.carry_out(&job, &mut buffer, false);
                 drop(job);
                 queue = lock(&self.queue);
             } else if queue.closing {
@@ -233,18 +270,20 @@ impl<W: Write + Send> Session<'_, W> {
         }
     }
 
-    /// Does what an admitted request asks for, answers it and gives its room back.
-    fn carry_out(&self, job: &Job, buffer: &mut Vec<u8>) {
+    /// Does what an admitted request asks for, answers it and gives its room back. The answer may be kept until the next
+    /// one is sent.
+    fn carry_out(&self, job: &Job, buffer: &mut Vec<u8>, keep: bool) {
         let start = Instant::now();
         let result = self.transfer(job, buffer);
         if is_small(&job.request) {
-            self.quick.store(start.elapsed() < QUICK_MAX, Relaxed);
+            self.pace.note(start.elapsed());
         }
         match result {
-            Ok(()) if job.request.command == Command::Read => self.reply_data(&job.request, buffer),
-            Ok(()) => self.reply_done(&job.request),
+            Ok(()) if job.request.command == Command::Read => self.reply_data(&job.request, buffer, keep),
+            Ok(()) => self.reply_done(&job.request, keep),
             Err(error) => {
-                self.reply_error(&job.request, &Refusal { errno: errno_of(&error), text: &error.to_string() });
+                let refusal = Refusal { errno: errno_of(&error), text: &error.to_string() };
+                self.reply_error(&job.request, &refusal, keep);
             }
         }
         if buffer.capacity() > BUFFER_KEPT_MAX {
@@ -287,9 +326,9 @@ impl<W: Write + Send> Session<'_, W> {
         }
     }
 
-    fn reply_data(&self, request: &Request, data: &[u8]) {
+    fn reply_data(&self, request: &Request, data: &[u8], keep: bool) {
         if data.is_empty() {
-            return self.reply_done(request);
+            return self.reply_done(request, keep);
         }
         let mut head = Vec::with_capacity(28);
         if self.agreed.structured {
@@ -298,24 +337,24 @@ impl<W: Write + Send> Session<'_, W> {
         } else {
             simple_head(&mut head, 0, request.cookie);
         }
-        self.send(&head, data);
+        self.send(&head, data, keep);
     }
 
-    fn reply_done(&self, request: &Request) {
+    fn reply_done(&self, request: &Request, keep: bool) {
         let mut head = Vec::with_capacity(20);
         if self.agreed.structured && request.command == Command::Read {
             structured_head(&mut head, chunk::NONE, request.cookie, 0);
         } else {
             simple_head(&mut head, 0, request.cookie);
         }
-        self.send(&head, b"");
+        self.send(&head, b"", keep);
     }
 
-    fn reply_error(&self, request: &Request, refusal: &Refusal) {
+    fn reply_error(&self, request: &Request, refusal: &Refusal, keep: bool) {
         let mut head = Vec::with_capacity(26);
         if !self.agreed.structured {
             simple_head(&mut head, refusal.errno, request.cookie);
-            return self.send(&head, b"");
+            return self.send(&head, b"", keep);
         }
         let mut kept = refusal.text.len().min(ERROR_TEXT_MAX);
         while !refusal.text.is_char_boundary(kept) {
@@ -325,21 +364,45 @@ impl<W: Write + Send> Session<'_, W> {
         structured_head(&mut head, chunk::ERROR, request.cookie, 6 + text.len() as u32);
         head.extend(refusal.errno.to_be_bytes());
         head.extend((text.len() as u16).to_be_bytes());
-        self.send(&head, text);
+        self.send(&head, text, keep);
     }
 
-    fn send(&self, head: &[u8], data: &[u8]) {
+    fn send(&self, head: &[u8], data: &[u8], keep: bool) {
         let mut replies = lock(&self.replies);
+        replies.answered += 1;
+        self.attempt(&mut replies, head, data, keep);
+    }
+
+    /// Sends the replies that wait, before something that may take long.
+    fn send_kept(&self) {
+        self.attempt(&mut lock(&self.replies), b"", b"", false);
+    }
+
+    fn attempt(&self, replies: &mut Replies<W>, head: &[u8], data: &[u8], keep: bool) {
         if replies.failure.is_some() {
             return;
         }
-        match write_both(&mut replies.writer, head, data) {
-            Ok(()) => replies.answered += 1,
-            Err(failure) => {
-                replies.failure = Some(failure);
-                (self.hang_up)();
-            }
+        if let Err(failure) = replies.send(head, data, keep) {
+            replies.failure = Some(failure);
+            (self.hang_up)();
         }
+    }
+}
+
+impl<W: Write> Replies<W> {
+    fn send(&mut self, head: &[u8], data: &[u8], keep: bool) -> io::Result<()> {
+        if keep && self.kept.len() + head.len() + data.len() <= KEPT_BYTES_MAX {
+            self.kept.extend_from_slice(head);
+            self.kept.extend_from_slice(data);
+            return Ok(());
+        }
+        if self.kept.is_empty() {
+            return write_both(&mut self.writer, head, data);
+        }
+        self.kept.extend_from_slice(head);
+        let sent = write_both(&mut self.writer, &self.kept, data);
+        self.kept.clear();
+        sent
     }
 }
 
@@ -367,6 +430,15 @@ impl<W: Write + Send> Drop for HangUpOnPanic<'_, '_, W> {
 fn is_small(request: &Request) -> bool {
     let hit = matches!(request.command, Command::Read | Command::Write);
     hit && request.flags & flag::FUA == 0 && request.length <= SMALL_BYTES_MAX
+}
+
+/// Whether the bytes start with a small request that has arrived as a whole.
+fn is_small_and_whole(bytes: &[u8]) -> bool {
+    let next = bytes.first_chunk().and_then(|header| Request::decode(header).ok());
+    next.is_some_and(|next| {
+        let payload = if next.command == Command::Write { next.length as usize } else { 0 };
+        is_small(&next) && bytes.len() >= REQUEST_BYTES + payload
+    })
 }
 
 /// A request of more bytes takes longer than waking a worker.
