@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
@@ -25,6 +26,8 @@ pub enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
     Policies(PoliciesArgs),
+    #[command(subcommand)]
+    Serve(ServeCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -7,16 +7,16 @@ use std::path::PathBuf;
 /// Result of opening or serving a door.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a door did not open, or why a client was sent away.
+/// Why a door did not open, or why a client was sent away. The text holds the cause's, so there is no `source`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused something on a file or a socket.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Path {
         /// The file or socket.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another process holds the file or answers on the socket.
     #[error("{}: in use by another process", .0.display())]
@@ -32,12 +32,18 @@ pub enum Error {
     Protocol(String),
     /// The connection failed.
     #[error("connection: {0}")]
-    Connection(#[from] io::Error),
+    Connection(io::Error),
 }
 
 impl Error {
     /// An I/O error together with the file it happened on.
-    pub(crate) fn path(path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
-        Self::Path { path: path.into(), source: source.into() }
+    pub(crate) fn path(path: impl Into<PathBuf>, error: impl Into<io::Error>) -> Self {
+        Self::Path { path: path.into(), error: error.into() }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Connection(error)
     }
 }
