@@ -1,6 +1,7 @@
 //! The words of the command line. Their help texts are the manual.
 
 use crate::emulate::EmulateArgs;
+use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
@@ -27,6 +28,8 @@ pub enum Command {
     Trace(TraceCommand),
     Policies(PoliciesArgs),
     Emulate(EmulateArgs),
+    #[command(subcommand)]
+    Serve(ServeCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell

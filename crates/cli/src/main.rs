@@ -9,6 +9,7 @@ mod policies;
 mod report_parts;
 mod report_series;
 mod results;
+mod serve;
 mod simulate;
 mod simulate_report;
 mod simulate_text;
@@ -77,6 +78,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Trace(command) => trace::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
+        Command::Serve(command) => serve::run(command, cli.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "entresol", &mut script);

@@ -1,1 +1,12 @@
 //! Doors into the engine: each serves a [`Block`](entresol_engine::Block) by a protocol that others speak.
+//!
+//! What each operation of each door does is in `docs/SEMANTICS.md`.
+
+mod error;
+mod file;
+mod memory;
+pub mod nbd;
+
+pub use error::{Error, Result};
+pub use file::FileBlock;
+pub use memory::MemoryBlock;

@@ -1,0 +1,49 @@
+//! The one error type of the doors.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Result of opening or serving a door.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a door did not open, or why a client was sent away. The text holds the cause's, so there is no `source`.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused something on a file or a socket.
+    #[error("{}: {error}", path.display())]
+    Path {
+        /// The file or socket.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Another process holds the file or answers on the socket.
+    #[error("{}: in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// Something other than a socket is where the socket should be made.
+    #[error("{}: exists and is not a socket", .0.display())]
+    NotASocket(PathBuf),
+    /// An address that others than this machine could reach.
+    #[error("{0}: not a loopback address; NBD is served to this machine only")]
+    NotLoopback(SocketAddr),
+    /// The client broke the protocol; the connection is closed.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// The connection failed.
+    #[error("connection: {0}")]
+    Connection(io::Error),
+}
+
+impl Error {
+    /// An I/O error together with the file it happened on.
+    pub(crate) fn path(path: impl Into<PathBuf>, error: impl Into<io::Error>) -> Self {
+        Self::Path { path: path.into(), error: error.into() }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Connection(error)
+    }
+}

@@ -1,0 +1,64 @@
+//! A block of memory: what a door costs by itself is measured on it, and its tests compare with it.
+
+use entresol_engine::Block;
+use std::io;
+use std::sync::{PoisonError, RwLock};
+
+/// Zero-filled memory; `flush` has nothing to do, and what is discarded reads as zeroes.
+#[derive(Debug)]
+pub struct MemoryBlock {
+    bytes: RwLock<Vec<u8>>,
+    size: usize,
+}
+
+impl MemoryBlock {
+    /// A block of `size` zero bytes.
+    pub fn new(size: usize) -> Self {
+        Self { bytes: RwLock::new(vec![0; size]), size }
+    }
+
+    /// The part of the memory that a request names.
+    fn range(&self, offset: u64, bytes: u64) -> io::Result<std::ops::Range<usize>> {
+        within(self.size as u64, offset, bytes)?;
+        // Both fit: they are at most `size`, which is a usize.
+        Ok(offset as usize..(offset + bytes) as usize)
+    }
+}
+
+/// `InvalidInput` unless `offset .. offset + bytes` lies within `size`.
+pub(crate) fn within(size: u64, offset: u64, bytes: u64) -> io::Result<()> {
+    if offset.checked_add(bytes).is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    let text = format!("{bytes} bytes at offset {offset} end beyond the size of {size} bytes");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+impl Block for MemoryBlock {
+    fn size_bytes(&self) -> u64 {
+        self.size as u64
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let range = self.range(offset, bytes.len() as u64)?;
+        // Plain bytes cannot be left in a broken state by a panic elsewhere.
+        bytes.copy_from_slice(&self.bytes.read().unwrap_or_else(PoisonError::into_inner)[range]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], _fua: bool) -> io::Result<()> {
+        let range = self.range(offset, bytes.len() as u64)?;
+        self.bytes.write().unwrap_or_else(PoisonError::into_inner)[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let range = self.range(offset, bytes)?;
+        self.bytes.write().unwrap_or_else(PoisonError::into_inner)[range].fill(0);
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! The block door: Network Block Device over a Unix socket, or over loopback TCP when asked.
+//!
+//! Fixed newstyle negotiation (`EXPORT_NAME`, `GO`, `INFO`, `LIST`, `ABORT`, `STRUCTURED_REPLY`), several connections to one
+//! export, FUA, flush, trim, write-zeroes. A client can neither make the server panic nor make it hold more than its
+//! [`Limits`]; what it does wrong ends in an error reply or in the end of its own connection.
+
+mod handshake;
+mod server;
+mod session;
+pub mod wire;
+
+pub use server::{Counts, Listener, Server};
+
+use crate::Result;
+use entresol_engine::Block;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is served, and under which name.
+#[derive(Clone)]
+pub struct Export {
+    /// Where the bytes are.
+    pub block: Arc<dyn Block>,
+    /// The name that clients may ask for; the empty name finds it too.
+    pub name: String,
+    /// A line for people, which `nbdinfo` shows.
+    pub description: String,
+    /// Refuse whatever writes.
+    pub read_only: bool,
+}
+
+/// What one server, and one connection to it, may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at a time; one more is closed at once.
+    pub connections_max: usize,
+    /// Requests of one connection that are read but not answered; the next waits in the socket.
+    pub requests_max: usize,
+    /// Bytes of those requests together; one request may always go ahead.
+    pub bytes_max: usize,
+    /// Bytes of one request; more are refused. At least 4096, at most 2^30.
+    pub request_bytes_max: u32,
+    /// Threads of one connection that carry requests out, made when there is work for them.
+    pub workers_max: usize,
+    /// How long a client may say nothing before it has chosen an export.
+    pub handshake_silence_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 16,
+            requests_max: 128,
+            bytes_max: 64 << 20,
+            request_bytes_max: 32 << 20,
+            workers_max: 16,
+            handshake_silence_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves one client on a pair of streams until it leaves: what a connection does, without the socket.
+///
+/// Returns the number of requests that were answered.
+///
+/// # Errors
+/// [`Error::Protocol`](crate::Error::Protocol) when the client breaks the protocol, [`Error::Connection`](crate::Error::Connection)
+/// when the streams fail.
+pub fn serve_stream(reader: impl Read, mut writer: impl Write + Send, export: &Export, limits: &Limits) -> Result<u64> {
+    let mut reader = std::io::BufReader::with_capacity(session::READ_AHEAD, reader);
+    match handshake::negotiate(&mut reader, &mut writer, export, limits)? {
+        Some(agreed) => session::run(reader, writer, export, limits, agreed, &|| {}),
+        None => Ok(0),
+    }
+}

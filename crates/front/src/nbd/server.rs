@@ -1,0 +1,351 @@
+//! Sockets and threads: who may connect, how many, and how it all ends.
+
+use super::{Export, Limits, handshake, session};
+use crate::{Error, Result};
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use std::collections::HashMap;
+use std::io::{self, BufReader};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A socket that waits for clients.
+#[derive(Debug)]
+pub enum Listener {
+    /// A socket in the file system, which the owner alone may open; it is removed at the end.
+    Unix(UnixListener, PathBuf),
+    /// A port of this machine, which this machine alone may reach.
+    Loopback(TcpListener),
+}
+
+impl Listener {
+    /// Makes a Unix socket that only its owner (and root) may open. A dead socket in its place is replaced.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when a server answers there, [`Error::NotASocket`] when something else is there.
+    pub fn unix(path: &Path) -> Result<Self> {
+        let fail = |error| Error::path(path, error);
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => return Err(Error::NotASocket(path.into())),
+            Ok(_) => match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(fail)?;
+                }
+                _ => return Err(Error::InUse(path.into())),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fail(error)),
+        }
+        let bound = || -> rustix::io::Result<UnixListener> {
+            let socket = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::STREAM,
+                rustix::net::SocketFlags::CLOEXEC,
+                None,
+            )?;
+            // Before `bind`, so that there is no moment in which others may connect.
+            rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+            rustix::net::listen(&socket, 16)?;
+            Ok(socket.into())
+        };
+        Ok(Self::Unix(bound().map_err(|error| fail(error.into()))?, path.into()))
+    }
+
+    /// Takes a TCP port of a loopback address; port 0 takes any free one.
+    ///
+    /// # Errors
+    /// [`Error::NotLoopback`] for any other address.
+    pub fn loopback(address: SocketAddr) -> Result<Self> {
+        if !address.ip().is_loopback() {
+            return Err(Error::NotLoopback(address));
+        }
+        let listener = TcpListener::bind(address).map_err(|error| Error::path(address.to_string(), error))?;
+        Ok(Self::Loopback(listener))
+    }
+
+    /// Where clients connect to, as the URI that libnbd's and QEMU's tools take.
+    ///
+    /// # Errors
+    /// What the system answers when asked for the port.
+    pub fn uri(&self) -> Result<String> {
+        Ok(match self {
+            Self::Unix(_, path) => format!("nbd+unix:///?socket={}", path.display()),
+            Self::Loopback(listener) => format!("nbd://{}", listener.local_addr()?),
+        })
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(listener, _) => Ok(Stream::Unix(listener.accept()?.0)),
+            Self::Loopback(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+
+    /// Makes a waiting `accept` return.
+    fn wake(&self) {
+        // Only a failure to connect is possible, and then nothing waits.
+        match self {
+            Self::Unix(_, path) => drop(UnixStream::connect(path)),
+            Self::Loopback(listener) => drop(listener.local_addr().map(TcpStream::connect)),
+        }
+    }
+}
+
+/// What a server has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections taken.
+    pub connections: u64,
+    /// Connections closed at once because there were too many.
+    pub connections_refused: u64,
+    /// Connections that ended in an error: a killed client, a broken protocol.
+    pub connections_failed: u64,
+    /// Connections open now.
+    pub connections_open: u64,
+    /// Requests answered by connections that ended in order.
+    pub requests: u64,
+}
+
+/// A server at work; [`stop`](Server::stop) ends it.
+pub struct Server {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+/// Called with each error that ends a connection.
+type Notice = dyn Fn(&Error) + Send + Sync;
+
+struct Shared {
+    listener: Listener,
+    export: Export,
+    limits: Limits,
+    notice: Box<Notice>,
+    stopping: AtomicBool,
+    connections: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    requests: AtomicU64,
+    open: Mutex<HashMap<u64, Open>>,
+}
+
+struct Open {
+    stream: Stream,
+    thread: JoinHandle<()>,
+}
+
+impl Server {
+    /// Serves `export` on `listener` in threads of its own; `notice` hears of every error that ends a connection.
+    ///
+    /// # Errors
+    /// [`Error::Connection`] when the system gives no thread.
+    pub fn start(
+        listener: Listener,
+        export: Export,
+        limits: Limits,
+        notice: impl Fn(&Error) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            listener,
+            export,
+            limits,
+            notice: Box::new(notice),
+            stopping: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            open: Mutex::default(),
+        });
+        let for_thread = shared.clone();
+        let acceptor = std::thread::Builder::new().name("nbd accept".into()).spawn(move || accept(&for_thread))?;
+        Ok(Self { shared, acceptor: Some(acceptor) })
+    }
+
+    /// What has been done so far.
+    pub fn counts(&self) -> Counts {
+        self.shared.counts()
+    }
+
+    /// Takes no more clients, closes every connection after its requests in flight, and flushes.
+    ///
+    /// # Errors
+    /// What the flush answers.
+    pub fn stop(mut self) -> io::Result<Counts> {
+        self.end();
+        self.shared.export.block.flush()?;
+        Ok(self.shared.counts())
+    }
+
+    fn end(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.shared.stopping.store(true, SeqCst);
+        self.shared.listener.wake();
+        // A thread that panicked has said so on standard error.
+        let _ = acceptor.join();
+        let open: Vec<Open> = self.shared.open().drain().map(|(_, open)| open).collect();
+        for connection in &open {
+            connection.stream.hang_up(Shutdown::Read);
+        }
+        let patience = std::time::Instant::now() + STOP_PATIENCE;
+        for connection in open {
+            while !connection.thread.is_finished() && std::time::Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // A client that takes no replies is not waited for.
+            connection.stream.hang_up(Shutdown::Both);
+            let _ = connection.thread.join();
+        }
+        if let Listener::Unix(_, path) = &self.shared.listener {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// How long a stopping server waits for clients to take their last replies.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            connections: self.connections.load(Relaxed),
+            connections_refused: self.refused.load(Relaxed),
+            connections_failed: self.failed.load(Relaxed),
+            connections_open: self.open().values().filter(|open| !open.thread.is_finished()).count() as u64,
+            requests: self.requests.load(Relaxed),
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>) {
+    loop {
+        let accepted = shared.listener.accept();
+        if shared.stopping.load(SeqCst) {
+            return;
+        }
+        match accepted.and_then(|stream| admit(shared, stream)) {
+            Ok(()) => {}
+            Err(error) => {
+                // Out of file descriptors or threads: others must leave first.
+                (shared.notice)(&error.into());
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+/// Gives a client a thread, unless there are too many clients.
+fn admit(shared: &Arc<Shared>, stream: Stream) -> io::Result<()> {
+    let mut open = shared.open();
+    open.retain(|_, open| !open.thread.is_finished());
+    if open.len() >= shared.limits.connections_max {
+        shared.refused.fetch_add(1, Relaxed);
+        return Ok(());
+    }
+    let number = shared.connections.fetch_add(1, Relaxed);
+    let kept = stream.again()?;
+    let for_thread = shared.clone();
+    let thread =
+        std::thread::Builder::new().name("nbd reader".into()).spawn(move || connection(&for_thread, &stream))?;
+    open.insert(number, Open { stream: kept, thread });
+    Ok(())
+}
+
+/// The list of open connections holds the socket too; the client must see the end when the thread ends, or panics.
+struct HangUp<'a>(&'a Stream);
+
+impl Drop for HangUp<'_> {
+    fn drop(&mut self) {
+        self.0.hang_up(Shutdown::Both);
+    }
+}
+
+fn connection(shared: &Shared, stream: &Stream) {
+    let _hang_up = HangUp(stream);
+    let served = match stream {
+        Stream::Unix(unix) => serve(shared, stream, unix, unix),
+        Stream::Tcp(tcp) => serve(shared, stream, tcp, tcp),
+    };
+    match served {
+        Ok(requests) => {
+            shared.requests.fetch_add(requests, Relaxed);
+        }
+        Err(error) => {
+            shared.failed.fetch_add(1, Relaxed);
+            (shared.notice)(&error);
+        }
+    }
+}
+
+fn serve<R: io::Read, W: io::Write + Send>(shared: &Shared, stream: &Stream, reader: R, mut writer: W) -> Result<u64> {
+    let Shared { export, limits, .. } = shared;
+    stream.silence(Some(limits.handshake_silence_max))?;
+    let mut reader = BufReader::with_capacity(session::READ_AHEAD, reader);
+    let negotiated = handshake::negotiate(&mut reader, &mut writer, export, limits);
+    let Some(agreed) = negotiated.map_err(|error| silent(error, limits))? else { return Ok(0) };
+    stream.silence(None)?;
+    session::run(reader, writer, export, limits, agreed, &|| stream.hang_up(Shutdown::Both))
+}
+
+/// Says in words what the system calls "temporarily unavailable".
+fn silent(error: Error, limits: &Limits) -> Error {
+    match error {
+        Error::Connection(io) if matches!(io.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            let limit = limits.handshake_silence_max;
+            Error::Protocol(format!("the client was silent for {limit:?} before it had chosen an export"))
+        }
+        other => other,
+    }
+}
+
+/// A client's socket.
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    /// Another handle on the same socket.
+    fn again(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+        })
+    }
+
+    fn hang_up(&self, how: Shutdown) {
+        // The client may have closed it before: then it is as wished.
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(how),
+            Self::Tcp(stream) => stream.shutdown(how),
+        };
+    }
+
+    /// Limits how long a read or a write may wait for the client.
+    fn silence(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+            Self::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
+        }
+    }
+}

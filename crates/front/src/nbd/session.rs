@@ -1,0 +1,495 @@
+//! The transmission: one thread reads requests, others carry them out, replies leave in any order.
+//!
+//! A request that may be expected to be quick is carried out by the thread that read it, because waking another costs
+//! more than a hit. What to expect is learnt from the time of those before: a request that overlaps with others goes to
+//! a worker unless the mean is below the cost of waking one, so that misses do not hold up what is behind them.
+
+use super::handshake::Agreed;
+use super::wire::{self, Command, REQUEST_BYTES, Request, chunk, errno, flag};
+use super::{Export, Limits};
+use crate::{Error, Result};
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, Scope};
+use std::time::{Duration, Instant};
+
+/// Bytes read ahead from the socket: a queue of small requests arrives in one call.
+pub(super) const READ_AHEAD: usize = 64 << 10;
+
+/// If the last request took longer, then even one that is alone is worth the waking of a worker.
+const LAST_QUICK_MAX: Duration = Duration::from_micros(50);
+
+/// The cost of handing a request to a worker: a wait and a wake-up in the kernel, and the cold caches of another CPU.
+const HAND_OVER: Duration = Duration::from_micros(8);
+
+/// The mean time of a request forgets by this share with each.
+const MEAN_SHARE: u64 = 64;
+
+/// Replies kept back while more requests are at hand, to be sent together.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Zeroes are written in pieces of this size.
+const ZEROES_BYTES: usize = 1 << 20;
+
+/// A buffer that grew beyond this is given back after the request.
+const BUFFER_KEPT_MAX: usize = 1 << 20;
+
+/// Serves requests until the client leaves, and waits for those in flight; the number of requests answered.
+///
+/// `hang_up` is called once when the client cannot be answered any more: it makes `reader` end.
+pub(super) fn run<R: Read, W: Write + Send>(
+    mut reader: BufReader<R>,
+    writer: W,
+    export: &Export,
+    limits: &Limits,
+    agreed: Agreed,
+    hang_up: &(dyn Fn() + Sync),
+) -> Result<u64> {
+    let session = Session {
+        export,
+        limits,
+        agreed,
+        hang_up,
+        queue: Mutex::default(),
+        work: Condvar::new(),
+        room: Condvar::new(),
+        replies: Mutex::new(Replies { writer, kept: Vec::new(), answered: 0, failure: None }),
+        pace: Pace::default(),
+    };
+    let ended = std::thread::scope(|scope| {
+        let ended = session.receive(&mut reader, scope);
+        lock(&session.queue).closing = true;
+        session.work.notify_all();
+        ended
+    });
+    ended?;
+    let replies = session.replies.into_inner().unwrap_or_else(PoisonError::into_inner);
+    replies.failure.map_or(Ok(replies.answered), |failure| Err(failure.into()))
+}
+
+struct Session<'a, W> {
+    export: &'a Export,
+    limits: &'a Limits,
+    agreed: Agreed,
+    hang_up: &'a (dyn Fn() + Sync),
+    queue: Mutex<Queue>,
+    /// A request waits for a worker, or the session closes.
+    work: Condvar,
+    /// A request has been answered.
+    room: Condvar,
+    replies: Mutex<Replies<W>>,
+    pace: Pace,
+}
+
+/// How long small requests take. Threads may overwrite each other's marks: it is a guess that they make better or worse.
+#[derive(Default)]
+struct Pace {
+    last_ns: AtomicU64,
+    mean_ns: AtomicU64,
+}
+
+impl Pace {
+    fn note(&self, time: Duration) {
+        let time_ns = time.as_nanos() as u64;
+        self.last_ns.store(time_ns, Relaxed);
+        let mean_ns = self.mean_ns.load(Relaxed);
+        self.mean_ns.store(mean_ns - mean_ns / MEAN_SHARE + time_ns / MEAN_SHARE, Relaxed);
+    }
+
+    /// Whether the thread that reads should carry out a small request itself.
+    fn is_quick(&self, alone: bool) -> bool {
+        let (time, max) = if alone { (&self.last_ns, LAST_QUICK_MAX) } else { (&self.mean_ns, HAND_OVER) };
+        u128::from(time.load(Relaxed)) < max.as_nanos()
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Job>,
+    /// Requests read but not answered, and their bytes.
+    in_flight: usize,
+    bytes: usize,
+    workers: usize,
+    idle: usize,
+    closing: bool,
+}
+
+struct Replies<W> {
+    writer: W,
+    /// Replies that wait to be sent together.
+    kept: Vec<u8>,
+    answered: u64,
+    /// Why the client cannot be answered any more.
+    failure: Option<io::Error>,
+}
+
+struct Job {
+    request: Request,
+    payload: Vec<u8>,
+}
+
+/// No lock here is held over code that can leave its data half changed, so a panic elsewhere is no reason to stop.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<W: Write + Send> Session<'_, W> {
+    /// Reads requests until the client leaves or breaks the protocol.
+    fn receive<'scope>(
+        &'scope self,
+        reader: &mut BufReader<impl Read>,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<()> {
+        let mut buffer = Vec::new();
+        while !reader.fill_buf()?.is_empty() {
+            let mut header = [0; REQUEST_BYTES];
+            reader.read_exact(&mut header)?;
+            let request = Request::decode(&header)?;
+            if request.command == Command::Disconnect || lock(&self.replies).failure.is_some() {
+                return Ok(());
+            }
+            if let Err(refusal) = self.check(&request) {
+                self.refuse(&request, &refusal, reader)?;
+                continue;
+            }
+            let idle = self.admit(&request);
+            let mut payload = Vec::new();
+            if request.command == Command::Write {
+                payload.resize(request.length as usize, 0);
+                reader.read_exact(&mut payload)?;
+            }
+            let mut job = Some(Job { request, payload });
+            if !is_small(&request) || !self.pace.is_quick(idle && reader.buffer().is_empty()) {
+                self.send_kept();
+                job = job.and_then(|job| self.hand_over(job, scope));
+            }
+            if let Some(job) = job {
+                // The reply may wait for the next one if that is certain to come at once.
+                let keep = idle && is_small_and_whole(reader.buffer());
+                self.carry_out(&job, &mut buffer, keep);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a request, before anything is done for it.
+    fn check(&self, request: &Request) -> std::result::Result<(), Refusal<'static>> {
+        let invalid = |text| Err(Refusal { errno: errno::EINVAL, text });
+        let allowed = match request.command {
+            Command::Read if self.agreed.structured => flag::FUA | flag::DF,
+            Command::WriteZeroes => flag::FUA | flag::NO_HOLE,
+            Command::Other(_) => return invalid("a command that was not offered"),
+            _ => flag::FUA,
+        };
+        if request.flags & !allowed != 0 {
+            return invalid("a flag that this command does not have");
+        }
+        let writes = matches!(request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+        if writes && self.export.read_only {
+            return Err(Refusal { errno: errno::EPERM, text: "the export is read-only" });
+        }
+        let carries = matches!(request.command, Command::Read | Command::Write);
+        if carries && request.length > self.limits.request_bytes_max {
+            return invalid("longer than the largest request");
+        }
+        let end = request.offset.checked_add(u64::from(request.length));
+        if request.command != Command::Flush && end.is_none_or(|end| end > self.export.block.size_bytes()) {
+            let errno = if writes { errno::ENOSPC } else { errno::EINVAL };
+            return Err(Refusal { errno, text: "beyond the end of the export" });
+        }
+        Ok(())
+    }
+
+    /// Answers a request that is not carried out, and drops the payload it came with.
+    fn refuse(&self, request: &Request, refusal: &Refusal, reader: &mut impl Read) -> Result<()> {
+        if request.command == Command::Write {
+            if request.length > self.limits.request_bytes_max {
+                self.reply_error(request, refusal, false);
+                return Err(Error::Protocol(format!("a write of {} bytes, which was not offered", request.length)));
+            }
+            let dropped = io::copy(&mut reader.take(request.length.into()), &mut io::sink())?;
+            if dropped < request.length.into() {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+        self.reply_error(request, refusal, false);
+        Ok(())
+    }
+
+    /// Waits until there is room for the request; whether it is the only one in flight.
+    fn admit(&self, request: &Request) -> bool {
+        let bytes = bytes_held(request);
+        let full = |queue: &mut Queue| {
+            queue.in_flight >= self.limits.requests_max.max(1)
+                || (queue.in_flight > 0 && queue.bytes + bytes > self.limits.bytes_max)
+        };
+        let waited = self.room.wait_while(lock(&self.queue), full);
+        let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
+        queue.in_flight += 1;
+        queue.bytes += bytes;
+        queue.in_flight == 1
+    }
+
+    /// Queues a job for the workers; gives it back when there is no worker and none can be made.
+    fn hand_over<'scope>(&'scope self, job: Job, scope: &'scope Scope<'scope, '_>) -> Option<Job> {
+        let mut queue = lock(&self.queue);
+        if queue.waiting.len() >= queue.idle && queue.workers < self.limits.workers_max.max(1) {
+            let worker = Builder::new().name("nbd worker".into()).spawn_scoped(scope, || self.work());
+            if worker.is_ok() {
+                queue.workers += 1;
+            } else if queue.workers == 0 {
+                return Some(job);
+            }
+        }
+        queue.waiting.push_back(job);
+        drop(queue);
+        self.work.notify_one();
+        None
+    }
+
+    /// A worker: carries out jobs until the session closes and none is left.
+    fn work(&self) {
+        let _guard = HangUpOnPanic(self);
+        let mut buffer = Vec::new();
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(job) = queue.waiting.pop_front() {
+                drop(queue);
+                self.carry_out(&job, &mut buffer, false);
+                drop(job);
+                queue = lock(&self.queue);
+            } else if queue.closing {
+                return;
+            } else {
+                queue.idle += 1;
+                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
+            }
+        }
+    }
+
+    /// Does what an admitted request asks for, answers it and gives its room back. The answer may be kept until the next
+    /// one is sent.
+    fn carry_out(&self, job: &Job, buffer: &mut Vec<u8>, keep: bool) {
+        let start = Instant::now();
+        let result = self.transfer(job, buffer);
+        if is_small(&job.request) {
+            self.pace.note(start.elapsed());
+        }
+        match result {
+            Ok(()) if job.request.command == Command::Read => self.reply_data(&job.request, buffer, keep),
+            Ok(()) => self.reply_done(&job.request, keep),
+            Err(error) => {
+                let refusal = Refusal { errno: errno_of(&error), text: &error.to_string() };
+                self.reply_error(&job.request, &refusal, keep);
+            }
+        }
+        if buffer.capacity() > BUFFER_KEPT_MAX {
+            *buffer = Vec::new();
+        }
+        let mut queue = lock(&self.queue);
+        queue.in_flight -= 1;
+        queue.bytes -= bytes_held(&job.request);
+        drop(queue);
+        // Only the reading thread waits for room.
+        self.room.notify_one();
+    }
+
+    /// Moves the bytes; what was read is left in `buffer`.
+    fn transfer(&self, job: &Job, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let Request { command, flags, offset, length, .. } = job.request;
+        let block = &*self.export.block;
+        let fua = flags & flag::FUA != 0;
+        match command {
+            Command::Read => {
+                buffer.resize(length as usize, 0);
+                block.read(offset, buffer)
+            }
+            Command::Write => block.write(offset, &job.payload, fua),
+            Command::Flush => block.flush(),
+            Command::Trim => {
+                block.discard(offset, length.into())?;
+                if fua { block.flush() } else { Ok(()) }
+            }
+            Command::WriteZeroes => {
+                let zeroes = vec![0; ZEROES_BYTES.min(length as usize)];
+                let end = offset + u64::from(length);
+                for start in (offset..end).step_by(ZEROES_BYTES) {
+                    let piece = &zeroes[..zeroes.len().min((end - start) as usize)];
+                    block.write(start, piece, false)?;
+                }
+                if fua { block.flush() } else { Ok(()) }
+            }
+            Command::Disconnect | Command::Other(_) => unreachable!("refused before they are queued"),
+        }
+    }
+
+    fn reply_data(&self, request: &Request, data: &[u8], keep: bool) {
+        if data.is_empty() {
+            return self.reply_done(request, keep);
+        }
+        let mut head = Vec::with_capacity(28);
+        if self.agreed.structured {
+            structured_head(&mut head, chunk::OFFSET_DATA, request.cookie, request.length + 8);
+            head.extend(request.offset.to_be_bytes());
+        } else {
+            simple_head(&mut head, 0, request.cookie);
+        }
+        self.send(&head, data, keep);
+    }
+
+    fn reply_done(&self, request: &Request, keep: bool) {
+        let mut head = Vec::with_capacity(20);
+        if self.agreed.structured && request.command == Command::Read {
+            structured_head(&mut head, chunk::NONE, request.cookie, 0);
+        } else {
+            simple_head(&mut head, 0, request.cookie);
+        }
+        self.send(&head, b"", keep);
+    }
+
+    fn reply_error(&self, request: &Request, refusal: &Refusal, keep: bool) {
+        let mut head = Vec::with_capacity(26);
+        if !self.agreed.structured {
+            simple_head(&mut head, refusal.errno, request.cookie);
+            return self.send(&head, b"", keep);
+        }
+        let mut kept = refusal.text.len().min(ERROR_TEXT_MAX);
+        while !refusal.text.is_char_boundary(kept) {
+            kept -= 1;
+        }
+        let text = &refusal.text.as_bytes()[..kept];
+        structured_head(&mut head, chunk::ERROR, request.cookie, 6 + text.len() as u32);
+        head.extend(refusal.errno.to_be_bytes());
+        head.extend((text.len() as u16).to_be_bytes());
+        self.send(&head, text, keep);
+    }
+
+    fn send(&self, head: &[u8], data: &[u8], keep: bool) {
+        let mut replies = lock(&self.replies);
+        replies.answered += 1;
+        self.attempt(&mut replies, head, data, keep);
+    }
+
+    /// Sends the replies that wait, before something that may take long.
+    fn send_kept(&self) {
+        self.attempt(&mut lock(&self.replies), b"", b"", false);
+    }
+
+    fn attempt(&self, replies: &mut Replies<W>, head: &[u8], data: &[u8], keep: bool) {
+        if replies.failure.is_some() {
+            return;
+        }
+        if let Err(failure) = replies.send(head, data, keep) {
+            replies.failure = Some(failure);
+            (self.hang_up)();
+        }
+    }
+}
+
+impl<W: Write> Replies<W> {
+    fn send(&mut self, head: &[u8], data: &[u8], keep: bool) -> io::Result<()> {
+        if keep && self.kept.len() + head.len() + data.len() <= KEPT_BYTES_MAX {
+            self.kept.extend_from_slice(head);
+            self.kept.extend_from_slice(data);
+            return Ok(());
+        }
+        if self.kept.is_empty() {
+            return write_both(&mut self.writer, head, data);
+        }
+        self.kept.extend_from_slice(head);
+        let sent = write_both(&mut self.writer, &self.kept, data);
+        self.kept.clear();
+        sent
+    }
+}
+
+/// The longest error text that is sent.
+const ERROR_TEXT_MAX: usize = 1024;
+
+/// Why a request is not carried out.
+struct Refusal<'a> {
+    errno: u32,
+    text: &'a str,
+}
+
+/// If a worker panics, its request is never answered: the client must not wait for it.
+struct HangUpOnPanic<'a, 'b, W: Write + Send>(&'a Session<'b, W>);
+
+impl<W: Write + Send> Drop for HangUpOnPanic<'_, '_, W> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0.hang_up)();
+        }
+    }
+}
+
+/// Requests that a cache may answer at once.
+fn is_small(request: &Request) -> bool {
+    let hit = matches!(request.command, Command::Read | Command::Write);
+    hit && request.flags & flag::FUA == 0 && request.length <= SMALL_BYTES_MAX
+}
+
+/// Whether the bytes start with a small request that has arrived as a whole.
+fn is_small_and_whole(bytes: &[u8]) -> bool {
+    let next = bytes.first_chunk().and_then(|header| Request::decode(header).ok());
+    next.is_some_and(|next| {
+        let payload = if next.command == Command::Write { next.length as usize } else { 0 };
+        is_small(&next) && bytes.len() >= REQUEST_BYTES + payload
+    })
+}
+
+/// A request of more bytes takes longer than waking a worker.
+const SMALL_BYTES_MAX: u32 = 64 << 10;
+
+/// Memory that a request holds while it is in flight.
+fn bytes_held(request: &Request) -> usize {
+    match request.command {
+        Command::Read | Command::Write => request.length as usize,
+        Command::WriteZeroes => ZEROES_BYTES,
+        _ => 0,
+    }
+}
+
+fn simple_head(head: &mut Vec<u8>, errno: u32, cookie: u64) {
+    head.extend(wire::SIMPLE_REPLY.to_be_bytes());
+    head.extend(errno.to_be_bytes());
+    head.extend(cookie.to_be_bytes());
+}
+
+fn structured_head(head: &mut Vec<u8>, kind: u16, cookie: u64, length: u32) {
+    head.extend(wire::STRUCTURED_REPLY.to_be_bytes());
+    head.extend(chunk::DONE.to_be_bytes());
+    head.extend(kind.to_be_bytes());
+    head.extend(cookie.to_be_bytes());
+    head.extend(length.to_be_bytes());
+}
+
+/// Writes all of two buffers, in one call where the system takes them so.
+fn write_both(writer: &mut impl Write, mut head: &[u8], mut data: &[u8]) -> io::Result<()> {
+    while !head.is_empty() {
+        let written = match writer.write_vectored(&[IoSlice::new(head), IoSlice::new(data)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        data = &data[written.saturating_sub(head.len())..];
+        head = &head[written.min(head.len())..];
+    }
+    writer.write_all(data)?;
+    writer.flush()
+}
+
+/// The protocol's number for an error of the storage.
+fn errno_of(error: &io::Error) -> u32 {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => errno::EINVAL,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => errno::ENOSPC,
+        io::ErrorKind::OutOfMemory => errno::ENOMEM,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => errno::EPERM,
+        _ => errno::EIO,
+    }
+}
