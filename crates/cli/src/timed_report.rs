@@ -43,6 +43,8 @@ pub fn page(all: &[TimedResults]) -> Page {
 
 const REQUESTS: &str = "A request's latency is from its arrival to its completion, waiting for a full background window \
                         included. A percentile is left out with fewer than 10 requests beyond it.";
+const WAF: &str = "Bytes programmed per byte written to flash: mech is what its cleaning moved, curve what was \
+                   measured of the drive for writes of that size";
 const FOUND: &str = "The same latencies apart for each tier, and for requests served by the level below.";
 const DEVICES: &str = "Filling, demotion, write-back and cleaning run behind the requests on the same devices. \
                        Utilisation is the share of the time with at least one I/O under way; sequential is an I/O that \
@@ -177,7 +179,7 @@ fn devices(all: &[TimedResults], several: bool) -> Table {
         Column::number("sequential").help("Share of the writes that began where the one before ended").priority(1),
         Column::number("read us").help("Mean latency of a read, in microseconds").priority(3),
         Column::number("write us").help("Mean latency of a write, in microseconds").priority(3),
-        Column::number("WAF").help("Bytes programmed per byte written, of flash that erases").priority(2),
+        Column::text("WAF").help(WAF).priority(2),
         Column::number("years").help("Until its endurance is used up at this rate").priority(6),
     ];
     let mut table = Table::new("Devices", which(several).into_iter().chain(columns));
@@ -201,7 +203,7 @@ fn device_cells(device: &DeviceRow) -> [Cell; 11] {
         of(device.writes, Cell::percent(device.sequential_writes, 1)),
         of(device.reads, Cell::fixed(device.mean_read_us, 2)),
         of(device.writes, Cell::fixed(device.mean_write_us, 2)),
-        of(device.erases, Cell::fixed(device.write_amplification, 2)),
+        device.waf_mode.map_or_else(Cell::missing, |mode| format!("{:.2} {mode}", device.write_amplification).into()),
         device.lifetime_years.map_or_else(Cell::missing, |years| Cell::fixed(years, 2)),
     ]
 }
