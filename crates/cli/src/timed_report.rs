@@ -2,9 +2,9 @@
 
 use crate::results::label;
 use crate::timed::{TimedResult, TimedResults};
-use crate::{output, trace_source};
+use crate::{output, report_parts, report_series, trace_source};
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
-use entresol_sim::{DeviceRow, LatencyRow};
+use entresol_sim::{DeviceRow, LatencyRow, Row};
 
 const READ_CACHE: &str = "Average read cache latency, 004 fig. 4.8: over the tiers, a read's mean latency times the \
                           share of all reads found there. Misses add nothing: it compares devices, not policies";
@@ -29,6 +29,14 @@ pub fn page(all: &[TimedResults]) -> Page {
             _ => format!("{}: throughput and latency", results.named.name),
         };
         page = page.section(charts(results, heading));
+        let heading =
+            |text: &str| if all.len() == 1 { text.to_owned() } else { format!("{}: {text}", results.named.name) };
+        let rows: Vec<&Row> = results.rows.iter().map(|result| &result.row).collect();
+        let more = [
+            report_series::section(&rows, None, heading("Over the trace")),
+            report_parts::section(&rows, heading("Per table and per query")),
+        ];
+        page = more.into_iter().flatten().fold(page, Page::section);
         if !results.skipped.is_empty() {
             let reasons = results.skipped.iter();
             let facts = reasons.map(|skip| (format!("{} at {}", skip.policy, skip.size), skip.error.to_string()));

@@ -81,6 +81,8 @@ impl LatencyRow {
 pub struct DeviceRow {
     /// Tier and device.
     pub name: String,
+    /// Bytes that the device holds, whatever part of them is used.
+    pub capacity_bytes: u64,
     /// I/Os that read.
     pub reads: u64,
     /// I/Os that wrote.
@@ -130,6 +132,7 @@ impl DeviceRow {
         let years = wear.lifetime_years(elapsed);
         DeviceRow {
             name: station.name.clone(),
+            capacity_bytes: station.device.capacity_bytes(),
             reads: totals.ios[0],
             writes: totals.ios[1],
             read_bytes: totals.bytes[0],
