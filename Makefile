@@ -66,3 +66,12 @@ lint:
 
 clean:
 	cargo clean
+
+# Speed of the device models and of the simulation with time, five rounds, two minutes of one core. Say
+# BENCH_DEVICE="--out docs/results/bench-device.md" to keep the report.
+BENCH_DEVICE :=
+
+.PHONY: bench-device
+bench-device: deps
+	cargo build --release --locked -p entresol-bench-device
+	target/release/entresol-bench-device $(BENCH_DEVICE)

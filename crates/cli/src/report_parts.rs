@@ -1,6 +1,6 @@
 //! The report's part about tables, indices, files and queries: `entresol simulate --parts`.
 
-use crate::results::{TraceResults, distinct, label};
+use crate::results::{distinct, label};
 use entresol_report::{Cell, Column, Section, Table, Tone};
 use entresol_sim::{PartRow, Row};
 
@@ -10,16 +10,16 @@ const POLICY_COLUMNS_MAX: usize = 8;
 type Parts = fn(&Row) -> &[PartRow];
 
 /// Hit ratios per object and per query. `None` when they were not counted.
-pub fn section(results: &TraceResults, heading: String) -> Option<Section> {
+pub fn section(rows: &[&Row], heading: String) -> Option<Section> {
     let kinds: [(&str, Parts); 2] = [("object", |row| &row.objects), ("query", |row| &row.queries)];
-    let counted = kinds.into_iter().filter(|(_, of)| results.rows.iter().any(|row| !of(row).is_empty()));
-    let labels = distinct(&results.rows, label);
+    let counted = kinds.into_iter().filter(|(_, of)| rows.iter().any(|row| !of(row).is_empty()));
+    let labels = distinct(rows.iter().copied(), label);
     let tables: Vec<Table> = counted
         .map(|(kind, of)| {
             if labels.len() <= POLICY_COLUMNS_MAX {
-                side_by_side(results, &labels, kind, of)
+                side_by_side(rows, &labels, kind, of)
             } else {
-                long(results, kind, of)
+                long(rows, kind, of)
             }
         })
         .collect();
@@ -37,13 +37,15 @@ fn hit_ratio(part: &PartRow) -> f64 {
 }
 
 /// A line per size and part, a column per policy.
-fn side_by_side(results: &TraceResults, labels: &[String], kind: &str, of: Parts) -> Table {
+fn side_by_side(rows: &[&Row], labels: &[String], kind: &str, of: Parts) -> Table {
     let fixed = [Column::text("size"), Column::text(kind), Column::number("requests"), Column::number("writes")];
     let policies = labels.iter().map(|name| Column::number(name.clone()));
     let mut table = Table::new(format!("Per {kind}"), fixed.into_iter().chain(policies));
-    for size in distinct(&results.rows, |row| row.size.clone()) {
-        let here: Vec<Option<&Row>> =
-            labels.iter().map(|name| results.rows.iter().find(|row| row.size == size && label(row) == *name)).collect();
+    for size in distinct(rows.iter().copied(), |row| row.size.clone()) {
+        let here: Vec<Option<&Row>> = labels
+            .iter()
+            .map(|name| rows.iter().copied().find(|row| row.size == size && label(row) == *name))
+            .collect();
         let Some(first) = here.iter().flatten().next() else { continue };
         for (i, part) in of(first).iter().enumerate() {
             // All rows of one trace list the same parts in the same order.
@@ -62,7 +64,7 @@ fn side_by_side(results: &TraceResults, labels: &[String], kind: &str, of: Parts
 }
 
 /// A line per policy, size and part.
-fn long(results: &TraceResults, kind: &str, of: Parts) -> Table {
+fn long(rows: &[&Row], kind: &str, of: Parts) -> Table {
     let columns = [
         Column::text("policy"),
         Column::text("size"),
@@ -73,7 +75,7 @@ fn long(results: &TraceResults, kind: &str, of: Parts) -> Table {
         Column::number("hit ratio"),
     ];
     let mut table = Table::new(format!("Per {kind}"), columns);
-    for row in &results.rows {
+    for row in rows {
         for part in of(row) {
             table.push([
                 label(row).into(),

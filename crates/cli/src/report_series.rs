@@ -1,6 +1,6 @@
 //! The report's part about time: `entresol simulate --interval`.
 
-use crate::results::{Role, TraceResults, distinct, label, size, write_ratio};
+use crate::results::{Role, distinct, label, size, write_ratio};
 use entresol_report::{Axis, NumberFormat, Panel, Section, Series, TimeSeries};
 use entresol_sim::{Interval, Row};
 
@@ -10,8 +10,8 @@ const LINES_MAX: usize = 6;
 const INNER_CHARTS_MAX: usize = 12;
 
 /// Hit ratios and writes over time at every size, then the policies' inner figures. `None` without series.
-pub fn section(results: &TraceResults, base: Option<&str>, heading: String) -> Option<Section> {
-    let with: Vec<&Row> = results.rows.iter().filter(|row| !row.series.is_empty()).collect();
+pub fn section(rows: &[&Row], base: Option<&str>, heading: String) -> Option<Section> {
+    let with: Vec<&Row> = rows.iter().copied().filter(|row| !row.series.is_empty()).collect();
     let first = with.first()?;
     let mut section = Section::new(heading);
     let labels = distinct(with.iter().copied(), label);

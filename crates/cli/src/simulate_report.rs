@@ -39,9 +39,10 @@ pub fn page(all: &[TraceResults], base: Option<&str>) -> Page {
         if let Some(base) = base.filter(|_| !shared) {
             page = page.section(against(&[results], base, heading(&format!("Against {base}"))));
         }
+        let rows: Vec<&Row> = results.rows.iter().collect();
         let more = [
-            report_series::section(results, base, heading("Over time")),
-            report_parts::section(results, heading("Per table and per query")),
+            report_series::section(&rows, base, heading("Over time")),
+            report_parts::section(&rows, heading("Per table and per query")),
         ];
         page = more.into_iter().flatten().fold(page, Page::section);
         let measured = stat(&results.named.trace, &StatOptions { windows: 100 });

@@ -7,12 +7,14 @@ use crate::{output, results};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
-use entresol_device::profile::{self, Profile};
+use entresol_device::nand::Amplification;
+use entresol_device::profile::{self, Model, Profile};
 use entresol_report::{Progress, Unit};
 use entresol_sim::{
     Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, Row, Skipped, TimedOptions, TimedRow, World, parse_policies,
 };
 use serde::Serialize;
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Mutex;
@@ -25,9 +27,14 @@ pub struct TimedArgs {
     ///
     /// A profile is the name of one of the house (an unknown one lists them) or a TOML file. Without a size the cache
     /// takes those of --size. A policy of one tier is the cache, with an LRU pool above it where dram is given; a policy
-    /// of two has dram and cache. The backing device holds all objects of the trace.
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["stack", "dram", "sample", "interval", "parts", "drain", "baseline", "svg"])]
+    /// of two has dram and cache. The backing device holds all objects of the trace. A device is as large as the part
+    /// of it that is used unless its size follows a slash: 840-pro:4GiB/128GiB, or 840-pro:4GiB/whole for that of the
+    /// drive itself; the first bytes of it are used.
+    #[arg(long, value_name = "LIST")]
     pub tiers: Option<Tiers>,
+    /// How the write amplification of all flash drives comes about [default: as their profiles say]
+    #[arg(long, value_name = "MODE", requires = "tiers")]
+    pub waf: Option<Waf>,
     /// Concurrent requesters, each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 1, requires = "tiers", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub clients: u32,
@@ -50,11 +57,47 @@ pub enum Clock {
     Trace,
 }
 
-/// A device with the size that is used of it.
+/// Where write amplification comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Waf {
+    /// The drive's own cleaning
+    Mech,
+    /// What was measured of the drive for writes of a size
+    Curve,
+}
+
+impl From<Waf> for Amplification {
+    fn from(waf: Waf) -> Self {
+        match waf {
+            Waf::Mech => Amplification::Mech,
+            Waf::Curve => Amplification::Curve,
+        }
+    }
+}
+
+/// A device with the size that is used of it, and its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierArg {
     profile: String,
     size: Option<Size>,
+    device: Option<DeviceSize>,
+}
+
+/// The size of a device of which a part is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum DeviceSize {
+    /// That of its profile.
+    Whole,
+    Of(Size),
+}
+
+impl fmt::Display for DeviceSize {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            DeviceSize::Whole => f.write_str("whole"),
+            DeviceSize::Of(size) => size.fmt(f),
+        }
+    }
 }
 
 /// What `--tiers` names.
@@ -97,13 +140,37 @@ fn tier(name: &str, device: &str) -> Result<TierArg, String> {
         return Err(format!("tier '{name}' has no profile"));
     }
     // A file may have a colon in its name.
-    let (profile, size) = match device.rsplit_once(':') {
-        Some((profile, size)) if !Path::new(device).exists() => {
-            (profile, Some(size.parse().map_err(|error| format!("tier '{name}': {error}"))?))
-        }
-        _ => (device, None),
+    let Some((profile, sizes)) = device.rsplit_once(':').filter(|_| !Path::new(device).exists()) else {
+        return Ok(TierArg { profile: device.to_owned(), size: None, device: None });
     };
-    Ok(TierArg { profile: profile.to_owned(), size })
+    let size = |text: &str| text.parse::<Size>().map_err(|error| format!("tier '{name}': {error}"));
+    let (used, whole) = match sizes.split_once('/') {
+        None => (sizes, None),
+        Some((used, "whole")) => (used, Some(DeviceSize::Whole)),
+        Some((used, of)) => (used, Some(DeviceSize::Of(size(of)?))),
+    };
+    // Behind a slash alone the used part is as without one.
+    let used = if used.is_empty() && whole.is_some() { None } else { Some(size(used)?) };
+    Ok(TierArg { profile: profile.to_owned(), size: used, device: whole })
+}
+
+/// Words that `--tiers` has no use for, each with the reason.
+fn check_words(arguments: &SimulateArgs) -> Result<()> {
+    let given = [
+        (!arguments.stack.is_empty(), "--stack", "its layers have sizes of their own, and --tiers has places for two"),
+        (arguments.dram.is_some(), "--dram", "the size of DRAM stands with its device: dram=PROFILE:SIZE"),
+        (arguments.sample.is_some(), "--sample", "a sample of the pages has the misses of all, not their time"),
+        (arguments.baseline.is_some(), "--baseline", "rows are compared by their miss ratios, which need no devices"),
+        (
+            arguments.svg.is_some(),
+            "--svg",
+            "it draws miss ratios, which are the same without devices; --html has charts",
+        ),
+    ];
+    match given.iter().find(|(given, ..)| *given) {
+        Some((_, word, reason)) => bail!("--tiers and {word} do not go together: {reason}"),
+        None => Ok(()),
+    }
 }
 
 /// The result of one cell.
@@ -141,6 +208,7 @@ struct Plan<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &SimulateArgs, tiers: &Tiers, quiet: bool) -> Result<()> {
+    check_words(arguments)?;
     let plan = Plan::new(arguments, tiers, quiet)?;
     let needs_future = plan.policies.iter().any(|policy| policy.info.future);
     let mut all = Vec::new();
@@ -164,7 +232,15 @@ pub fn run(arguments: &SimulateArgs, tiers: &Tiers, quiet: bool) -> Result<()> {
 impl<'a> Plan<'a> {
     fn new(arguments: &SimulateArgs, tiers: &'a Tiers, quiet: bool) -> Result<Self> {
         let named = tiers.dram.iter().chain([&tiers.cache, &tiers.backing]);
-        let profiles = named.map(|tier| profile::load(&tier.profile)).collect::<Result<Vec<_>, _>>()?;
+        let waf = arguments.timed.waf.map(Amplification::from);
+        let load = |tier: &TierArg| match waf {
+            None => profile::load(&tier.profile),
+            Some(mode) => profile::load(&tier.profile)?.with_amplification(mode),
+        };
+        let profiles = named.map(load).collect::<Result<Vec<_>, _>>()?;
+        if waf.is_some() && !profiles.iter().any(|profile| matches!(profile.device, Model::Nand(_))) {
+            bail!("--waf: none of the devices is a flash drive");
+        }
         let lenient = arguments.policy.split(',').any(|name| name.trim() == "all");
         let mut policies = parse_policies(&arguments.policy)?;
         if tiers.dram.is_none() {
@@ -185,7 +261,13 @@ impl<'a> Plan<'a> {
             policies,
             sizes,
             lenient,
-            options: CellOptions { warmup: arguments.warmup, seed: arguments.seed, ..CellOptions::default() },
+            options: CellOptions {
+                warmup: arguments.warmup,
+                interval: arguments.interval,
+                parts: arguments.parts,
+                drain: arguments.drain,
+                seed: arguments.seed,
+            },
             timed: TimedOptions {
                 clients: if *clock == Some(Clock::Trace) { 0 } else { *clients },
                 think_ns: think * 1000,
@@ -240,7 +322,7 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, cell: &Cell, world: &World) -> Result<TimedResult> {
-        let mut devices = self.devices(&cell.needs(world), world.trace.page_bytes)?;
+        let mut devices = self.devices(&cell.needs(world), world)?;
         let backing = devices.pop().ok_or_else(|| anyhow!("a hierarchy has a level below"))?;
         let hierarchy = Hierarchy { tiers: devices, backing };
         let (row, timed) = cell.run_timed(world, hierarchy, &self.options, &self.timed)?;
@@ -248,15 +330,40 @@ impl<'a> Plan<'a> {
     }
 
     /// Devices that hold what a cell needs of each of them.
-    fn devices(&self, needs: &[u64], page_bytes: u32) -> Result<Vec<NamedDevice>> {
-        let names = ["dram", "cache", "backing"].into_iter().skip(3 - self.profiles.len());
-        let named = names.zip(&self.profiles).zip(needs).enumerate();
-        let build = |(index, ((tier, profile), &need)): (usize, ((&str, &Profile), &u64))| {
+    fn devices(&self, needs: &[u64], world: &World) -> Result<Vec<NamedDevice>> {
+        let tiers = self.tiers.dram.iter().map(|dram| ("dram", dram));
+        let tiers = tiers.chain([("cache", &self.tiers.cache), ("backing", &self.tiers.backing)]);
+        let mut devices = Vec::new();
+        for (((name, tier), profile), &need) in tiers.zip(&self.profiles).zip(needs) {
             // A tier that a policy was told to do without is a device of one page that nobody asks.
-            let device = profile.build(need.max(page_bytes.into()), self.options.seed.wrapping_add(index as u64));
-            Ok((profile.name.clone(), device.with_context(|| format!("tier {tier}"))? as _))
+            let need = need.max(world.trace.page_bytes.into());
+            let seed = self.options.seed.wrapping_add(devices.len() as u64);
+            let built = tier.device_bytes(profile, need, world).and_then(|bytes| Ok(profile.build(bytes, seed)?));
+            let device = built.with_context(|| format!("tier {name}"))?;
+            let of = tier.device.map(|size| format!(", {size}")).unwrap_or_default();
+            devices.push((format!("{}{of}", profile.name), device as _));
+        }
+        Ok(devices)
+    }
+}
+
+impl TierArg {
+    /// Bytes of the device of which `need` are used.
+    fn device_bytes(&self, profile: &Profile, need: u64, world: &World) -> Result<u64> {
+        let bytes = match self.device {
+            None => need,
+            Some(DeviceSize::Whole) => profile.whole_bytes().with_context(|| {
+                format!("device '{}': its profile states no size that could be the whole one", profile.name)
+            })?,
+            Some(DeviceSize::Of(size)) => {
+                let page_bytes = world.trace.page_bytes;
+                size.pages(page_bytes, world.trace.footprint() as u64) * u64::from(page_bytes)
+            }
         };
-        named.map(build).collect()
+        if bytes < need {
+            bail!("device '{}': {need} B are used of one of {bytes} B", profile.name);
+        }
+        Ok(bytes)
     }
 }
 
@@ -283,9 +390,27 @@ mod tests {
     fn tiers_are_understood_in_any_order() {
         let tiers: Tiers =
             "backing=face-raid0x16, cache=p4800x:4GiB ,dram=dram:5%".replace(' ', "").parse().expect("tiers");
-        assert_eq!(tiers.cache, TierArg { profile: "p4800x".into(), size: Some(Size::Bytes(4 << 30)) });
-        assert_eq!(tiers.dram, Some(TierArg { profile: "dram".into(), size: Some(Size::Percent(5.0)) }));
-        assert_eq!(tiers.backing, TierArg { profile: "face-raid0x16".into(), size: None });
+        let tier = |profile: &str, size| TierArg { profile: profile.into(), size, device: None };
+        assert_eq!(tiers.cache, tier("p4800x", Some(Size::Bytes(4 << 30))));
+        assert_eq!(tiers.dram, Some(tier("dram", Some(Size::Percent(5.0)))));
+        assert_eq!(tiers.backing, tier("face-raid0x16", None));
+    }
+
+    #[test]
+    fn the_size_of_a_device_follows_a_slash() {
+        let whole = Some(DeviceSize::Whole);
+        let of = Some(DeviceSize::Of(Size::Bytes(128 << 30)));
+        for (text, used, device) in [
+            ("840-pro:4GiB/128GiB", Some(Size::Bytes(4 << 30)), of),
+            ("840-pro:/128GiB", None, of),
+            ("840-pro:4GiB/whole", Some(Size::Bytes(4 << 30)), whole),
+            ("./a/840-pro.toml:5%/whole", Some(Size::Percent(5.0)), whole),
+            ("./a/840-pro.toml", None, None),
+        ] {
+            let tiers: Tiers = format!("cache={text},backing=840-pro:/whole").parse().expect(text);
+            assert_eq!((tiers.cache.size, tiers.cache.device), (used, device), "{text}");
+            assert_eq!((tiers.backing.size, tiers.backing.device), (None, whole));
+        }
     }
 
     #[test]
@@ -298,6 +423,9 @@ mod tests {
             ("cache=p4800x:big,backing=face-disk", "tier 'cache': 'big' is not a size"),
             ("cache=,backing=face-disk", "no profile"),
             ("cache=dram,cache=dram,backing=face-disk", "given twice"),
+            ("cache=840-pro:1GiB/,backing=face-disk", "tier 'cache': '' is not a size"),
+            ("cache=840-pro:1GiB/all,backing=face-disk", "'all' is not a size"),
+            ("cache=840-pro:,backing=face-disk", "'' is not a size"),
             ("l2=dram,backing=face-disk", "no tier 'l2'"),
             ("dram=dram,cache=dram,backing=face-disk", "size of dram is missing"),
         ] {

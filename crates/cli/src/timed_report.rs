@@ -2,9 +2,9 @@
 
 use crate::results::label;
 use crate::timed::{TimedResult, TimedResults};
-use crate::{output, trace_source};
+use crate::{output, report_parts, report_series, trace_source};
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
-use entresol_sim::{DeviceRow, LatencyRow};
+use entresol_sim::{DeviceRow, LatencyRow, Row};
 
 const READ_CACHE: &str = "Average read cache latency, 004 fig. 4.8: over the tiers, a read's mean latency times the \
                           share of all reads found there. Misses add nothing: it compares devices, not policies";
@@ -29,6 +29,14 @@ pub fn page(all: &[TimedResults]) -> Page {
             _ => format!("{}: throughput and latency", results.named.name),
         };
         page = page.section(charts(results, heading));
+        let heading =
+            |text: &str| if all.len() == 1 { text.to_owned() } else { format!("{}: {text}", results.named.name) };
+        let rows: Vec<&Row> = results.rows.iter().map(|result| &result.row).collect();
+        let more = [
+            report_series::section(&rows, None, heading("Over the trace")),
+            report_parts::section(&rows, heading("Per table and per query")),
+        ];
+        page = more.into_iter().flatten().fold(page, Page::section);
         if !results.skipped.is_empty() {
             let reasons = results.skipped.iter();
             let facts = reasons.map(|skip| (format!("{} at {}", skip.policy, skip.size), skip.error.to_string()));
@@ -43,6 +51,8 @@ pub fn page(all: &[TimedResults]) -> Page {
 
 const REQUESTS: &str = "A request's latency is from its arrival to its completion, waiting for a full background window \
                         included. A percentile is left out with fewer than 10 requests beyond it.";
+const WAF: &str = "Bytes programmed per byte written to flash: mech is what its cleaning moved, curve what was \
+                   measured of the drive for writes of that size";
 const FOUND: &str = "The same latencies apart for each tier, and for requests served by the level below.";
 const DEVICES: &str = "Filling, demotion, write-back and cleaning run behind the requests on the same devices. \
                        Utilisation is the share of the time with at least one I/O under way; sequential is an I/O that \
@@ -177,7 +187,7 @@ fn devices(all: &[TimedResults], several: bool) -> Table {
         Column::number("sequential").help("Share of the writes that began where the one before ended").priority(1),
         Column::number("read us").help("Mean latency of a read, in microseconds").priority(3),
         Column::number("write us").help("Mean latency of a write, in microseconds").priority(3),
-        Column::number("WAF").help("Bytes programmed per byte written, of flash that erases").priority(2),
+        Column::text("WAF").help(WAF).priority(2),
         Column::number("years").help("Until its endurance is used up at this rate").priority(6),
     ];
     let mut table = Table::new("Devices", which(several).into_iter().chain(columns));
@@ -201,7 +211,7 @@ fn device_cells(device: &DeviceRow) -> [Cell; 11] {
         of(device.writes, Cell::percent(device.sequential_writes, 1)),
         of(device.reads, Cell::fixed(device.mean_read_us, 2)),
         of(device.writes, Cell::fixed(device.mean_write_us, 2)),
-        of(device.erases, Cell::fixed(device.write_amplification, 2)),
+        device.waf_mode.map_or_else(Cell::missing, |mode| format!("{:.2} {mode}", device.write_amplification).into()),
         device.lifetime_years.map_or_else(Cell::missing, |years| Cell::fixed(years, 2)),
     ]
 }

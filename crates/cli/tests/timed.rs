@@ -89,6 +89,69 @@ fn the_clock_of_the_trace_may_drive() {
     assert_eq!(timed["clients"], 0);
 }
 
+/// A trace of random writes to 2000 pages of 4 KiB.
+fn writes(scratch: &Scratch) {
+    scratch.ok(&["-q", "trace", "generate", "uniform:n=150k:pages=2k:seed=9:write=100", "w.etr"]);
+}
+
+/// What 001 found and why a simulation has to say which mode it used: a cache on a small part of a drive full of other
+/// data is written over and over, so that greedy cleaning finds its blocks empty, and what was measured says otherwise.
+#[test]
+fn a_cache_may_be_a_part_of_a_drive_and_the_mode_of_its_amplification_is_said() {
+    let scratch = Scratch::new();
+    writes(&scratch);
+    let run = |cache: &str, more: &[&str]| {
+        let tiers = format!("cache={cache},backing=face-raid0x16");
+        let command =
+            ["-q", "simulate", "w.etr", "--warmup", "0.7", "--tiers", &tiers, "--clients", "8", "--json", "out.json"];
+        let text = scratch.ok(&[&command[..], more].concat());
+        (text, json(&scratch, "out.json")["results"][0]["timed"]["devices"][0].clone())
+    };
+    let waf = |device: &serde_json::Value| device["write_amplification"].as_f64().expect("a ratio");
+    let (text, part) = run("840-pro:1000p/256MiB", &[]);
+    assert_eq!((&part["capacity_bytes"], &part["waf_mode"]), (&(256u64 << 20).into(), &"mech".into()));
+    assert!((1.0..1.6).contains(&waf(&part)), "{part}");
+    assert!(text.contains(&format!("{:.2} mech", waf(&part))) && text.contains("(840-pro, 256MiB)"), "{text}");
+    let (text, curve) = run("840-pro:1000p/256MiB", &["--waf", "curve"]);
+    assert_eq!(curve["waf_mode"], "curve");
+    assert!((5.1..5.2).contains(&waf(&curve)), "{curve}");
+    assert!(text.contains(&format!("{:.2} curve", waf(&curve))), "{text}");
+    // A curve needs no map, so that the whole of a drive costs no more.
+    let (_, whole) = run("840-pro:1000p/whole", &["--waf", "curve"]);
+    assert_eq!(whole["capacity_bytes"], 256_060_514_304u64);
+    let (_, used) = run("840-pro:1000p", &[]);
+    assert_eq!(used["capacity_bytes"], 1000 * 4096);
+    let (_, other) = run("p4800x:1000p", &[]);
+    assert_eq!((&other["waf_mode"], &other["write_amplification"]), (&serde_json::Value::Null, &1.0.into()));
+}
+
+#[test]
+fn series_parts_and_what_a_drain_would_take_are_those_of_a_run_without_time() {
+    let scratch = Scratch::with_trace();
+    let wanted = ["--policy", "lru,arc", "--size", "10%", "--parts", "--drain", "--interval", "700"];
+    let run = |more: &[&str]| {
+        let command = ["-q", "simulate", "t.etr", "--json", "out.json", "--html", "out.html"];
+        scratch.ok(&[&command[..], &wanted, more].concat());
+        json(&scratch, "out.json")["results"].clone()
+    };
+    let plain = run(&[]);
+    let timed = run(&["--tiers", "cache=p4800x,backing=cheetah-15k5", "--clients", "8"]);
+    let page = scratch.read("out.html");
+    assert!(page.contains("Over the trace") && page.contains("Per table and per query"));
+    for (without, with) in plain.as_array().expect("rows").iter().zip(timed.as_array().expect("rows")) {
+        for key in ["series", "objects", "queries", "drain_ios"] {
+            assert_eq!(without[key], with[key], "{key}");
+        }
+        assert_eq!(with["series"].as_array().map(Vec::len), Some(5), "3000 requests in intervals of 700");
+        assert!(with["drain_ios"].as_u64().expect("a count") > 0);
+    }
+    // After a warm-up the intervals begin where it ended.
+    let warm = run(&["--tiers", "cache=p4800x,backing=cheetah-15k5", "--warmup", "0.5"]);
+    let series = warm[0]["series"].as_array().expect("a series").clone();
+    let requests: u64 = series.iter().map(|interval| interval["requests"].as_u64().expect("a count")).sum();
+    assert_eq!((Some(requests), series.len()), (warm[0]["requests"].as_u64(), 3));
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_one_line() {
     let scratch = Scratch::with_trace();
@@ -102,7 +165,18 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--tiers", "cache=cheetah-15k5:300GB,backing=face-disk"], &["tier cache", "holds 146815737344 B", "asked"]),
         (&["--tiers", disk, "--policy", "face"], &["face", "dram=PROFILE:SIZE"]),
         (&["--tiers", disk, "--size", "7%"], &["size", "given twice"]),
-        (&["--tiers", disk, "--dram", "7%"], &["--tiers", "--dram"]),
+        (&["--tiers", disk, "--dram", "7%"], &["--tiers", "--dram", "dram=PROFILE:SIZE"]),
+        (&["--tiers", disk, "--stack", "lru:10p,arc:100p"], &["--tiers", "--stack", "sizes of their own"]),
+        (&["--tiers", disk, "--baseline", "arc"], &["--tiers", "--baseline", "miss ratios"]),
+        (&["--tiers", disk, "--svg", "c.svg"], &["--tiers", "--svg", "--html"]),
+        (&["--tiers", "cache=840-pro:10%/5%,backing=face-disk"], &["tier cache", "840-pro", "are used of one of"]),
+        (&["--tiers", "cache=840-pro:10%/300GB,backing=face-disk"], &["tier cache", "holds 256060514304 B", "asked"]),
+        (&["--tiers", "cache=p4800x:10%/whole,backing=face-disk"], &["tier cache", "p4800x", "no size"]),
+        (&["--tiers", "cache=840-pro:10%/,backing=face-disk"], &["cache", "'' is not a size"]),
+        (&["--tiers", disk, "--waf", "curve"], &["--waf", "flash drive"]),
+        (&["--tiers", "cache=p3700-2tb:10%,backing=face-disk", "--waf", "curve"], &["p3700-2tb", "`curve` is missing"]),
+        (&["--tiers", disk, "--waf", "guess"], &["--waf", "guess", "mech", "curve"]),
+        (&["--waf", "mech"], &["--tiers"]),
         (&["--tiers", disk, "--clients", "0"], &["--clients", "0"]),
         (&["--tiers", disk, "--clock", "trace", "--clients", "2"], &["--clock", "--clients"]),
         (&["--tiers", disk, "--clock", "wall"], &["--clock", "wall"]),

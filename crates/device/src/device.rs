@@ -33,6 +33,12 @@ pub trait Device {
 
     /// What the device has been through.
     fn wear(&self) -> Wear;
+
+    /// How the write amplification in its wear comes about: `mech`, by cleaning that was carried out, or `curve`, by
+    /// what was measured of a drive. `None` where there is none to speak of.
+    fn amplification(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl<D: Device + ?Sized> Device for Box<D> {
@@ -54,5 +60,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn wear(&self) -> Wear {
         (**self).wear()
+    }
+
+    fn amplification(&self) -> Option<&'static str> {
+        (**self).amplification()
     }
 }

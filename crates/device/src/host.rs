@@ -132,6 +132,10 @@ impl<D: Device> Device for Hosted<D> {
     fn wear(&self) -> Wear {
         self.device.wear()
     }
+
+    fn amplification(&self) -> Option<&'static str> {
+        self.device.amplification()
+    }
 }
 
 #[cfg(test)]

@@ -136,7 +136,20 @@ impl Wear {
         }
     }
 
-    /// Years until the endurance is used up, at the rate of the last `elapsed` nanoseconds from new; infinite where
+    /// What came after an earlier state of the same device.
+    #[must_use]
+    pub fn since(&self, earlier: &Wear) -> Wear {
+        Wear {
+            host_read_bytes: self.host_read_bytes - earlier.host_read_bytes,
+            host_written_bytes: self.host_written_bytes - earlier.host_written_bytes,
+            media_written_bytes: self.media_written_bytes - earlier.media_written_bytes,
+            erases: self.erases - earlier.erases,
+            worn: self.worn - earlier.worn,
+            joules: self.joules - earlier.joules,
+        }
+    }
+
+    /// Years that a new device lasts at the rate of this wear, which came in `elapsed` nanoseconds; infinite where
     /// nothing wears.
     pub fn lifetime_years(&self, elapsed: Nanos) -> f64 {
         const YEAR_NS: f64 = 365.25 * 86_400.0 * 1e9;

@@ -150,7 +150,7 @@ pub(crate) struct Run<'w> {
 }
 
 /// Requests, hits, pages written below.
-type Totals = [u64; 3];
+pub(crate) type Totals = [u64; 3];
 
 impl<'w> Run<'w> {
     pub fn build(world: &'w World<'w>, stack: &Stack, options: &CellOptions, log: bool) -> Result<Self, CellError> {
@@ -236,7 +236,7 @@ impl<'w> Run<'w> {
         self.layers[0].counts().write_hits() + self.layers.iter().map(|layer| layer.counts().read_hits()).sum::<u64>()
     }
 
-    fn totals(&self) -> Totals {
+    pub fn totals(&self) -> Totals {
         let below = self.bottom().counts();
         [self.layers[0].counts().requests, self.hits(), below.write_backs + below.write_bypasses]
     }
@@ -250,7 +250,7 @@ impl<'w> Run<'w> {
         gauges
     }
 
-    fn interval(&self, end: usize, before: Totals) -> Interval {
+    pub fn interval(&self, end: usize, before: Totals) -> Interval {
         let now = self.totals();
         let tiers = self
             .layers

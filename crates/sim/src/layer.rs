@@ -279,6 +279,9 @@ impl<P: Policy> Layer for Driven<'_, P> {
     fn decide(&mut self, at: usize, request: Request, for_write: bool, movements: &mut Vec<Movement>) -> Outcome {
         let outcome = self.step(at, request);
         self.watch.hits_for_write += u64::from(for_write && outcome.is_hit() && !request.op.is_write());
+        if let Some(parts) = &mut self.watch.parts {
+            parts.outcome(self.driver.world.trace, at, request, outcome);
+        }
         self.driver.take_movements(movements);
         outcome
     }

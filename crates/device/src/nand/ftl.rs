@@ -130,6 +130,13 @@ impl Ftl {
         }
     }
 
+    /// Bytes of memory that the map of a device of this shape takes: 4 for each logical and each physical page, 28 for
+    /// each block.
+    pub const fn memory_bytes(geometry: &Geometry) -> u64 {
+        let block = size_of::<Block>() + size_of::<u64>() + 3 * size_of::<u32>();
+        4 * (geometry.logical_pages as u64 + geometry.pages()) + block as u64 * geometry.blocks() as u64
+    }
+
     /// The device's shape.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -7,14 +7,14 @@
 
 use super::ftl::Block;
 use entresol_core::Random;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// How a block to clean is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cleaning {
     /// The block with the fewest valid pages.

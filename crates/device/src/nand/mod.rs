@@ -15,5 +15,5 @@ mod translation;
 pub use ftl::{Ftl, Pace, Work};
 pub use gc::Cleaning;
 pub use geometry::{Geometry, UNIT_BYTES};
-pub use parameters::{Amplification, NandParameters};
+pub use parameters::{Amplification, NandParameters, WafCurve};
 pub use ssd::Ssd;

@@ -5,12 +5,24 @@
 
 use super::tests::{drive, sequential, uniform, within};
 use super::*;
+use crate::host::{HostParameters, Hosted};
 use crate::load::{Histogram, Load, closed_loop, closed_loop_from};
+use crate::profile;
 
 const GIB: u64 = 1 << 30;
 
-fn p3700(capacity: u64) -> Ssd {
-    drive(NandParameters::p3700_2tb(), capacity, 0.0)
+fn p3700(capacity: u64) -> Hosted<Ssd> {
+    p3700_overwritten(capacity, 0.0)
+}
+
+/// The drive behind the software of its profile, asked by as many threads as a test has need of.
+fn p3700_overwritten(capacity: u64, overwrites: f64) -> Hosted<Ssd> {
+    behind_host(drive(NandParameters::p3700_2tb(), capacity, overwrites))
+}
+
+fn behind_host(ssd: Ssd) -> Hosted<Ssd> {
+    let host = profile::load("p3700-2tb").expect("it comes with the program").host.expect("002 measured through one");
+    Hosted::new(ssd, &HostParameters { threads: 1024, busy_ns: 0, ..host })
 }
 
 /// When the background submits.
@@ -29,7 +41,7 @@ fn at_rate(mb_s: u64) -> Background {
 
 /// Latencies of `count` I/Os one at a time beside a background, from `start` on.
 fn beside(
-    ssd: &mut Ssd,
+    ssd: &mut Hosted<Ssd>,
     start: Nanos,
     count: u64,
     mut front: impl FnMut(u64) -> Io,
@@ -129,8 +141,9 @@ fn background_spoils_read_ahead_and_buffer() {
 }
 
 /// A drive every page of which was written, so many bytes at a time, in random order, and a time when it is idle.
-fn filled_at_random(capacity: u64, bytes: u32) -> (Ssd, Nanos) {
-    let mut ssd = Ssd::new(NandParameters::p3700_2tb().scaled_to(capacity)).expect("a possible drive");
+fn filled_at_random(capacity: u64, bytes: u32) -> (Hosted<Ssd>, Nanos) {
+    let ssd = Ssd::new(NandParameters::p3700_2tb().scaled_to(capacity), 1).expect("a possible drive");
+    let mut ssd = behind_host(ssd);
     let mut order: Vec<u64> = (0..capacity / u64::from(bytes)).collect();
     shuffle(&mut order, &mut Random::new(53));
     let write = |n: u64| Io::write(order[n as usize] * u64::from(bytes), bytes);
@@ -146,7 +159,7 @@ fn shuffle(order: &mut [u64], random: &mut Random) {
 
 /// A full drive: every page written, then a file on 7.5 % of them written six times at random, 16 KiB at a time, until
 /// the over-provisioned space is used up. Gives the order of its last writing too.
-fn full_drive() -> (Ssd, Vec<u64>, Load) {
+fn full_drive() -> (Hosted<Ssd>, Vec<u64>, Load) {
     let capacity = 8 * GIB;
     let mut ssd = p3700(capacity);
     let ios = capacity / 16_384;
@@ -242,7 +255,7 @@ fn tails_of_reads_that_disturb() {
         order.swap(at, at + random.below(5120 - at as u64) as usize);
         Io::read(order[at] * 4096, 4096)
     };
-    let load = closed_loop(&mut drive(NandParameters::p3700_2tb(), 4 * GIB, 1.0), 1, 5120 * 100, next);
+    let load = closed_loop(&mut p3700_overwritten(4 * GIB, 1.0), 1, 5120 * 100, next);
     let allowed = [0.2, 0.3, 0.3, 0.3, 0.3, 0.3];
     assert!(row("20 MiB", &load.latency, [100.0, 285.0, 293.0, 314.0, 408.0, 2089.0], allowed), "seed 50");
     assert!(load.parts.refresh > 0);

@@ -1,6 +1,6 @@
 //! The drive: controller, link, buffer, read-ahead, translation and flash as one [`Device`].
 //!
-//! A command passes the host's software, then the controller, one at a time. A read collects its pages, which are in
+//! A command passes the controller, one at a time. A read collects its pages, which are in
 //! the buffer, on their way to it, or in a die, and sends them over the link. A write comes over the link, fetches what
 //! it does not fill (read-modify-write), and is done when the buffer has taken its pages; when that is full of
 //! unprogrammed ones it waits until a die has programmed some. Pages leave the buffer in groups that fill a
@@ -92,25 +92,27 @@ pub struct Ssd {
     disturbed: Vec<u16>,
     done: VecDeque<Completion>,
     wear: Wear,
+    /// Erasures of its preconditioning.
+    erased_before: u64,
 }
 
 impl Ssd {
-    /// A drive that was never written.
+    /// A drive that was never written; `seed` is where its random choices begin.
     ///
     /// # Errors
     /// When a parameter is impossible.
-    pub fn new(p: NandParameters) -> Result<Self, DeviceError> {
-        p.check()?;
+    pub fn new(p: NandParameters, seed: u64) -> Result<Self, DeviceError> {
+        p.check_named()?;
         let pages = p.capacity_bytes.div_ceil(UNIT_BYTES) as u32;
         Ok(Ssd {
             pages,
             per_program: p.units_per_program(),
             layout: Layout { per_program: p.units_per_program() as usize, stripe: p.stripe_units as usize },
-            translation: Translation::new(&p),
+            translation: Translation::new(&p, seed),
             flash: Flash::new(&p),
             buffer: Buffer::new((p.buffer_bytes / UNIT_BYTES) as usize, p.write_buffer_bytes / UNIT_BYTES),
             ahead: ReadAhead::new((p.read_ahead_bytes / UNIT_BYTES) as u32, p.read_ahead_after),
-            random: Random::new(p.seed),
+            random: Random::new(seed),
             requests: Vec::new(),
             free_requests: Vec::new(),
             outstanding: 0,
@@ -130,8 +132,26 @@ impl Ssd {
             disturbed: if p.disturb_reads > 0 { vec![0; pages as usize] } else { Vec::new() },
             done: VecDeque::new(),
             wear: Wear::default(),
+            erased_before: 0,
             p,
         })
+    }
+
+    /// A drive of a profile, with this capacity, as used as the profile says.
+    ///
+    /// # Errors
+    /// When a parameter is impossible or the whole drive is smaller than that.
+    pub(crate) fn of_profile(p: &NandParameters, capacity_bytes: u64, seed: u64) -> Result<Self, DeviceError> {
+        let own = p.capacity_bytes;
+        if capacity_bytes > own {
+            let what = format!("holds {own} B, and {capacity_bytes} B are asked of it");
+            return Err(DeviceError::Profile { device: p.name.clone(), what });
+        }
+        let mut ssd = Ssd::new(p.clone().scaled_to(capacity_bytes), seed)?;
+        if let Some(overwrites) = p.precondition_overwrites {
+            ssd.precondition(overwrites, seed);
+        }
+        Ok(ssd)
     }
 
     /// What it is made of.
@@ -140,12 +160,12 @@ impl Ssd {
     }
 
     /// Brings the drive into a steady state outside time: writes every page in order, then `overwrites` times the
-    /// capacity in random pages. It counts as wear. A drive whose amplification is a curve is always in that state.
+    /// capacity in random pages. Its wear counts from there. A drive whose amplification is a curve is always in that
+    /// state.
     pub fn precondition(&mut self, overwrites: f64, seed: u64) {
-        let moved = self.translation.moved_pages();
-        let written = self.translation.precondition(overwrites, self.layout, seed);
-        self.wear.host_written_bytes += written * UNIT_BYTES;
-        self.wear.media_written_bytes += (written + self.translation.moved_pages() - moved) * UNIT_BYTES;
+        self.translation.precondition(overwrites, self.layout, seed);
+        self.erased_before = self.translation.erases();
+        self.wear = Wear::default();
     }
 
     fn schedule(&mut self, at: Nanos, event: Event) {
@@ -545,11 +565,10 @@ impl Device for Ssd {
             return Err(DeviceError::BeyondEnd { offset: io.offset, bytes: io.bytes, capacity });
         }
         self.run(now);
-        let host = nanos(self.p.host_us);
         let command = nanos(self.p.command_us);
-        let begin = (now + host).max(self.controller_free);
+        let begin = now.max(self.controller_free);
         self.controller_free = begin + command;
-        let latency = Latency { host, queue: begin - now - host, fixed: command, ..Latency::default() };
+        let latency = Latency { queue: begin - now, fixed: command, ..Latency::default() };
         let request = Request { io, submitted: now, latency, since: now, reads: 0, left: 0..0, merged: false };
         let number = match self.free_requests.pop() {
             Some(number) => {
@@ -586,10 +605,14 @@ impl Device for Ssd {
     }
 
     fn wear(&self) -> Wear {
-        let erases = self.translation.erases();
+        let erases = self.translation.erases() - self.erased_before;
         let endured = f64::from(self.p.geometry().blocks()) * f64::from(self.p.endurance_cycles);
         let worn = if endured > 0.0 { (erases as f64 / endured).min(1.0) } else { 0.0 };
         Wear { erases, worn, ..self.wear }
+    }
+
+    fn amplification(&self) -> Option<&'static str> {
+        Some(self.p.amplification.label())
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::load::{closed_loop, closed_loop_from};
-use crate::nand::{Amplification, Cleaning};
+use crate::nand::{Amplification, Cleaning, WafCurve};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
 
 /// A drive with less capacity, overwritten so often.
 pub(super) fn drive(p: NandParameters, capacity: u64, overwrites: f64) -> Ssd {
-    let mut ssd = Ssd::new(p.scaled_to(capacity)).expect("a possible drive");
+    let mut ssd = Ssd::new(p.scaled_to(capacity), 1).expect("a possible drive");
     ssd.precondition(overwrites, 31);
     ssd
 }
@@ -77,11 +77,9 @@ fn the_850_evo_is_that_of_face() {
 /// because dies are all alike then.
 #[test]
 fn amplification_by_curve_is_the_measured_one() {
-    let drives = [
-        (NandParameters::s840_pro().with_curve(5.15, 1.03), 5.15, 1.03, 13_979.0),
-        (NandParameters::s3500().with_curve(3.04, 1.08), 3.04, 1.08, 21_572.0),
-    ];
+    let drives = [(NandParameters::s840_pro(), 5.15, 1.03, 13_979.0), (NandParameters::s3500(), 3.04, 1.08, 21_572.0)];
     for (p, small, large, iops) in drives {
+        let p = NandParameters { amplification: Amplification::Curve, ..p };
         assert_eq!(p.amplification.label(), "curve");
         let writes = |bytes: u32, count| {
             let mut ssd = drive(p.clone(), 8 * GIB, 0.0);
@@ -95,9 +93,8 @@ fn amplification_by_curve_is_the_measured_one() {
         let blocks = at_4.0.media_written_bytes as f64 / f64::from(256 * 4096);
         assert!(within("blocks erased", at_4.0.erases as f64, blocks, 0.02));
     }
-    let middle = NandParameters::s840_pro().with_curve(5.0, 1.0).amplification;
-    assert_eq!([1u32, 4, 32, 256, 1024].map(|kib| middle.of_size(kib << 10)), [5.0, 5.0, 3.0, 1.0, 1.0].map(Some));
-    assert_eq!(Amplification::Mech.of_size(4096), None);
+    let middle = NandParameters::s840_pro().with_curve(5.0, 1.0).curve.expect("it was given");
+    assert_eq!([1u32, 4, 32, 256, 1024].map(|kib| middle.of_size(kib << 10)), [5.0, 5.0, 3.0, 1.0, 1.0]);
 }
 
 /// N4: the drive that MQSim simulated, 4 channels of 2 chips, 75 us, 333 MB/s channels, 4 GB/s to the host, no buffer.
@@ -174,7 +171,7 @@ fn a_read_need_not_wait_for_the_end_of_an_erasure() {
 fn a_flush_waits_for_what_was_written_and_a_protected_drive_for_nothing() {
     let flush = Io { kind: IoKind::Flush, offset: 0, bytes: 0, tag: 0 };
     for (p, least, most) in [(NandParameters::s840_pro(), 1268, 1400), (NandParameters::s3500(), 0, 20)] {
-        let mut ssd = Ssd::new(small(p)).expect("a possible drive");
+        let mut ssd = Ssd::new(small(p), 1).expect("a possible drive");
         let write = closed_loop(&mut ssd, 1, 1, |_| Io::write(0, 4096));
         let load = closed_loop_from(&mut ssd, write.finished(), 1, 1, |_| flush);
         let us = load.latency.max() / 1000;
@@ -205,29 +202,37 @@ fn a_discarded_page_is_not_moved_and_reads_without_flash() {
 #[test]
 fn impossible_parameters_are_refused_by_name() {
     type Change = fn(&mut NandParameters);
-    let changes: [(&str, Change); 14] = [
-        ("stripe-units", |p| p.stripe_units = 3),
+    let changes: [(&str, Change); 20] = [
+        ("stripe_units", |p| p.stripe_units = 3),
         ("channels", |p| p.channels = 0),
-        ("program-us", |p| p.program_us = -1.0),
-        ("erase-us", |p| p.erase_us = f64::NAN),
-        ("link-mb-s", |p| p.link_mb_s = 0.0),
-        ("sense-us", |p| p.sense_us = vec![(0.5, 1.0)]),
-        ("sense-us", |p| p.sense_us.clear()),
-        ("page-bytes", |p| p.page_bytes = 1000),
-        ("units-per-block", |p| p.units_per_block = 100),
-        ("over-provisioning", |p| p.over_provisioning = 1.0),
-        ("cleaning starts", |p| p.gc_start_blocks = 1),
-        ("write-buffer-bytes", |p| p.write_buffer_bytes = 4096),
-        ("capacity-bytes", |p| p.capacity_bytes = u64::MAX),
-        ("curve", |p| *p = p.clone().with_curve(0.5, 1.0)),
+        ("planes of all dies", |p| (p.channels, p.chips_per_channel, p.dies_per_chip) = (1024, 1024, 1024)),
+        ("program_us", |p| p.program_us = -1.0),
+        ("erase_us", |p| p.erase_us = f64::NAN),
+        ("link_mb_s", |p| p.link_mb_s = 0.0),
+        ("sense_us", |p| p.sense_us = vec![(0.5, 1.0)]),
+        ("sense_us", |p| p.sense_us.clear()),
+        ("sense_us", |p| p.sense_us = vec![(0.0, 2.0), (1.0, 1.0)]),
+        ("page_bytes", |p| p.page_bytes = 1000),
+        ("units_per_block", |p| p.units_per_block = 100),
+        ("over_provisioning", |p| p.over_provisioning = 1.0),
+        ("gc_start_blocks", |p| p.gc_start_blocks = 1),
+        ("gc_stop_blocks", |p| p.gc_stop_blocks = 1),
+        ("write_buffer_bytes", |p| p.write_buffer_bytes = 4096),
+        ("capacity_bytes", |p| p.capacity_bytes = u64::MAX),
+        ("precondition_overwrites", |p| p.precondition_overwrites = Some(-1.0)),
+        ("curve.small", |p| *p = p.clone().with_curve(0.5, 1.0)),
+        ("curve.large_bytes", |p| {
+            p.curve = Some(WafCurve { small_bytes: 8192, small: 5.0, large_bytes: 4096, large: 1.0 });
+        }),
+        ("curve` is missing", |p| (p.amplification, p.curve) = (Amplification::Curve, None)),
     ];
     for (name, change) in changes {
         let mut p = NandParameters::s840_pro();
         change(&mut p);
-        let message = Ssd::new(p).expect_err(name).to_string();
+        let message = Ssd::new(p, 1).expect_err(name).to_string();
         assert!(message.contains(name) && message.contains("840-pro"), "{name}: {message}");
     }
-    let mut ssd = Ssd::new(small(NandParameters::p3700())).expect("a possible drive");
+    let mut ssd = Ssd::new(small(NandParameters::p3700()), 1).expect("a possible drive");
     assert!(ssd.submit(0, Io::read((64 << 20) - 4095, 4096)).is_err());
     assert!(ssd.submit(0, Io::write(u64::MAX, 4096)).is_err());
     assert_eq!(ssd.next_event(), None);
@@ -291,7 +296,7 @@ proptest! {
             ..small(NandParameters::p3700_2tb())
         }.scaled_to(9_000_000);
         let p = if curve { p.with_curve(4.0, 1.1) } else { p };
-        let new = || { let mut ssd = Ssd::new(p.clone()).expect("possible"); ssd.precondition(1.0, 39); ssd };
+        let new = || { let mut ssd = Ssd::new(p.clone(), 1).expect("possible"); ssd.precondition(1.0, 39); ssd };
         let mut ssd = new();
         let done = run(&mut ssd, &ios);
         let mut tags: Vec<u64> = done.iter().map(|completion| completion.tag).collect();

@@ -2,7 +2,7 @@
 
 use super::ftl::{Ftl, Work};
 use super::geometry::Geometry;
-use super::parameters::{Amplification, NandParameters};
+use super::parameters::{Amplification, NandParameters, WafCurve};
 use entresol_core::Random;
 
 /// Translation of logical pages in one of the two modes of [`Amplification`].
@@ -16,26 +16,24 @@ pub(super) enum Translation {
 /// each write and is charged in whole moves and erasures.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
-    amplification: Amplification,
+    measured: WafCurve,
     geometry: Geometry,
     per_program: u32,
     /// Moves and erasures owed by each die.
     owed: Vec<(f64, f64)>,
-    moved_pages: u64,
     erases: u64,
 }
 
 impl Translation {
-    pub(super) fn new(p: &NandParameters) -> Self {
+    pub(super) fn new(p: &NandParameters, seed: u64) -> Self {
         let geometry = p.geometry();
         match p.amplification {
-            Amplification::Mech => Translation::Mech(Box::new(Ftl::new(geometry, p.cleaning, p.pace(), p.seed))),
-            amplification => Translation::Curve(Curve {
-                amplification,
+            Amplification::Mech => Translation::Mech(Box::new(Ftl::new(geometry, p.cleaning, p.pace(), seed))),
+            Amplification::Curve => Translation::Curve(Curve {
+                measured: p.curve.expect("checked parameters of mode `curve` have one"),
                 geometry,
                 per_program: p.units_per_program(),
                 owed: vec![(0.0, 0.0); geometry.dies as usize],
-                moved_pages: 0,
                 erases: 0,
             }),
         }
@@ -61,14 +59,13 @@ impl Translation {
         match self {
             Translation::Mech(ftl) => ftl.write(page, die),
             Translation::Curve(curve) => {
-                let factor = curve.amplification.of_size(bytes).expect("the mode is curve");
+                let factor = curve.measured.of_size(bytes);
                 let (moves, erases) = &mut curve.owed[die as usize];
                 *moves += factor - 1.0;
                 *erases += factor / f64::from(curve.geometry.pages_per_block);
                 let work = Work { moves: *moves as u32, erases: *erases as u32 };
                 *moves -= f64::from(work.moves);
                 *erases -= f64::from(work.erases);
-                curve.moved_pages += u64::from(work.moves);
                 curve.erases += u64::from(work.erases);
                 work
             }
@@ -88,13 +85,6 @@ impl Translation {
         }
     }
 
-    pub(super) fn moved_pages(&self) -> u64 {
-        match self {
-            Translation::Mech(ftl) => ftl.moved_pages(),
-            Translation::Curve(curve) => curve.moved_pages,
-        }
-    }
-
     pub(super) fn erases(&self) -> u64 {
         match self {
             Translation::Mech(ftl) => ftl.erases(),
@@ -102,9 +92,9 @@ impl Translation {
         }
     }
 
-    /// Writes every page in order, then `overwrites` times as many at random, outside time. Gives the pages written.
-    pub(super) fn precondition(&mut self, overwrites: f64, layout: Layout, seed: u64) -> u64 {
-        let Translation::Mech(ftl) = self else { return 0 };
+    /// Writes every page in order, then `overwrites` times as many at random, outside time.
+    pub(super) fn precondition(&mut self, overwrites: f64, layout: Layout, seed: u64) {
+        let Translation::Mech(ftl) = self else { return };
         let Geometry { logical_pages, dies, .. } = *ftl.geometry();
         let mut random = Random::new(seed);
         let count = u64::from(logical_pages) + (f64::from(logical_pages) * overwrites) as u64;
@@ -122,7 +112,6 @@ impl Translation {
                 group.clear();
             }
         }
-        count
     }
 }
 

@@ -28,6 +28,7 @@ use crate::check::{self, Parameters};
 use crate::device::Device;
 use crate::host::{HostParameters, Hosted};
 use crate::io::DeviceError;
+use crate::nand::Amplification;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -45,6 +46,11 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "pcm",
     "rram",
     "p4800x",
+    "840-pro",
+    "850-evo",
+    "s3500",
+    "p3700",
+    "p3700-2tb",
     "cheetah-15k5",
     "face-disk",
     "face-raid0x16",
@@ -136,6 +142,27 @@ impl Profile {
             None => device,
             Some(host) => Box::new(Hosted::new(device, host)),
         })
+    }
+
+    /// Bytes of the whole device, where the profile states them: that of a flash drive does.
+    pub fn whole_bytes(&self) -> Option<u64> {
+        match &self.device {
+            Model::Nand(drive) => Some(drive.capacity_bytes),
+            _ => None,
+        }
+    }
+
+    /// The same device with write amplification in another mode; one without flash is as it was.
+    ///
+    /// # Errors
+    /// When the mode is `curve` and the profile states none.
+    pub fn with_amplification(mut self, mode: Amplification) -> Result<Self, DeviceError> {
+        if let Model::Nand(drive) = &mut self.device {
+            drive.amplification = mode;
+            let device = &self.name;
+            drive.check().map_err(|what| DeviceError::Profile { device: device.clone(), what })?;
+        }
+        Ok(self)
     }
 
     fn parse(text: &str) -> Result<Self, String> {

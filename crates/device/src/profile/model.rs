@@ -7,6 +7,7 @@ use crate::dram::{Dram, DramParameters};
 use crate::fixed::{Fixed, FixedParameters};
 use crate::io::DeviceError;
 use crate::link::{Link, LinkParameters};
+use crate::nand::{NandParameters, Ssd};
 use crate::nvm_block::{NvmBlock, NvmBlockParameters};
 use crate::nvm_dimm::{NvmDimm, NvmDimmParameters};
 use crate::queued::Queued;
@@ -74,6 +75,8 @@ models! {
     "shared-fs" => SharedFs(SharedFsParameters): |p, capacity, _| ok(SharedFs::new(p, capacity));
     /// A device of fixed latency.
     "fixed" => Fixed(FixedParameters): |p, capacity, _| ok(Queued::new(Fixed::new(p, capacity)));
+    /// A flash drive; smaller than the whole one, it has fewer blocks in each die.
+    "nand" => Nand(NandParameters): Ssd::of_profile;
     /// A hard disk.
     "disk" => Disk(DiskParameters): |p: &DiskParameters, _, seed| Disk::new(p.clone(), seed);
     /// Striped disks.

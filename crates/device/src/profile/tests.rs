@@ -169,3 +169,72 @@ fn a_disk_is_as_large_as_it_is() {
     let error = disk.build(own + 1, 1).err().expect("larger than the disk").to_string();
     assert_eq!(error, format!("device 'cheetah-15k5': holds {own} B, and {} B are asked of it", own + 1));
 }
+
+/// The text of a profile of the house with one line replaced.
+fn changed(name: &str, from: &str, to: &str) -> String {
+    let text = BUILT_IN.iter().find(|(known, _)| *known == name).expect("a profile").1;
+    assert!(text.contains(from), "{name} has no {from}");
+    text.replace(from, to)
+}
+
+#[test]
+fn what_cannot_be_a_flash_drive_is_named() {
+    for (from, to, parts) in [
+        ("channels = 8", "", ["missing", "channels"]),
+        ("channels = 8", "channels = 0", ["`channels` is 0", "1 to 1024"]),
+        ("channels = 8", "channels = -8", ["channels", "a whole number, 0 or more"]),
+        ("program_us = 1268.0", "program_us = -1.0", ["`program_us` is -1", "a number from 0"]),
+        ("program_us = 1268.0", "program_us = \"slow\"", ["program_us", "expected a number"]),
+        ("units_per_block = 256", "units_per_block = 100", ["`units_per_block` is 100", "a power of two"]),
+        ("over_provisioning = 1.108", "over_provisioning = 1.0", ["`over_provisioning` is 1", "1.001"]),
+        ("sense_us = [[1.0, 60.0]]", "sense_us = [[0.5, 60.0]]", ["`sense_us`", "the last of share 1"]),
+        ("cleaning = \"greedy\"", "cleaning = \"broom\"", ["broom", "cost-benefit"]),
+        ("cleaning = \"greedy\"", "cleaning = { choices = 0 }", ["cleaning", "0 choices"]),
+        ("amplification = \"mech\"", "amplification = \"none\"", ["none", "`curve`"]),
+        ("small = 5.15", "small = 0.5", ["`curve.small` is 0.5", "from 1"]),
+        ("large_bytes = 262_144", "large_bytes = 4096", ["`curve.large_bytes` is 4096", "4097"]),
+        ("precondition_overwrites = 3.0", "precondition_overwrites = nan", ["precondition_overwrites", "from 0"]),
+        ("capacity_bytes = 256_060_514_304", "capacity_bytes = 0", ["`capacity_bytes` is 0", "1 to"]),
+        ("capacity_bytes = 256_060_514_304", "capacity_bytes = 9_000_000_000_000_000", ["`capacity_bytes`", "1 to"]),
+        ("endurance_cycles = 3000", "endurance_cycles = 3000\nname = \"x\"\nspeed = 1", ["speed", "expected one of"]),
+    ] {
+        let error = Profile::from_toml("bad.toml", &changed("840-pro", from, to)).expect_err(to).to_string();
+        assert!(error.contains("bad.toml") && !error.contains('\n'), "{error}");
+        parts.iter().for_each(|part| assert!(error.contains(part), "{to}: '{error}' lacks '{part}'"));
+    }
+    let unmeasured = changed("p3700-2tb", "amplification = \"mech\"", "amplification = \"curve\"");
+    let error = Profile::from_toml("bad.toml", &unmeasured).expect_err("a curve of nothing").to_string();
+    assert!(error.contains("`curve` is missing"), "{error}");
+}
+
+#[test]
+fn a_flash_drive_is_at_most_as_large_as_it_is_and_comes_used_but_not_worn() {
+    let profile = load("840-pro").expect("a profile");
+    let error = profile.build(256_060_514_305, 1).err().expect("larger than the drive").to_string();
+    assert_eq!(error, "device '840-pro': holds 256060514304 B, and 256060514305 B are asked of it");
+    let mut drive = profile.build(2 << 30, 1).expect("a part of it");
+    assert_eq!((drive.capacity_bytes(), drive.wear()), (2 << 30, crate::Wear::default()));
+    // Every page was written before: each is read from flash, and overwriting at random amplifies from the start.
+    let read = crate::load::closed_loop(&mut drive, 1, 1, |_| Io::read(1 << 29, 4096));
+    assert!(read.parts.media > 0);
+    let mut random = entresol_core::Random::new(5);
+    let next = |_| Io::write(random.below(1 << 19) * 4096, 4096);
+    crate::load::closed_loop_from(&mut drive, read.finished(), 32, 260_000, next);
+    let waf = drive.wear().write_amplification();
+    assert!((4.9..5.4).contains(&waf), "{waf} where 001 measured 5.15 (seed 5)");
+}
+
+/// One word in the profile chooses how write amplification comes about, and the device says which it is, through the
+/// host as well.
+#[test]
+fn both_modes_of_write_amplification_are_a_word_in_the_profile() {
+    for (mode, name) in [("mech", "840-pro"), ("curve", "840-pro"), ("mech", "p3700-2tb")] {
+        let text = changed(name, "amplification = \"mech\"", &format!("amplification = \"{mode}\""));
+        let profile = Profile::from_toml("drive.toml", &text).expect("both are possible");
+        assert_eq!(profile.build(1 << 24, 1).expect("a drive").amplification(), Some(mode));
+    }
+    assert_eq!(load("dram").expect("a profile").build(1 << 24, 1).expect("memory").amplification(), None);
+    let Model::Nand(drive) = load("840-pro").expect("a profile").device else { panic!("a flash drive") };
+    let of_128_gb = drive.scaled_to(128_000_000_000).map_bytes();
+    assert!((250 << 20..330 << 20).contains(&of_128_gb), "{of_128_gb} B for the map of 128 GB");
+}

@@ -81,6 +81,8 @@ impl LatencyRow {
 pub struct DeviceRow {
     /// Tier and device.
     pub name: String,
+    /// Bytes that the device holds, whatever part of them is used.
+    pub capacity_bytes: u64,
     /// I/Os that read.
     pub reads: u64,
     /// I/Os that wrote.
@@ -105,13 +107,15 @@ pub struct DeviceRow {
     pub mean_read_us: f64,
     /// Mean latency of writes, in microseconds.
     pub mean_write_us: f64,
-    /// Bytes programmed per byte written, over the device's life.
+    /// Bytes programmed per byte written since the warm-up, in which a device that buffers writes may have left some.
     pub write_amplification: f64,
-    /// Erase blocks erased, over the device's life.
+    /// How the write amplification comes about: `mech` or `curve` of a flash drive; absent where there is none.
+    pub waf_mode: Option<&'static str>,
+    /// Erase blocks erased since the warm-up.
     pub erases: u64,
     /// Years until the endurance is used up at this rate; absent where nothing wears or nothing was written.
     pub lifetime_years: Option<f64>,
-    /// Energy in joules, over the device's life; 0 where no source gives a figure.
+    /// Energy in joules since the warm-up; 0 where no source gives a figure.
     pub joules: f64,
 }
 
@@ -124,10 +128,11 @@ impl DeviceRow {
             if histogram.is_empty() { 0.0 } else { histogram.mean() / 1000.0 }
         };
         let elapsed = now - started;
-        let wear = station.device.wear();
-        let years = wear.lifetime_years(now);
+        let wear = station.wear();
+        let years = wear.lifetime_years(elapsed);
         DeviceRow {
             name: station.name.clone(),
+            capacity_bytes: station.device.capacity_bytes(),
             reads: totals.ios[0],
             writes: totals.ios[1],
             read_bytes: totals.bytes[0],
@@ -141,6 +146,7 @@ impl DeviceRow {
             mean_read_us: mean_us(0),
             mean_write_us: mean_us(1),
             write_amplification: wear.write_amplification(),
+            waf_mode: station.device.amplification(),
             erases: wear.erases,
             lifetime_years: years.is_finite().then_some(years),
             joules: wear.joules,

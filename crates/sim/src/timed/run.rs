@@ -3,8 +3,8 @@
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
 use super::work::{Op, Owner, Station, Works, histogram, record};
-use crate::cell::{CellError, CellOptions, Run, Stack, thread_cpu_time};
-use crate::row::Row;
+use crate::cell::{CellError, CellOptions, Run, Stack, Totals, thread_cpu_time};
+use crate::row::{Interval, Row};
 use crate::spec::LayerSpec;
 use crate::sweep::Cell;
 use crate::world::World;
@@ -137,10 +137,12 @@ fn run_timed_stack(
     let planner = Planner::new(world, run, &tiers);
     let stations = stations(&planner, stack, &tiers, hierarchy, world.trace.page_bytes)?;
     let mut simulation = Simulation::new(world, planner, stations, timed);
+    simulation.history.step = options.interval.map(|step| step.max(1) as usize);
     let started = simulation.run((world.trace.len() as f64 * options.warmup) as usize)?;
     let mut timed_row = simulation.timed_row(stack, started);
     let mut row = simulation.planner.run.row(stack, options);
     timed_row.read_cache_latency_us = timed_row.read_cache_latency(&row);
+    row.series = simulation.history.series;
     row.cpu_seconds = (thread_cpu_time() - began).as_secs_f64();
     Ok((row, timed_row))
 }
@@ -189,6 +191,29 @@ struct Arrival {
     client: u32,
 }
 
+/// What was counted from interval to interval.
+#[derive(Default)]
+struct History {
+    /// Requests in an interval.
+    step: Option<usize>,
+    /// Requests before the current one, and the counts there.
+    begin: usize,
+    before: Totals,
+    series: Vec<Interval>,
+}
+
+impl History {
+    /// Ends the interval at request `end` if it is full, or at all where it is the last.
+    fn note(&mut self, run: &Run, end: usize, last: bool) {
+        let Some(step) = self.step else { return };
+        if end - self.begin == step || last && end > self.begin {
+            self.series.push(run.interval(end, self.before));
+            self.begin = end;
+            self.before = run.totals();
+        }
+    }
+}
+
 struct Simulation<'w> {
     world: &'w World<'w>,
     planner: Planner<'w>,
@@ -207,6 +232,7 @@ struct Simulation<'w> {
     plan: Plan,
     completions: Vec<Completion>,
     latencies: Vec<Histogram<u64>>,
+    history: History,
 }
 
 impl<'w> Simulation<'w> {
@@ -229,6 +255,7 @@ impl<'w> Simulation<'w> {
             plan: Plan::default(),
             completions: Vec::new(),
             latencies,
+            history: History::default(),
         }
     }
 
@@ -244,6 +271,7 @@ impl<'w> Simulation<'w> {
                 started = Some(self.now);
             }
         }
+        self.history.note(&self.planner.run, self.next_request, true);
         Ok(started.unwrap_or(self.now))
     }
 
@@ -251,6 +279,7 @@ impl<'w> Simulation<'w> {
         self.planner.run.layers.iter_mut().for_each(|layer| layer.reset());
         self.stations.iter_mut().for_each(|station| station.reset(self.now));
         self.latencies.iter_mut().for_each(|latency| latency.reset());
+        self.history = History { step: self.history.step, begin: self.next_request, ..History::default() };
     }
 
     /// When something happens next; `None` when all is done.
@@ -332,6 +361,7 @@ impl<'w> Simulation<'w> {
         plan.clear();
         self.pass_events(at, &mut plan);
         let place = self.planner.request(at, &mut plan);
+        self.history.note(&self.planner.run, self.next_request, false);
         let owner = Owner::Client { client: arrival.client, since: arrival.at, place };
         let slot = self.works.start(owner, &plan.foreground);
         self.advance_work(slot, self.now)?;

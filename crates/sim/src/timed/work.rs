@@ -1,6 +1,6 @@
 //! I/Os that wait for each other, and the devices that carry them out.
 
-use entresol_device::{Completion, Device, Io, IoKind, Nanos};
+use entresol_device::{Completion, Device, Io, IoKind, Nanos, Wear};
 use hdrhistogram::Histogram;
 
 /// One I/O of a chain.
@@ -88,6 +88,7 @@ pub(super) struct Station {
     pub totals: Totals,
     outstanding: u64,
     busy_since: Nanos,
+    worn_before: Wear,
 }
 
 /// What a device did since the last reset. Index 0 reads, 1 writes.
@@ -125,7 +126,8 @@ impl Totals {
 
 impl Station {
     pub fn new(name: String, device: Box<dyn Device>) -> Self {
-        Station { name, device, totals: Totals::new(), outstanding: 0, busy_since: 0 }
+        let worn_before = device.wear();
+        Station { name, device, totals: Totals::new(), outstanding: 0, busy_since: 0, worn_before }
     }
 
     /// # Errors
@@ -157,6 +159,12 @@ impl Station {
         let next_offset = self.totals.next_offset;
         self.totals = Totals { next_offset, ..Totals::new() };
         self.busy_since = now;
+        self.worn_before = self.device.wear();
+    }
+
+    /// Wear since the last reset.
+    pub fn wear(&self) -> Wear {
+        self.device.wear().since(&self.worn_before)
     }
 
     /// Time during which at least one I/O was under way, until `now`.
