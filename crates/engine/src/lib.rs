@@ -2,6 +2,12 @@
 
 mod block;
 pub mod frame;
+#[cfg(not(loom))]
+pub mod pool;
+#[cfg(not(loom))]
+mod ring;
 mod sync;
+#[cfg(not(loom))]
+pub mod table;
 
 pub use block::Block;

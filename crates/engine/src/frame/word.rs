@@ -287,12 +287,9 @@ impl FrameWord {
         let dirty = self.owned(&[FrameState::Clean, FrameState::Dirty]).state() == FrameState::Dirty;
         // Who waits goes on waiting: for the end of the eviction.
         let mut word = self.0.load(Ordering::Relaxed);
-        while let Err(seen) = self.0.compare_exchange_weak(
-            word,
-            with(word, FrameState::Evicting),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        ) {
+        while let Err(seen) =
+            self.0.compare_exchange_weak(word, with(word, FrameState::Evicting), Ordering::Relaxed, Ordering::Relaxed)
+        {
             word = seen;
         }
         dirty
