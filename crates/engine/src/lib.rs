@@ -1,6 +1,8 @@
 //! The live engine: a policy of the catalogue drives frames, bytes and devices instead of counters.
 
 mod block;
+#[cfg(not(loom))]
+pub mod buffer;
 pub mod frame;
 #[cfg(not(loom))]
 pub mod pool;

@@ -26,8 +26,8 @@ impl Key {
     }
 }
 
-/// The handle of a frame whose page the policy does not hold.
-pub(crate) const NO_HANDLE: u32 = u32::MAX;
+/// The handle of a frame whose page the policy does not hold: the last that fits the 30 bits it has in a hit.
+pub(crate) const NO_HANDLE: u32 = (1 << 30) - 1;
 
 /// What is known of a frame. Two fit a cache line, so that checking the page costs nothing once the word is loaded.
 #[derive(Debug)]

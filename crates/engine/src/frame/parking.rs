@@ -21,8 +21,7 @@ impl Parking {
     /// Waits until the word changed in a way that may have met the need. The caller tries again.
     pub fn wait(&self, frame: u32, word: &FrameWord, need: Need) {
         for _ in 0..LOOKS {
-            let now = word.snapshot();
-            if !now.exclusive() && need == Need::Shared {
+            if !word.snapshot().blocks(need) {
                 return;
             }
             pause();

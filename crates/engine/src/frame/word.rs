@@ -95,14 +95,15 @@ impl Snapshot {
         self.0 / VERSION
     }
 
-    /// A reader must wait: another thread owns the frame.
-    fn blocks_readers(self) -> bool {
-        self.exclusive()
-    }
-
-    /// A writer must wait: somebody owns the frame, reads it as a slice, or writes it below.
-    fn blocks_writers(self) -> bool {
-        self.0 & (EXCLUSIVE | PINS) != 0 || self.state() == FrameState::WriteBack
+    /// Must a thread with this need wait?
+    #[inline(always)]
+    pub fn blocks(self, need: Need) -> bool {
+        let written = self.0 & STATE == FrameState::WriteBack as u64;
+        match need {
+            Need::Shared => self.0 & EXCLUSIVE != 0 || self.0 & PINS == PINS,
+            Need::Exclusive => self.0 & (EXCLUSIVE | PINS) != 0 || written,
+            Need::Settled => self.0 & EXCLUSIVE != 0 || written,
+        }
     }
 }
 
@@ -117,6 +118,8 @@ pub enum Need {
     Shared,
     /// To own.
     Exclusive,
+    /// That nobody owns the frame or writes it below, so that its state says what is stored below.
+    Settled,
 }
 
 /// How the thread that ends a load goes on.
@@ -212,7 +215,7 @@ impl FrameWord {
     #[inline(always)]
     pub fn try_exclusive(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
-        while !Snapshot(word).blocks_writers() {
+        while !Snapshot(word).blocks(Need::Exclusive) {
             match self.0.compare_exchange_weak(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // No byte of ours may be seen before our ownership is.
@@ -314,11 +317,7 @@ impl FrameWord {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             let seen = Snapshot(word);
-            let blocked = match need {
-                Need::Shared => seen.blocks_readers() || seen.pins() == MAX_PINS,
-                Need::Exclusive => seen.blocks_writers(),
-            };
-            if !blocked || seen.state() == FrameState::Free {
+            if !seen.blocks(need) || seen.state() == FrameState::Free {
                 return false;
             }
             match self.0.compare_exchange_weak(word, word | WAITED, Ordering::Acquire, Ordering::Acquire) {

@@ -49,7 +49,7 @@ mod model {
         WriteBack,
         EndWriteBack(bool),
         TakeReferenced,
-        Wait(bool),
+        Wait(Need),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -63,7 +63,7 @@ mod model {
             2 => Just(Step::WriteBack),
             2 => any::<bool>().prop_map(Step::EndWriteBack),
             1 => Just(Step::TakeReferenced),
-            2 => any::<bool>().prop_map(Step::Wait),
+            2 => prop_oneof![Just(Need::Shared), Just(Need::Exclusive), Just(Need::Settled)].prop_map(Step::Wait),
         ];
         prop::collection::vec(step, 1..200)
     }
@@ -138,14 +138,14 @@ mod model {
                 assert_eq!(word.end_write_back(done), woken);
             }
             Step::TakeReferenced => assert_eq!(word.take_referenced(), std::mem::take(&mut m.referenced)),
-            Step::Wait(shared) => {
-                let blocked = if shared {
-                    m.exclusive || m.pins == MAX_PINS
-                } else {
-                    m.exclusive || m.pins > 0 || m.state == WriteBack
+            Step::Wait(need) => {
+                let blocked = match need {
+                    Need::Shared => m.exclusive || m.pins == MAX_PINS,
+                    Need::Exclusive => m.exclusive || m.pins > 0 || m.state == WriteBack,
+                    Need::Settled => m.exclusive || m.state == WriteBack,
                 };
                 let waits = blocked && m.state != Free;
-                assert_eq!(word.announce_wait(if shared { Need::Shared } else { Need::Exclusive }), waits);
+                assert_eq!(word.announce_wait(need), waits);
                 m.waited |= waits;
             }
             _ => {}

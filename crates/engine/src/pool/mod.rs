@@ -8,7 +8,7 @@ mod region;
 use region::Region;
 use std::io;
 
-pub(crate) use region::{Array, Zeroed};
+pub(crate) use region::Array;
 
 /// The page sizes a pool can have, smallest and largest, in bytes.
 pub const PAGE_BYTES: (usize, usize) = (4096, 65536);

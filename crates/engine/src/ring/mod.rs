@@ -6,6 +6,7 @@
 
 mod slots;
 
+use crate::frame::NO_HANDLE;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use entresol_core::Op;
 
@@ -18,8 +19,8 @@ pub(crate) const RING: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hit(u64);
 
-/// Handles must be below this to fit a hit.
-pub(crate) const MAX_HANDLES: usize = 1 << 30;
+/// Handles must be below this to fit a hit; the last value means none.
+pub(crate) const MAX_HANDLES: usize = NO_HANDLE as usize;
 
 impl Hit {
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Slots of threads: a small number that a thread has to itself while it lives.
 
-/// Threads that can have a slot at a time. Further ones deliver their hits under the lock, or lose them.
+/// Threads that can have a slot at a time. The hits of further ones are counted, and lost to the policy.
 pub(crate) const SLOTS: usize = 128;
 
 /// The number of the calling thread, if it could get one.
@@ -98,40 +98,29 @@ mod tests {
     use super::*;
     use std::sync::{Barrier, Mutex};
 
+    /// One test, because slots belong to the whole process.
     #[test]
-    fn threads_alive_together_have_different_slots_and_slots_come_back() {
-        for _ in 0..20 {
-            let (slots, all) = (Mutex::new(Vec::new()), Barrier::new(16));
+    fn threads_alive_together_have_slots_of_their_own_and_slots_come_back() {
+        for threads in [16, SLOTS + 4, 16] {
+            let (slots, all) = (Mutex::new(Vec::new()), Barrier::new(threads));
             std::thread::scope(|scope| {
-                for _ in 0..16 {
+                for _ in 0..threads {
                     scope.spawn(|| {
-                        let slot = Slot::mine().expect("a slot");
-                        assert_eq!(Slot::mine(), Some(slot), "a thread keeps its slot");
-                        slots.lock().expect("no panic").push(slot.0);
+                        let slot = Slot::mine();
+                        assert_eq!(Slot::mine(), slot, "a thread keeps its slot");
+                        slots.lock().expect("no panic").extend(slot);
                         all.wait();
                     });
                 }
             });
-            let mut slots = slots.into_inner().expect("no panic");
+            let mut slots: Vec<usize> = slots.into_inner().expect("no panic").iter().map(|slot| slot.0).collect();
             slots.sort_unstable();
+            let given = slots.len();
             slots.dedup();
-            assert_eq!(slots.len(), 16);
-            assert!(slots_in_use() <= SLOTS && slots.iter().all(|&slot| slot < slots_in_use()));
+            assert_eq!(slots.len(), given, "two threads had one slot");
+            // Other tests' threads may hold one or two.
+            assert!(given == threads || (threads > SLOTS && given <= SLOTS), "{given} slots for {threads} threads");
+            assert!(slots.iter().all(|&slot| slot < slots_in_use()));
         }
-    }
-
-    #[test]
-    fn a_thread_too_many_gets_none() {
-        let all = Barrier::new(SLOTS + 4);
-        let refused: usize = std::thread::scope(|scope| {
-            let ask = || {
-                let slot = Slot::mine();
-                all.wait();
-                usize::from(slot.is_none())
-            };
-            let threads: Vec<_> = (0..SLOTS + 4).map(|_| scope.spawn(ask)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
-        });
-        assert!(refused >= 4, "{refused} threads without a slot");
     }
 }

@@ -1,6 +1,6 @@
 //! The page table for dense page numbers: an array from block to frame.
 
-use super::{PageTable, TableKey, shard_of};
+use super::{PageTable, Sharding, TableKey};
 use crate::pool::Array;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::io;
@@ -10,20 +10,16 @@ use std::io;
 pub struct ArrayTable {
     /// Frame number plus one; 0 for none.
     frames: Array<AtomicU32>,
-    shards: usize,
+    sharding: Sharding,
 }
 
 impl ArrayTable {
-    /// A table of the blocks `0..pages` of object 0, whose pages are decided about in `shards` shards.
+    /// A table of the blocks `0..pages` of object 0, divided as it says.
     ///
     /// # Errors
     /// No memory.
-    ///
-    /// # Panics
-    /// When `shards` is not a power of two.
-    pub fn new(pages: usize, shards: usize) -> io::Result<Self> {
-        assert!(shards.is_power_of_two(), "{shards} shards");
-        Ok(ArrayTable { frames: Array::new(pages)?, shards })
+    pub fn new(pages: usize, sharding: Sharding) -> io::Result<Self> {
+        Ok(ArrayTable { frames: Array::new(pages)?, sharding })
     }
 
     #[inline(always)]
@@ -41,7 +37,7 @@ impl PageTable for ArrayTable {
 
     #[inline(always)]
     fn shard(&self, key: TableKey) -> usize {
-        shard_of(key, self.shards)
+        self.sharding.of(key)
     }
 
     #[inline(always)]

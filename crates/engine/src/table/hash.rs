@@ -8,7 +8,7 @@
 //! a frame that it finds is right whatever happens, since it asks the frame; that it finds nothing counts only when no
 //! change of the shard came between, which the shard's sequence number tells.
 
-use super::{PageTable, TableKey, scatter, shard_of};
+use super::{PageTable, Sharding, TableKey, scatter};
 use crate::pool::Array;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::{Mutex, pause};
@@ -19,6 +19,7 @@ pub struct HashTable {
     slots: Array<AtomicU64>,
     shards: Vec<Shard>,
     slots_per_shard: usize,
+    sharding: Sharding,
 }
 
 /// A cache line of its own for what readers of a shard check and writers change.
@@ -30,20 +31,17 @@ struct Shard {
 }
 
 impl HashTable {
-    /// A table for at most `frames` pages in each of `shards` shards.
+    /// A table for at most `frames` pages in each shard.
     ///
     /// # Errors
     /// No memory.
-    ///
-    /// # Panics
-    /// When `shards` is not a power of two.
-    pub fn new(frames: usize, shards: usize) -> io::Result<Self> {
-        assert!(shards.is_power_of_two(), "{shards} shards");
+    pub fn new(frames: usize, sharding: Sharding) -> io::Result<Self> {
+        let shards = sharding.shards();
         // One slot stays empty, so that every probe ends.
         let slots_per_shard = frames * 2 + 1;
         let slots = Array::new(slots_per_shard.checked_mul(shards).ok_or(io::ErrorKind::OutOfMemory)?)?;
         let shard = || Shard { sequence: AtomicU64::new(0), writer: Mutex::new(()) };
-        Ok(HashTable { slots, shards: (0..shards).map(|_| shard()).collect(), slots_per_shard })
+        Ok(HashTable { slots, shards: (0..shards).map(|_| shard()).collect(), slots_per_shard, sharding })
     }
 
     #[inline(always)]
@@ -97,7 +95,7 @@ impl PageTable for HashTable {
 
     #[inline(always)]
     fn shard(&self, key: TableKey) -> usize {
-        shard_of(key, self.shards.len())
+        self.sharding.of(key)
     }
 
     #[inline(always)]

@@ -24,7 +24,7 @@ pub trait PageTable: Send + Sync {
     /// Can the table hold this page at all?
     fn covers(&self, key: TableKey) -> bool;
 
-    /// The shard that decides about a page: runs of 64 pages stay together, so that a policy sees neighbours.
+    /// The shard that decides about a page.
     fn shard(&self, key: TableKey) -> usize;
 
     /// The frame of a page. `holds` tells whether a frame's page is the one; a table that cannot confuse pages need
@@ -42,9 +42,6 @@ pub trait PageTable: Send + Sync {
     fn memory_bytes(&self) -> usize;
 }
 
-/// Pages of one run go to one shard.
-const RUN_BITS: u32 = 6;
-
 /// Scatters keys over `u64`.
 #[inline(always)]
 fn scatter(key: u64) -> u64 {
@@ -53,8 +50,37 @@ fn scatter(key: u64) -> u64 {
     (folded ^ (folded >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// The shard of a page among `shards`, a power of two.
-#[inline(always)]
-fn shard_of(key: TableKey, shards: usize) -> usize {
-    (scatter(key.0.0 >> RUN_BITS) >> 32) as usize & (shards - 1)
+/// How pages are divided among shards.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharding {
+    mask: usize,
+    run_bits: u32,
+}
+
+impl Sharding {
+    /// Each page for itself, so that hot pages which are neighbours do not all meet in one shard.
+    ///
+    /// # Panics
+    /// When `shards` is not a power of two.
+    pub fn pages(shards: usize) -> Self {
+        assert!(shards.is_power_of_two(), "{shards} shards");
+        Sharding { mask: shards - 1, run_bits: 0 }
+    }
+
+    /// Runs of 64 pages together, for policies that look at neighbours.
+    ///
+    /// # Panics
+    /// When `shards` is not a power of two.
+    pub fn runs(shards: usize) -> Self {
+        Sharding { run_bits: 6, ..Sharding::pages(shards) }
+    }
+
+    fn shards(self) -> usize {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    fn of(self, key: TableKey) -> usize {
+        (scatter(key.0.0 >> self.run_bits) >> 16) as usize & self.mask
+    }
 }

@@ -46,8 +46,8 @@ proptest! {
 
     #[test]
     fn a_table_is_a_map(steps in prop::collection::vec(0u64..60, 1..300)) {
-        against_a_map(&ArrayTable::new(60, 1).expect("a table"), &steps, 60);
-        against_a_map(&HashTable::new(FRAMES, 1).expect("a table"), &steps, 60);
+        against_a_map(&ArrayTable::new(60, Sharding::pages(1)).expect("a table"), &steps, 60);
+        against_a_map(&HashTable::new(FRAMES, Sharding::pages(1)).expect("a table"), &steps, 60);
     }
 }
 
@@ -59,7 +59,7 @@ fn pages_that_share_a_tag_are_told_apart_by_their_frames() {
         .find_map(|key| seen.insert((scatter(key) >> 32) as u32, key).map(|earlier| (earlier, key)))
         .expect("a collision");
     println!("keys {a} and {b}");
-    let table = HashTable::new(4, 1).expect("a table");
+    let table = HashTable::new(4, Sharding::pages(1)).expect("a table");
     let pages = Pages::new(4);
     for (frame, key) in [(1, a), (2, b)] {
         pages.0[frame].store(key, Ordering::Relaxed);
@@ -73,7 +73,7 @@ fn pages_that_share_a_tag_are_told_apart_by_their_frames() {
 #[test]
 fn a_full_table_takes_every_frame_and_states_its_size() {
     let (frames, shards) = (1000, 4);
-    let table = HashTable::new(frames, shards).expect("a table");
+    let table = HashTable::new(frames, Sharding::runs(shards)).expect("a table");
     let pages = Pages::new(frames * shards);
     let mut left = vec![frames; shards];
     let mut frame = 0;
@@ -93,13 +93,13 @@ fn a_full_table_takes_every_frame_and_states_its_size() {
     assert_eq!(frame, frames * shards);
     let per_frame = table.memory_bytes() as f64 / (frames * shards) as f64;
     assert!((16.0..16.1).contains(&per_frame), "{per_frame} B per frame");
-    assert_eq!(ArrayTable::new(5000, shards).expect("a table").memory_bytes(), 5000 * 4);
+    assert_eq!(ArrayTable::new(5000, Sharding::pages(shards)).expect("a table").memory_bytes(), 5000 * 4);
 }
 
 #[test]
 fn an_array_covers_its_pages_of_object_0_and_no_others() {
     use entresol_core::{Address, ObjectId};
-    let table = ArrayTable::new(100, 1).expect("a table");
+    let table = ArrayTable::new(100, Sharding::pages(1)).expect("a table");
     let covers = |object, block| {
         table.covers(TableKey(Key::pack(Address { object: ObjectId(object), block }).expect("an address")))
     };
@@ -107,15 +107,18 @@ fn an_array_covers_its_pages_of_object_0_and_no_others() {
 }
 
 #[test]
-fn shards_get_equal_shares_and_runs_of_pages_stay_together() {
-    let table = HashTable::new(1, 8).expect("a table");
-    let mut share = [0; 8];
-    for run in 0..8000u64 {
-        let shard = table.shard(TableKey(Key(run * 64)));
-        assert_eq!(shard, table.shard(TableKey(Key(run * 64 + 63))));
-        share[shard] += 1;
+fn shards_get_equal_shares_and_runs_stay_together_where_they_should() {
+    let shares = |sharding: Sharding, step: u64| {
+        let mut shares = [0; 8];
+        (0..8000u64).for_each(|i| shares[sharding.of(TableKey(Key(i * step)))] += 1);
+        shares
+    };
+    for (sharding, step) in [(Sharding::pages(8), 1), (Sharding::pages(8), 64), (Sharding::runs(8), 64)] {
+        let shares = shares(sharding, step);
+        assert!(shares.iter().all(|&n| (800..1200).contains(&n)), "{sharding:?} step {step}: {shares:?}");
     }
-    assert!(share.iter().all(|&n| (800..1200).contains(&n)), "{share:?}");
+    let runs = Sharding::runs(8);
+    assert!((0..8000).all(|page| runs.of(TableKey(Key(page))) == runs.of(TableKey(Key(page / 64 * 64)))));
 }
 
 /// A page that stays is found at every moment, however its neighbours are shifted about; one that is out is not found
@@ -124,7 +127,7 @@ fn shards_get_equal_shares_and_runs_of_pages_stay_together() {
 fn readers_never_miss_a_page_that_stays() {
     let seed = 11;
     println!("seed {seed}");
-    let table = HashTable::new(64, 1).expect("a table");
+    let table = HashTable::new(64, Sharding::pages(1)).expect("a table");
     let pages = Pages::new(64);
     for key in 0..32u64 {
         pages.0[key as usize].store(key, Ordering::Relaxed);
