@@ -1,7 +1,7 @@
 //! Slots of threads: a small number that a thread has to itself while it lives.
 
 /// Threads that can have a slot at a time. The hits of further ones are counted, and lost to the policy.
-pub(crate) const SLOTS: usize = 128;
+pub(crate) const SLOTS: usize = if cfg!(shuttle) { 8 } else { 128 };
 
 /// The number of the calling thread, if it could get one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ mod threads {
 
     /// Every slot that a short execution can have.
     pub(crate) fn slots_in_use() -> usize {
-        8
+        SLOTS
     }
 }
 
