@@ -75,3 +75,19 @@ BENCH_DEVICE :=
 bench-device: deps
 	cargo build --release --locked -p entresol-bench-device
 	target/release/entresol-bench-device $(BENCH_DEVICE)
+
+# The frame word under loom (every interleaving), the buffer manager under shuttle (seeded random schedules).
+.PHONY: test-interleavings
+test-interleavings: deps
+	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release -p entresol-engine --lib \
+		--target-dir target/loom frame::
+	RUSTFLAGS="--cfg shuttle" cargo test --locked --release -p entresol-engine --test buffer_interleavings \
+		--target-dir target/shuttle
+
+# What a hit of the buffer manager costs beside foyer-memory and a vmcache-like floor (a minute of one core).
+# Say BENCH_ENGINE="--out docs/results/bench-engine.md" to keep the report.
+BENCH_ENGINE :=
+.PHONY: bench-engine
+bench-engine: deps
+	cargo build --release --locked -p entresol-bench-engine
+	target/release/entresol-bench-engine $(BENCH_ENGINE)

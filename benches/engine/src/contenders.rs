@@ -1,0 +1,167 @@
+//! Who is measured.
+
+use crate::vmcache::VmCache;
+use entresol_core::{Address, ObjectId, Random};
+use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo};
+use entresol_engine::table::PageTable;
+use entresol_policy::{Options, catalogue};
+use foyer_memory::{Cache, CacheBuilder, LruConfig, S3FifoConfig};
+use std::io;
+
+const PAGE_BYTES: usize = 4096;
+
+/// A way to read words of pages.
+pub struct Contender {
+    pub name: &'static str,
+    /// Sums one word of each page of a list.
+    pub run: Box<dyn FnMut(&[(u32, u32)]) -> u64>,
+}
+
+/// What every word of a page is.
+pub fn content(page: u32) -> u64 {
+    Random::mix(u64::from(page))
+}
+
+/// Storage that makes pages up. With `thin`, only the first word of a page, so that a miss costs what the manager costs.
+struct MadeUp {
+    thin: bool,
+}
+
+impl PageIo for MadeUp {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        let word = content(at.block as u32).to_le_bytes();
+        let end = if self.thin { 8 } else { into.len() };
+        into[..end].chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word));
+        Ok(())
+    }
+
+    fn write_page(&self, _at: Address, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn object_pages(&self, _object: ObjectId) -> u64 {
+        0
+    }
+}
+
+fn at(page: u32) -> Address {
+    Address { object: ObjectId(0), block: u64::from(page) }
+}
+
+fn word_of(page: &[u8], word: u32) -> u64 {
+    u64::from_le_bytes(page[word as usize * 8..][..8].try_into().expect("eight bytes"))
+}
+
+fn optimistic<T: PageTable + 'static>(name: &'static str, manager: BufferManager<T, MadeUp>) -> Contender {
+    let read = move |&(page, word): &(u32, u32)| {
+        manager.read(at(page), |view| view.u64_at(word as usize * 8)).expect("a page")
+    };
+    Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) }
+}
+
+fn pinned<T: PageTable + 'static>(name: &'static str, manager: BufferManager<T, MadeUp>) -> Contender {
+    let read = move |&(page, word): &(u32, u32)| word_of(&manager.pin(at(page)).expect("a page"), word);
+    Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) }
+}
+
+/// A manager that holds all pages.
+fn warm<T: PageTable>(manager: BufferManager<T, MadeUp>, pages: usize) -> BufferManager<T, MadeUp> {
+    (0..pages as u32).for_each(|page| drop(manager.pin(at(page)).expect("a page")));
+    if let Some(why) = manager.without_huge_pages() {
+        eprintln!("entresol-bench-engine: {why}");
+    }
+    manager
+}
+
+fn foyer(name: &'static str, cache: Cache<u64, Vec<u8>>, pages: usize) -> Result<Contender, String> {
+    for page in 0..pages as u64 {
+        let bytes = content(page as u32).to_le_bytes().repeat(PAGE_BYTES / 8);
+        drop(cache.insert(page, bytes));
+    }
+    if !(0..pages as u64).all(|page| cache.contains(&page)) {
+        return Err(format!("{name} did not keep {pages} pages"));
+    }
+    let read = move |&(page, word): &(u32, u32)| {
+        word_of(cache.get(&u64::from(page)).expect("a page that was inserted").value(), word)
+    };
+    Ok(Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) })
+}
+
+/// Everybody, with as many pages resident.
+pub fn all(pages: usize) -> Result<Vec<Contender>, String> {
+    let floor = |huge| {
+        VmCache::new(pages, PAGE_BYTES, huge, |page| content(page as u32)).map_err(|error| format!("vmcache: {error}"))
+    };
+    let (small, locked, huge) = (floor(false)?, floor(false)?, floor(true)?);
+    let fail = |error: &dyn std::fmt::Display| error.to_string();
+    let dense = |policy: &str| {
+        let info = catalogue::info(policy).map_err(|e| fail(&e))?;
+        BufferManager::dense(
+            BufferOptions::new(pages),
+            pages,
+            info,
+            &Options::defaults(info),
+            MadeUp { thin: false },
+            None,
+        )
+        .map_err(|e| fail(&e))
+        .map(|manager| warm(manager, pages))
+    };
+    let hashed = |policy: &str| {
+        let info = catalogue::info(policy).map_err(|e| fail(&e))?;
+        BufferManager::hashed(BufferOptions::new(pages), info, &Options::defaults(info), MadeUp { thin: false }, None)
+            .map_err(|e| fail(&e))
+            .map(|manager| warm(manager, pages))
+    };
+    // Twice the pages: its shards fill unevenly, and a page that was evicted would be no hit.
+    let builder = || CacheBuilder::new(2 * pages);
+    Ok(vec![
+        Contender {
+            name: "vmcache, optimistic",
+            run: Box::new(move |reads| {
+                reads.iter().fold(0, |sum, &(page, word)| sum.wrapping_add(small.read(page as usize, word as usize)))
+            }),
+        },
+        Contender {
+            name: "vmcache on huge pages, optimistic",
+            run: Box::new(move |reads| {
+                reads.iter().fold(0, |sum, &(page, word)| sum.wrapping_add(huge.read(page as usize, word as usize)))
+            }),
+        },
+        Contender {
+            name: "vmcache, shared lock",
+            run: Box::new(move |reads| {
+                let read = |&(page, word): &(u32, u32)| locked.read_locked(page as usize, word as usize);
+                reads.iter().map(read).fold(0, u64::wrapping_add)
+            }),
+        },
+        optimistic("array, optimistic (lru)", dense("lru")?),
+        optimistic("array, optimistic (clock)", dense("clock")?),
+        optimistic("hash, optimistic (lru)", hashed("lru")?),
+        pinned("array, pinned (lru)", dense("lru")?),
+        pinned("hash, pinned (lru)", hashed("lru")?),
+        foyer("foyer-memory lru", builder().with_eviction_config(LruConfig::default()).build(), pages)?,
+        foyer("foyer-memory s3-fifo", builder().with_eviction_config(S3FifoConfig::default()).build(), pages)?,
+    ])
+}
+
+/// Pages that the contenders for misses are asked for; the pool has a sixteenth of them, so nearly every read misses.
+pub const MISS_PAGES: usize = 1 << 16;
+
+/// The manager on misses with clean victims, the storage taking no time.
+pub fn misses() -> Result<Vec<Contender>, String> {
+    let build = |name: &'static str, policy: &str| -> Result<Contender, String> {
+        let info = catalogue::info(policy).map_err(|error| error.to_string())?;
+        let options = BufferOptions::new(MISS_PAGES / 16);
+        let manager = BufferManager::hashed(options, info, &Options::defaults(info), MadeUp { thin: true }, None)
+            .map_err(|error| error.to_string())?;
+        // The first word only, since the storage makes up no more.
+        let read = move |&(page, _): &(u32, u32)| manager.read(at(page), |view| view.u64_at(0)).expect("a page");
+        Ok(Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) })
+    };
+    Ok(vec![build("lru", "lru")?, build("clock", "clock")?, build("arc", "arc")?, build("s3-fifo", "s3-fifo")?])
+}

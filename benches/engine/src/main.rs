@@ -1,0 +1,104 @@
+//! `make bench-engine`: what a hit and a miss of the buffer manager cost in processor time, beside foyer-memory and a
+//! vmcache-like floor in the same run.
+
+mod contenders;
+mod report;
+mod vmcache;
+
+use clap::Parser;
+use contenders::{Contender, all, misses};
+use entresol_core::Random;
+use report::Group;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Measures hits and misses in processor time; prints Markdown.
+#[derive(Parser)]
+struct Arguments {
+    /// Write the report to this file too.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Rounds; every contender runs once in each, and the median counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Reads per round and contender.
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    reads: u64,
+}
+
+/// Pools in pages of 4 KiB: one whose metadata and read words stay in the processor's caches, and one that is far larger
+/// than them.
+const POOLS: [usize; 2] = [4096, 131_072];
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("entresol-bench-engine: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let mut out = heading();
+    let before = load_average();
+    for pages in POOLS {
+        eprintln!("{pages} pages ...");
+        let groups = measure(&mut all(pages)?, pages, arguments);
+        report::hits(&mut out, pages, &groups);
+    }
+    report::misses(&mut out, &measure(&mut misses()?, contenders::MISS_PAGES, arguments));
+    writeln!(out, "Load average at the start: {before}; at the end: {}.", load_average()).expect("writing to a string");
+    print!("{out}");
+    match &arguments.out {
+        Some(path) => std::fs::write(path, &out).map_err(|error| format!("{}: {error}", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// Every contender reads the same words of the same pages; rounds are interleaved.
+fn measure(contenders: &mut [Contender], pages: usize, arguments: &Arguments) -> Vec<Group> {
+    let mut random = Random::new(7);
+    let reads: Vec<(u32, u32)> =
+        (0..arguments.reads).map(|_| (random.below(pages as u64) as u32, random.below(512) as u32)).collect();
+    let mut groups: Vec<Group> = contenders.iter().map(|contender| Group::new(contender.name)).collect();
+    for _ in 0..arguments.rounds {
+        for (contender, group) in contenders.iter_mut().zip(&mut groups) {
+            let begun = cpu_time();
+            let sum = (contender.run)(&reads);
+            let taken = cpu_time() - begun;
+            // What was read is what was written, or the figure means nothing.
+            let expected = reads.iter().fold(0u64, |sum, &(page, _)| sum.wrapping_add(contenders::content(page)));
+            assert_eq!(sum, expected, "{} read wrong bytes", contender.name);
+            group.push(taken.as_secs_f64() * 1e9 / reads.len() as f64);
+        }
+    }
+    groups
+}
+
+/// Processor time of this thread so far.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn heading() -> String {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processor.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    format!(
+        "# What a hit costs\n\n`make bench-engine BENCH_ENGINE=\"--out docs/results/bench-engine.md\"`; {processors} \
+         processors ({}).\n\nProcessor time of one thread per read, in nanoseconds: the median of the rounds, with the \
+         fastest and the slowest. In a round every contender reads one word each of the same random resident pages; \
+         rounds are interleaved. On a machine that others use, only ratios within one run mean much.\n\n",
+        model.unwrap_or("unknown")
+    )
+}

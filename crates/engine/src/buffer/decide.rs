@@ -1,0 +1,341 @@
+//! A shard's policy at work: requests go in, what is to be done with frames comes out.
+//!
+//! The policy is chosen at run time, and called through one virtual call per batch of hits or per miss; inside runs a
+//! loop of its own for each policy, as in the simulator.
+
+use super::directory::{Directory, NO_FRAME};
+use super::stats::{Decided, ObjectStats};
+use crate::frame::{Frame, Key, NO_HANDLE, Parking};
+use crate::ring::Hit;
+use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_policy::catalogue::Visitor;
+use entresol_policy::{Config, Driver, Options, Policy};
+use std::io;
+
+/// What the policy needs of the world while it decides. The caller holds the lock of the shard.
+pub(super) struct Desk<'a> {
+    pub frames: &'a [Frame],
+    pub parking: &'a Parking,
+    pub object_pages: &'a dyn Fn(ObjectId) -> u64,
+    /// Microseconds since the start; `None` when a request is a microsecond.
+    pub now_us: Option<u64>,
+    pub plan: &'a mut Plan,
+}
+
+/// What is to be done with frames after a decision.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Frames in state evicting, and whether they are dirty.
+    pub evictions: Vec<(u32, bool)>,
+    /// Frames to be cleaned.
+    pub write_backs: Vec<u32>,
+    /// Frames whose pages the policy gave up while they were in use.
+    pub orphans: Vec<u32>,
+}
+
+impl Plan {
+    pub fn is_empty(&self) -> bool {
+        self.evictions.is_empty() && self.write_backs.is_empty() && self.orphans.is_empty()
+    }
+}
+
+/// A policy with its directory, whichever it is.
+pub(super) trait Decider: Send {
+    /// Tells the policy of hits. Those of pages that have left since are passed over.
+    fn hits(&mut self, batch: &[Hit], desk: &mut Desk);
+
+    /// Tells the policy of a request whose page has no frame. The answer is the page's handle if the policy now holds
+    /// the page, so that its frame is the policy's; else the page is to leave after use.
+    fn miss(&mut self, key: Key, op: Op, desk: &mut Desk) -> Option<u32>;
+
+    /// The page of a handle is in this frame.
+    fn place(&mut self, handle: u32, frame: u32);
+
+    /// The page of a handle is in no frame after all.
+    fn displace(&mut self, handle: u32);
+
+    /// Frames whose pages the policy holds.
+    fn residents(&self) -> Vec<(Key, u32)>;
+
+    /// Begins anew, holding these pages in this order. Those that the policy does not take become orphans.
+    fn adopt(&mut self, residents: &[(Key, u32)], desk: &mut Desk);
+
+    fn decided(&self) -> Decided;
+
+    /// Takes over the counts of a predecessor.
+    fn set_counts(&mut self, decided: Decided, objects: Vec<ObjectStats>);
+
+    fn objects(&self) -> &[ObjectStats];
+
+    fn memory_bytes(&self) -> usize;
+}
+
+/// Builds a decider around the policy that it visits.
+pub(super) struct Build<'a> {
+    pub config: &'a Config,
+    pub options: &'a Options,
+}
+
+impl Visitor for Build<'_> {
+    type Output = io::Result<Box<dyn Decider>>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        Ok(Box::new(Core {
+            policy,
+            config: self.config.clone(),
+            options: self.options.clone(),
+            directory: Directory::new(self.config.pages)?,
+            claims: Vec::new(),
+            decided: Decided::default(),
+            objects: vec![ObjectStats::default(); self.config.objects],
+        }))
+    }
+}
+
+struct Core<P> {
+    policy: P,
+    config: Config,
+    options: Options,
+    directory: Directory,
+    /// Frames owned since the policy was told that it may evict them.
+    claims: Vec<Claim>,
+    decided: Decided,
+    /// By object; those beyond the end are counted in the last.
+    objects: Vec<ObjectStats>,
+}
+
+struct Claim {
+    page: Page,
+    frame: u32,
+    dropped: bool,
+    write_back: bool,
+}
+
+impl<P: Policy> Core<P> {
+    fn access(&mut self, page: Page, op: Op, desk: &mut Desk) -> Outcome {
+        let request = Request { page, op, sequential: false };
+        let address = self.directory.key(page).address();
+        let mut carrier = Carrier {
+            now_us: desk.now_us.unwrap_or(self.decided.requests),
+            writing: op.is_write(),
+            directory: &mut self.directory,
+            claims: &mut self.claims,
+            decided: &mut self.decided,
+            desk,
+        };
+        let outcome = self.policy.access(request, &mut carrier);
+        self.decided.outcome(request, outcome);
+        if let Some(last) = self.objects.len().checked_sub(1) {
+            self.objects[address.object.index().min(last)].outcome(request, outcome);
+        }
+        self.settle_claims(desk);
+        // A policy may let go of the current page without a drop, when it sees it go past.
+        if let Some(frame) = self.directory.frame(page).filter(|_| self.policy.state(page).tiers.is_empty()) {
+            self.directory.set_frame(page, NO_FRAME);
+            desk.frames[frame as usize].set_handle(NO_HANDLE);
+            desk.plan.orphans.push(frame);
+        }
+        outcome
+    }
+
+    /// What was claimed is evicted or let go.
+    fn settle_claims(&mut self, desk: &mut Desk) {
+        for claim in self.claims.drain(..) {
+            let frame = &desk.frames[claim.frame as usize];
+            if claim.dropped {
+                frame.set_handle(NO_HANDLE);
+                desk.plan.evictions.push((claim.frame, frame.word.begin_evict()));
+                continue;
+            }
+            desk.parking.wake(claim.frame, frame.word.release_unchanged());
+            if claim.write_back {
+                desk.plan.write_backs.push(claim.frame);
+            }
+        }
+    }
+
+    fn give(&mut self, key: Key) -> Option<Page> {
+        let policy = &self.policy;
+        self.directory.give(key, |page| policy.state(page).known)
+    }
+}
+
+impl<P: Policy> Decider for Core<P> {
+    fn hits(&mut self, batch: &[Hit], desk: &mut Desk) {
+        for (i, hit) in batch.iter().enumerate() {
+            if let Some(coming) = batch.get(i + 4).filter(|coming| (coming.handle() as usize) < self.config.pages) {
+                self.policy.prefetch(Page(coming.handle()));
+            }
+            let page = Page(hit.handle());
+            if self.directory.frame(page) == Some(hit.frame()) {
+                self.access(page, hit.op(), desk);
+            } else {
+                self.decided.stale_hits += 1;
+            }
+        }
+    }
+
+    fn miss(&mut self, key: Key, op: Op, desk: &mut Desk) -> Option<u32> {
+        let found = self.directory.find(key).or_else(|| self.give(key));
+        let page = match found {
+            Some(page) => page,
+            // Every handle is a page that the policy still knows: it starts again with what it holds now.
+            None => {
+                self.decided.restarts += 1;
+                let residents = self.directory.residents();
+                self.adopt(&residents, desk);
+                self.give(key)?
+            }
+        };
+        self.access(page, op, desk);
+        (!self.policy.state(page).tiers.is_empty()).then_some(page.0)
+    }
+
+    fn place(&mut self, handle: u32, frame: u32) {
+        self.directory.set_frame(Page(handle), frame);
+    }
+
+    fn displace(&mut self, handle: u32) {
+        self.directory.set_frame(Page(handle), NO_FRAME);
+    }
+
+    fn residents(&self) -> Vec<(Key, u32)> {
+        self.directory.residents()
+    }
+
+    fn adopt(&mut self, residents: &[(Key, u32)], desk: &mut Desk) {
+        let (decided, objects) = (self.decided, self.objects.clone());
+        self.policy = P::new(&self.config, &self.options).expect("what was built once can be built again");
+        self.directory.clear();
+        for &(key, frame) in residents {
+            let dirty = desk.frames[frame as usize].word.snapshot().state() != crate::frame::FrameState::Clean;
+            let op = if dirty { Op::Update } else { Op::Read };
+            let page = self.give(key);
+            if let Some(page) = page {
+                self.access(page, op, desk);
+            }
+            let taken = page.filter(|&page| !self.policy.state(page).tiers.is_empty());
+            match taken {
+                Some(page) => self.directory.set_frame(page, frame),
+                None => desk.plan.orphans.push(frame),
+            }
+            desk.frames[frame as usize].set_handle(taken.map_or(NO_HANDLE, |page| page.0));
+        }
+        self.set_counts(decided, objects);
+    }
+
+    fn decided(&self) -> Decided {
+        self.decided
+    }
+
+    fn set_counts(&mut self, decided: Decided, objects: Vec<ObjectStats>) {
+        self.decided = decided;
+        self.objects = objects;
+    }
+
+    fn objects(&self) -> &[ObjectStats] {
+        &self.objects
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.policy.memory_bytes() + self.directory.memory_bytes() + self.objects.len() * size_of::<ObjectStats>()
+    }
+}
+
+/// The driver of one request.
+struct Carrier<'a, 'd> {
+    now_us: u64,
+    writing: bool,
+    directory: &'a mut Directory,
+    claims: &'a mut Vec<Claim>,
+    decided: &'a mut Decided,
+    desk: &'a mut Desk<'d>,
+}
+
+impl Carrier<'_, '_> {
+    /// The claim on a frame, made now if it is not made yet and nobody uses the frame.
+    fn claim(&mut self, page: Page, frame: u32) -> Option<&mut Claim> {
+        // The latest claim is the one asked about, but for policies that gather a group first.
+        let known = self.claims.iter().rposition(|claim| claim.frame == frame);
+        let at = match known {
+            Some(at) => at,
+            None if self.desk.frames[frame as usize].word.try_exclusive() => {
+                self.claims.push(Claim { page, frame, dropped: false, write_back: false });
+                self.claims.len() - 1
+            }
+            None => return None,
+        };
+        let claim = &mut self.claims[at];
+        debug_assert_eq!(claim.page, page);
+        Some(claim)
+    }
+
+    fn drop_page(&mut self, page: Page) {
+        // Without a frame: a page whose load failed.
+        let Some(frame) = self.directory.frame(page) else { return };
+        self.directory.set_frame(page, NO_FRAME);
+        match self.claim(page, frame) {
+            Some(claim) => claim.dropped = true,
+            // The page of the current request may be dropped unasked, and be in use.
+            None => {
+                self.desk.frames[frame as usize].set_handle(NO_HANDLE);
+                self.desk.plan.orphans.push(frame);
+            }
+        }
+    }
+
+    fn write_back(&mut self, page: Page) {
+        let Some(frame) = self.directory.frame(page) else { return };
+        match self.claims.iter_mut().rfind(|claim| claim.frame == frame) {
+            Some(claim) => claim.write_back = true,
+            None => self.desk.plan.write_backs.push(frame),
+        }
+    }
+}
+
+impl Driver for Carrier<'_, '_> {
+    fn may_evict(&mut self, page: Page, _tier: Tier) -> bool {
+        self.directory.frame(page).is_none_or(|frame| self.claim(page, frame).is_some())
+    }
+
+    fn emit(&mut self, movement: Movement) {
+        self.decided.movement(movement, self.writing);
+        match movement.verb {
+            Verb::Drop { .. } => self.drop_page(movement.page),
+            Verb::WriteBack { .. } => self.write_back(movement.page),
+            // Bytes land where the caller of the manager puts them; whether the page keeps its frame is asked of the
+            // policy's state.
+            Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass | Verb::Requeue { .. } => {}
+            Verb::Copy { .. } | Verb::Supersede { .. } | Verb::Reclaim { .. } => {
+                unreachable!("{movement:?} of a policy with one tier")
+            }
+            Verb::FetchObject { .. } | Verb::DropObject { .. } => unreachable!("{movement:?} without a query"),
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn next_use(&self) -> u32 {
+        NEVER
+    }
+
+    fn address(&self, page: Page) -> Address {
+        self.directory.key(page).address()
+    }
+
+    fn successor(&self, page: Page) -> Option<Page> {
+        let at = self.address(page);
+        self.directory.find(Key::pack(Address { block: at.block + 1, ..at })?)
+    }
+
+    fn predecessor(&self, page: Page) -> Option<Page> {
+        let at = self.address(page);
+        self.directory.find(Key::pack(Address { block: at.block.checked_sub(1)?, ..at })?)
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        (self.desk.object_pages)(object)
+    }
+}

@@ -1,0 +1,158 @@
+//! Where pages come from and go to, and the host's log.
+
+use entresol_core::{Address, ObjectId};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+
+/// Storage of whole pages. Calls come from several threads at once, but never two for one page.
+pub trait PageIo: Send + Sync {
+    /// Fills `into` with a page. A page that was never written reads as zeroes.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes a page. It need not be durable before the next [`sync`](PageIo::sync).
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes durable what was written before.
+    ///
+    /// # Errors
+    /// What the storage answered; the writes may then be lost.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Size of an object in pages, 0 where it is not known. Some policies ask, under a lock of the manager.
+    fn object_pages(&self, object: ObjectId) -> u64;
+}
+
+impl<I: PageIo + ?Sized> PageIo for Arc<I> {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        (**self).read_page(at, into)
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        (**self).write_page(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (**self).sync()
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        (**self).object_pages(object)
+    }
+}
+
+/// The host's log, for hosts that log changes before they write pages (the WAL rule).
+pub trait WalHook: Send + Sync {
+    /// Up to which record the log is durable.
+    fn flushed_lsn(&self) -> u64;
+
+    /// Makes the log durable up to this record. Called before a page with a newer one is written, by any thread that
+    /// needs a frame, so it must not use the buffer manager.
+    ///
+    /// # Errors
+    /// What the log's storage answered; the page is then not written.
+    fn flush_until(&self, lsn: u64) -> io::Result<()>;
+}
+
+/// Pages in memory: for tests, examples and temporary data.
+#[derive(Debug, Default)]
+pub struct MemoryIo {
+    pages: Mutex<HashMap<Address, Box<[u8]>>>,
+}
+
+impl MemoryIo {
+    /// Storage in which every page is zero.
+    pub fn new() -> Self {
+        MemoryIo::default()
+    }
+}
+
+impl PageIo for MemoryIo {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        match self.pages.lock().expect("nobody panics with the lock").get(&at) {
+            Some(page) => into.copy_from_slice(page),
+            None => into.fill(0),
+        }
+        Ok(())
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        let mut pages = self.pages.lock().expect("nobody panics with the lock");
+        match pages.get_mut(&at) {
+            Some(page) => page.copy_from_slice(bytes),
+            None => drop(pages.insert(at, bytes.into())),
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        let pages = self.pages.lock().expect("nobody panics with the lock");
+        pages.keys().filter(|at| at.object == object).map(|at| at.block + 1).max().unwrap_or(0)
+    }
+}
+
+/// One file per object, page `b` at offset `b` times the page size.
+#[derive(Debug)]
+pub struct FileIo {
+    files: Vec<File>,
+    page_bytes: usize,
+}
+
+impl FileIo {
+    /// Files open for reading and writing; the position of a file is its object.
+    pub fn new(files: Vec<File>, page_bytes: usize) -> Self {
+        FileIo { files, page_bytes }
+    }
+
+    fn locate(&self, at: Address) -> io::Result<(&File, u64)> {
+        let file = self.files.get(at.object.index());
+        let offset = at.block.checked_mul(self.page_bytes as u64);
+        file.zip(offset).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("there is no {at:?}")))
+    }
+}
+
+impl PageIo for FileIo {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        let (file, offset) = self.locate(at)?;
+        let mut filled = 0;
+        while filled < into.len() {
+            match file.read_at(&mut into[filled..], offset + filled as u64) {
+                // Beyond the end: a page never written.
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        into[filled..].fill(0);
+        Ok(())
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        let (file, offset) = self.locate(at)?;
+        file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // All of them, even when one fails: the error is about that one.
+        let results: Vec<io::Result<()>> = self.files.iter().map(File::sync_data).collect();
+        results.into_iter().collect()
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        let length = self.files.get(object.index()).and_then(|file| file.metadata().ok()).map_or(0, |data| data.len());
+        length.div_ceil(self.page_bytes as u64)
+    }
+}

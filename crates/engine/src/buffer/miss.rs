@@ -1,0 +1,205 @@
+//! Misses: the policy decides under the shard's lock, the bytes move outside it.
+
+use super::decide::Plan;
+use super::{BufferError, BufferManager, PageIo, ShardState};
+use crate::frame::{Hold, Key, NO_HANDLE};
+use crate::ring::{SLOTS, slots_in_use};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
+use crate::table::{PageTable, TableKey};
+use entresol_core::Op;
+
+impl<T: PageTable, I: PageIo> BufferManager<T, I> {
+    /// Brings a page in: its frame, pinned or owned, and whether it leaves after use. `None` when something changed
+    /// that makes another look worth while.
+    #[cold]
+    pub(super) fn miss(&self, key: TableKey, op: Op) -> Result<Option<(u32, bool)>, BufferError> {
+        let shard = self.table.shard(key);
+        let mut state = self.lock(shard);
+        // Under the lock the answer stays true: pages of the shard come and go only there.
+        if self.lookup(key).is_some() {
+            return Ok(None);
+        }
+        let mut plan = self.drain(shard, &mut state);
+        if state.free.is_empty() {
+            self.make_room(shard, state, plan)?;
+            return Ok(None);
+        }
+        self.counts.misses.fetch_add(1, Ordering::Relaxed);
+        let handle = self.decide(&mut state, &mut plan, |decider, _, desk| decider.miss(key.0, op, desk));
+        let number = state.free.pop().expect("a free frame, as was just seen");
+        let frame = &self.frames[number as usize];
+        frame.set_key(key.0);
+        frame.set_lsn(0);
+        frame.set_handle(handle.unwrap_or(NO_HANDLE));
+        match handle {
+            Some(handle) => state.decider.place(handle, number),
+            None => state.orphans.push(number),
+        }
+        frame.word.begin_load();
+        self.table.insert(key, number);
+        let loaded = self.finish(shard, state, plan).and_then(|()| self.load(number, key.0, op));
+        if let Err(error) = loaded {
+            self.unload(shard, key, number);
+            return Err(error);
+        }
+        let hold = if op.is_write() { Hold::Exclusive } else { Hold::Pin };
+        self.parking.wake(number, frame.word.end_load(hold));
+        Ok(Some((number, handle.is_none())))
+    }
+
+    /// Fills the frame of a page that is being loaded.
+    fn load(&self, number: u32, key: Key, op: Op) -> Result<(), BufferError> {
+        if op == Op::Write {
+            return Ok(());
+        }
+        // SAFETY: the frame is mapped, and in state loading: this thread owns it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.pool.frame(number), self.pool.page_bytes()) };
+        self.counts.page_reads.fetch_add(1, Ordering::Relaxed);
+        let at = key.address();
+        self.io.read_page(at, bytes).map_err(|source| self.failed(BufferError::Read { at, source }))
+    }
+
+    /// Takes back a page that could not be loaded. Should the policy think that it holds it, the next request finds it
+    /// without a frame and loads it then.
+    fn unload(&self, shard: usize, key: TableKey, number: u32) {
+        let mut state = self.lock(shard);
+        let frame = &self.frames[number as usize];
+        // As it is now: the policy may have given the page up meanwhile, or begun anew with other handles.
+        match frame.handle() {
+            NO_HANDLE => state.orphans.retain(|&orphan| orphan != number),
+            handle => state.decider.displace(handle),
+        }
+        self.table.remove(key, number);
+        frame.set_handle(NO_HANDLE);
+        self.parking.wake(number, frame.word.abort_load());
+        state.free.push(number);
+        drop(state);
+        self.shards[shard].freed.notify_all();
+    }
+
+    /// Waits for a frame that is on its way out, or sends one there.
+    fn make_room(&self, shard: usize, state: MutexGuard<'_, ShardState>, plan: Plan) -> Result<(), BufferError> {
+        if !plan.is_empty() {
+            return self.finish(shard, state, plan);
+        }
+        if state.evicting > 0 {
+            drop(self.shards[shard].freed.wait(state).expect("no policy panicked"));
+            return Ok(());
+        }
+        Err(BufferError::Exhausted { frames: self.options.frames_per_shard() })
+    }
+
+    /// Tells the policy of the hits that all threads left, and gathers orphans that nobody uses any more.
+    pub(super) fn drain(&self, shard: usize, state: &mut ShardState) -> Plan {
+        let mut plan = std::mem::take(&mut state.plan);
+        state.batch.clear();
+        let rings = &self.rings[shard * SLOTS..shard * SLOTS + slots_in_use()];
+        rings.iter().for_each(|ring| ring.drain(&mut state.batch));
+        if !state.batch.is_empty() {
+            self.decide(state, &mut plan, |decider, batch, desk| decider.hits(batch, desk));
+        }
+        let frames = &self.frames;
+        state.orphans.retain(|&number| {
+            let word = &frames[number as usize].word;
+            let unused = word.try_exclusive();
+            if unused {
+                plan.evictions.push((number, word.begin_evict()));
+            }
+            !unused
+        });
+        plan
+    }
+
+    /// Delivers hits if nobody else is deciding.
+    #[cold]
+    pub(super) fn try_deliver(&self, shard: usize) {
+        if let Ok(mut state) = self.shards[shard].state.try_lock() {
+            let plan = self.drain(shard, &mut state);
+            let carried_out = self.finish(shard, state, plan);
+            self.keep_error(carried_out);
+        }
+    }
+
+    /// Carries a plan out: clean victims are gone when the lock is given up, dirty ones are written after that. All of
+    /// it is done even if something fails; the first error is returned.
+    pub(super) fn finish(
+        &self,
+        shard: usize,
+        mut state: MutexGuard<'_, ShardState>,
+        mut plan: Plan,
+    ) -> Result<(), BufferError> {
+        let state_ref = &mut *state;
+        state_ref.orphans.append(&mut plan.orphans);
+        let before = plan.evictions.len();
+        plan.evictions.retain(|&(number, dirty)| {
+            if !dirty {
+                self.leave(state_ref, number);
+            }
+            dirty
+        });
+        state_ref.evicting += plan.evictions.len();
+        let freed = plan.evictions.len() < before;
+        if plan.is_empty() {
+            state_ref.plan = plan;
+            plan = Plan::default();
+        }
+        drop(state);
+        if freed {
+            self.shards[shard].freed.notify_all();
+        }
+        let mut result = Ok(());
+        for (number, _) in plan.evictions {
+            result = result.and(self.evict_dirty(shard, number));
+        }
+        for number in plan.write_backs {
+            result = result.and(self.write_back(number).map(|written| {
+                self.counts.skipped_write_backs.fetch_add(u64::from(!written), Ordering::Relaxed);
+            }));
+        }
+        result
+    }
+
+    /// A page in state evicting, all of which is below, leaves its frame.
+    fn leave(&self, state: &mut ShardState, number: u32) {
+        let frame = &self.frames[number as usize];
+        self.table.remove(TableKey(frame.key()), number);
+        frame.set_key(Key::NONE);
+        self.parking.wake(number, frame.word.end_evict());
+        state.free.push(number);
+    }
+
+    /// Writes a page in state evicting, which then leaves; when it cannot be written it stays, without the policy.
+    fn evict_dirty(&self, shard: usize, number: u32) -> Result<(), BufferError> {
+        let written = self.write(number);
+        let mut state = self.lock(shard);
+        state.evicting -= 1;
+        if written.is_ok() {
+            self.uncount_dirty();
+            self.leave(&mut state, number);
+        } else {
+            self.parking.wake(number, self.frames[number as usize].word.abort_evict(true));
+            state.orphans.push(number);
+        }
+        drop(state);
+        self.shards[shard].freed.notify_all();
+        written
+    }
+
+    /// Evicts a page that the policy did not take, now that its guard is gone.
+    #[cold]
+    pub(super) fn let_pass(&self, number: u32) {
+        let shard = self.shard_of_frame(number);
+        let mut state = self.lock(shard);
+        let Some(at) = state.orphans.iter().position(|&orphan| orphan == number) else { return };
+        let word = &self.frames[number as usize].word;
+        // Whoever uses it still leaves it to the next decision.
+        if word.try_exclusive() {
+            state.orphans.swap_remove(at);
+            let mut plan = std::mem::take(&mut state.plan);
+            plan.evictions.push((number, word.begin_evict()));
+            let carried_out = self.finish(shard, state, plan);
+            self.keep_error(carried_out);
+        }
+    }
+}

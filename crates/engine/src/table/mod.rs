@@ -1,0 +1,86 @@
+//! Page tables: which frame holds a page.
+//!
+//! Lookups take no lock; changes are made under the lock of one shard. Nothing is allocated after construction, and
+//! a table never holds more entries than frames. An entry holds no page: whether a frame is the right one is read in
+//! its descriptor, which the reader needs anyway, so an entry is one atomic word and cannot be torn.
+
+mod array;
+mod hash;
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;
+
+pub use array::ArrayTable;
+pub use hash::HashTable;
+
+use crate::frame::Key;
+
+/// A page's place among the shards, and what a table keeps of a page. Made by the buffer manager from an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableKey(pub(crate) Key);
+
+/// A map from pages to frames with lock-free lookups.
+pub trait PageTable: Send + Sync {
+    /// Can the table hold this page at all?
+    fn covers(&self, key: TableKey) -> bool;
+
+    /// The shard that decides about a page.
+    fn shard(&self, key: TableKey) -> usize;
+
+    /// The frame of a page. `holds` tells whether a frame's page is the one; a table that cannot confuse pages need
+    /// not ask it. The answer may be outdated when it is given, so the caller checks the frame after taking it.
+    /// `None` is exact: at some moment of the call the page had no frame.
+    fn get(&self, key: TableKey, holds: impl Fn(u32) -> bool) -> Option<u32>;
+
+    /// Adds a page that is not in the table. The caller owns the frame and has written the page into it.
+    fn insert(&self, key: TableKey, frame: u32);
+
+    /// Takes a page out that is in the table with this frame.
+    fn remove(&self, key: TableKey, frame: u32);
+
+    /// Bytes of memory.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// Scatters keys over `u64`.
+#[inline(always)]
+fn scatter(key: u64) -> u64 {
+    // Two multiplications by odd constants with a fold between: every bit of the key reaches the upper half.
+    let folded = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (folded ^ (folded >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+}
+
+/// How pages are divided among shards.
+#[derive(Clone, Copy, Debug)]
+pub struct Sharding {
+    mask: usize,
+    run_bits: u32,
+}
+
+impl Sharding {
+    /// Each page for itself, so that hot pages which are neighbours do not all meet in one shard.
+    ///
+    /// # Panics
+    /// When `shards` is not a power of two.
+    pub fn pages(shards: usize) -> Self {
+        assert!(shards.is_power_of_two(), "{shards} shards");
+        Sharding { mask: shards - 1, run_bits: 0 }
+    }
+
+    /// Runs of 64 pages together, for policies that look at neighbours.
+    ///
+    /// # Panics
+    /// When `shards` is not a power of two.
+    pub fn runs(shards: usize) -> Self {
+        Sharding { run_bits: 6, ..Sharding::pages(shards) }
+    }
+
+    fn shards(self) -> usize {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    fn of(self, key: TableKey) -> usize {
+        (scatter(key.0.0 >> self.run_bits) >> 16) as usize & self.mask
+    }
+}

@@ -1,0 +1,150 @@
+//! The buffer manager under shuttle: seeded random schedules of a few threads, at every access to an atomic or a lock.
+//! Run by `make test-interleavings`; a failure prints the schedule that `shuttle::replay` repeats.
+#![cfg(shuttle)]
+
+use entresol_core::{Address, ObjectId};
+use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo};
+use entresol_engine::table::{ArrayTable, HashTable, PageTable};
+use entresol_policy::{Options, catalogue};
+use shuttle::sync::{Arc, Mutex};
+use shuttle::thread;
+use std::collections::HashMap;
+use std::io;
+
+const SCHEDULES: usize = 1000;
+
+fn at(block: u64) -> Address {
+    Address { object: ObjectId(0), block }
+}
+
+/// Storage that another thread can come between the halves of every operation on.
+#[derive(Default)]
+struct Slow(Mutex<HashMap<u64, u8>>);
+
+impl PageIo for Slow {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        let value = self.0.lock().expect("no panic").get(&at.block).copied().unwrap_or(0);
+        thread::yield_now();
+        into[0] = value;
+        Ok(())
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        let value = bytes[0];
+        thread::yield_now();
+        self.0.lock().expect("no panic").insert(at.block, value);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn object_pages(&self, _object: ObjectId) -> u64 {
+        0
+    }
+}
+
+fn options() -> BufferOptions {
+    BufferOptions { spare_frames: 4, hit_batch: 2, ..BufferOptions::new(1) }
+}
+
+fn hashed(policy: &str) -> BufferManager<HashTable, Slow> {
+    let info = catalogue::info(policy).expect("a policy");
+    BufferManager::hashed(options(), info, &Options::defaults(info), Slow::default(), None).expect("a manager")
+}
+
+fn dense(policy: &str) -> BufferManager<ArrayTable, Slow> {
+    let info = catalogue::info(policy).expect("a policy");
+    BufferManager::dense(options(), 8, info, &Options::defaults(info), Slow::default(), None).expect("a manager")
+}
+
+/// Threads add to counters in pages that push each other out of a pool of one page; none may be lost.
+fn additions<T: PageTable + 'static>(manager: BufferManager<T, Slow>) {
+    let manager = Arc::new(manager);
+    let threads: Vec<_> = (0..3)
+        .map(|n| {
+            let manager = manager.clone();
+            thread::spawn(move || {
+                for page in [n % 2, 2, (n + 1) % 2] {
+                    manager.update(at(page)).expect("a page")[0] += 1;
+                    let seen = manager.read(at(page), |view| view.u8_at(0)).expect("a page");
+                    assert!((1..=3).contains(&seen), "page {page} reads {seen}");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
+    manager.flush().expect("a flush");
+    let below = manager.io().0.lock().expect("no panic").clone();
+    assert_eq!([0, 1, 2].map(|page| below.get(&page).copied().unwrap_or(0)), [3, 3, 3]);
+    assert_eq!(manager.stats().dirty, 0);
+}
+
+#[test]
+fn no_addition_is_lost_with_a_hash_table() {
+    shuttle::check_random(|| additions(hashed("lru")), SCHEDULES);
+}
+
+#[test]
+fn no_addition_is_lost_with_an_array() {
+    shuttle::check_random(|| additions(dense("clock")), SCHEDULES);
+}
+
+/// Writes that a policy lets past, with the eviction of the page when its guard goes.
+#[test]
+fn no_addition_is_lost_past_the_policy() {
+    shuttle::check_random(|| additions(hashed("2q")), SCHEDULES);
+    shuttle::check_pct(|| additions(hashed("s3-fifo")), SCHEDULES, 3);
+}
+
+/// While one thread flushes another changes: what was changed before the flush began is below after it.
+#[test]
+fn a_flush_covers_what_came_before() {
+    shuttle::check_random(
+        || {
+            let manager = Arc::new(hashed("lru"));
+            manager.update(at(0)).expect("a page")[0] = 7;
+            let other = {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    manager.pin(at(1)).expect("a page");
+                    manager.update(at(0)).expect("a page")[0] = 8;
+                    manager.clean(4).expect("cleaned");
+                })
+            };
+            manager.flush().expect("a flush");
+            let below = manager.io().0.lock().expect("no panic").get(&0).copied();
+            assert!(matches!(below, Some(7 | 8)), "{below:?} below after the flush");
+            other.join().expect("the other thread");
+        },
+        SCHEDULES,
+    );
+}
+
+/// A pin holds its page while others push through the pool and the policy changes.
+#[test]
+fn a_pin_holds_its_page() {
+    shuttle::check_random(
+        || {
+            let manager = Arc::new(hashed("lru"));
+            let pin = manager.pin(at(0)).expect("a page");
+            let others: Vec<_> = (1..3)
+                .map(|page| {
+                    let manager = manager.clone();
+                    thread::spawn(move || {
+                        manager.update(at(page)).expect("a page")[0] = 9;
+                        let info = catalogue::info("arc").expect("arc");
+                        manager.change_policy(info, &Options::defaults(info)).expect("a change");
+                        assert_eq!(manager.read(at(page), |view| view.u8_at(0)).expect("a page"), 9);
+                    })
+                })
+                .collect();
+            thread::yield_now();
+            assert_eq!(pin[0], 0);
+            drop(pin);
+            others.into_iter().for_each(|other| other.join().expect("a thread"));
+        },
+        SCHEDULES,
+    );
+}

@@ -1,0 +1,252 @@
+//! Several threads at once: every byte right, the hit ratio that of the simulator, one load per page however many want it.
+#![cfg(not(any(loom, shuttle)))]
+
+use entresol_core::{Address, ObjectId, Random, Size};
+use entresol_engine::buffer::{BufferManager, BufferOptions, Cleaner, MemoryIo, PageIo};
+use entresol_engine::table::{HashTable, PageTable};
+use entresol_policy::{Options, catalogue};
+use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_trace::generate;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+const PAGE: usize = 4096;
+
+fn at(block: u64) -> Address {
+    Address { object: ObjectId(0), block }
+}
+
+fn manager<I: PageIo>(options: BufferOptions, policy: &str, io: I) -> BufferManager<HashTable, I> {
+    let info = catalogue::info(policy).expect("a policy");
+    BufferManager::hashed(options, info, &Options::defaults(info), io, None).expect("a manager")
+}
+
+fn words(page: &[u8]) -> impl Iterator<Item = u64> {
+    page.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+}
+
+/// A page of version `v` holds `id, v, id, v, ...`; page 0 of version 0 is the page of zeroes that was never written.
+fn check(page: &[u8], id: u64) -> u64 {
+    let version = words(page).nth(1).expect("two words");
+    if version == 0 {
+        assert!(page.iter().all(|&byte| byte == 0), "page {id} was never written, yet holds something");
+        return 0;
+    }
+    for (i, word) in words(page).enumerate() {
+        assert_eq!(word, if i % 2 == 0 { id } else { version }, "page {id} version {version}, word {i}");
+    }
+    version
+}
+
+fn write(page: &mut [u8], id: u64, version: u64) {
+    for (i, word) in page.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&(if i % 2 == 0 { id } else { version }).to_le_bytes());
+    }
+}
+
+/// Threads read, pin, update and overwrite pages at random; versions never go back, and at the end every page is what
+/// its last writer made it, above and below.
+fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, seed: u64, operations: u64) {
+    println!("seed {seed}");
+    let threads = 8;
+    let newest: Vec<AtomicU64> = (0..pages).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let newest = &newest;
+            scope.spawn(move || {
+                let mut random = Random::new(seed * 1000 + thread);
+                for _ in 0..operations {
+                    // Squared: some pages are hot, and contended.
+                    let id = (random.next_f64().powi(2) * pages as f64) as u64;
+                    let known = newest[id as usize].load(Ordering::SeqCst);
+                    let seen = match random.below(10) {
+                        0..4 => {
+                            let mut copy = vec![0; PAGE];
+                            manager.read(at(id), |page| page.copy_to(0, &mut copy)).expect("a page");
+                            check(&copy, id)
+                        }
+                        4..7 => check(&manager.pin(at(id)).expect("a page"), id),
+                        7..9 => {
+                            let mut owned = manager.update(at(id)).expect("a page");
+                            let version = check(&owned, id) + 1;
+                            write(&mut owned, id, version);
+                            newest[id as usize].store(version, Ordering::SeqCst);
+                            version
+                        }
+                        _ => {
+                            let mut owned = manager.overwrite(at(id)).expect("a page");
+                            let version = newest[id as usize].load(Ordering::SeqCst) + 1;
+                            write(&mut owned, id, version);
+                            newest[id as usize].store(version, Ordering::SeqCst);
+                            version
+                        }
+                    };
+                    assert!(seen >= known, "page {id}: version {seen} after {known}");
+                }
+            });
+        }
+    });
+    for (id, newest) in newest.iter().enumerate() {
+        let id = id as u64;
+        assert_eq!(check(&manager.pin(at(id)).expect("a page"), id), newest.load(Ordering::SeqCst), "page {id}");
+    }
+    manager.flush().expect("a flush");
+    let mut below = vec![0; PAGE];
+    for (id, newest) in newest.iter().enumerate() {
+        manager.io().read_page(at(id as u64), &mut below).expect("a page below");
+        assert_eq!(check(&below, id as u64), newest.load(Ordering::SeqCst), "page {id} below");
+    }
+    assert_eq!(manager.stats().dirty, 0);
+}
+
+#[test]
+fn every_byte_is_right_under_eight_threads() {
+    for (policy, shards, pages) in [("lru", 1, 40), ("arc", 4, 64), ("s3-fifo", 2, 30), ("fab", 1, 64), ("clock", 1, 1)]
+    {
+        println!("{policy} {shards} shards {pages} pages");
+        let options = BufferOptions { shards, ..BufferOptions::new(pages) };
+        shaken(&manager(options, policy, MemoryIo::new()), 200, 1 + pages as u64, 6000);
+    }
+}
+
+#[test]
+fn every_byte_is_right_with_a_cleaner_and_changes_of_policy() {
+    let options = BufferOptions { dirty_high: 0.2, shards: 2, ..BufferOptions::new(100) };
+    let manager = Arc::new(manager(options, "lru", MemoryIo::new()));
+    let cleaner = Cleaner::start(&manager).expect("a thread");
+    let changer = {
+        let manager = manager.clone();
+        std::thread::spawn(move || {
+            for policy in ["arc", "sieve", "lirs", "2q", "cflru"].iter().cycle().take(60) {
+                let info = catalogue::info(policy).expect("a policy");
+                manager.change_policy(info, &Options::defaults(info)).expect("a change");
+                std::thread::yield_now();
+            }
+        })
+    };
+    shaken(&manager, 250, 77, 10_000);
+    changer.join().expect("the changes end");
+    drop(cleaner);
+    assert!(manager.stats().page_writes > 0);
+}
+
+#[test]
+fn the_cleaner_keeps_dirty_pages_few() {
+    let options = BufferOptions { dirty_high: 0.25, ..BufferOptions::new(1000) };
+    let manager = Arc::new(manager(options, "lru", MemoryIo::new()));
+    let _cleaner = Cleaner::start(&manager).expect("a thread");
+    for id in 0..1000 {
+        write(&mut manager.update(at(id)).expect("a page"), id, 1);
+    }
+    let begun = std::time::Instant::now();
+    while manager.stats().dirty > 250 {
+        assert!(begun.elapsed().as_secs() < 20, "{} pages are dirty still", manager.stats().dirty);
+        std::thread::yield_now();
+    }
+    assert_eq!(manager.stats().misses, 1000, "nothing was evicted for it");
+}
+
+/// Eight threads share out one stream; the hit ratio is the simulator's within half a point.
+#[test]
+fn the_hit_ratio_of_eight_threads_is_the_simulators() {
+    let seed = 21;
+    println!("seed {seed}");
+    let spec = format!("zipf:n=400000:pages=20000:seed={seed}:write=5:update=80");
+    let trace = generate(&spec.parse().expect("a trace specification"));
+    let world = World::new(&trace);
+    for (policy, shards) in [("lru", 1), ("arc", 1), ("clock", 4), ("s3-fifo", 4), ("w-tinylfu", 1)] {
+        let info = catalogue::info(policy).expect("a policy");
+        let layer =
+            LayerSpec { policy: PolicySpec { info, options: Options::defaults(info) }, sizes: vec![Size::Pages(2000)] };
+        let row = run_cell(&world, &[layer], String::new(), &CellOptions::default()).expect("a cell that runs");
+        let simulated = (row.read_hits + row.write_hits) as f64 / row.requests as f64;
+        let manager = manager(BufferOptions { shards, ..BufferOptions::new(2000) }, policy, MemoryIo::new());
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    // In small shares, so that the threads stay near each other in the stream.
+                    loop {
+                        let from = next.fetch_add(16, Ordering::Relaxed);
+                        if from >= trace.len() {
+                            break;
+                        }
+                        for i in from..(from + 16).min(trace.len()) {
+                            let page = trace.address(entresol_core::Page(trace.pages[i]));
+                            if trace.request(i).op.is_write() {
+                                manager.update(page).expect("a page")[0] = 1;
+                            } else {
+                                manager.read(page, |page| page.u8_at(0)).expect("a page");
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let stats = manager.stats();
+        let live = stats.hit_ratio();
+        println!("{policy}, {shards} shards: simulated {simulated:.4}, live {live:.4}, lost {}", stats.lost_hits);
+        assert_eq!(stats.hits + stats.misses, trace.len() as u64, "every request was counted once");
+        assert!((live - simulated).abs() < 0.005, "{policy}: simulated {simulated:.4}, live {live:.4}");
+    }
+}
+
+/// Storage whose reads wait for each other, and are counted.
+struct Meeting {
+    barrier: Option<Barrier>,
+    reads: AtomicU64,
+}
+
+impl PageIo for Meeting {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        match &self.barrier {
+            Some(barrier) => drop(barrier.wait()),
+            None => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+        into.fill(at.block as u8);
+        Ok(())
+    }
+
+    fn write_page(&self, _at: Address, _bytes: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn object_pages(&self, _object: ObjectId) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn misses_of_distinct_pages_run_in_parallel() {
+    // If two loads could not be under way at once, the first would wait for the others for ever.
+    let io = Meeting { barrier: Some(Barrier::new(6)), reads: AtomicU64::new(0) };
+    let manager = manager(BufferOptions::new(10), "lru", io);
+    std::thread::scope(|scope| {
+        for id in 0..6 {
+            let manager = &manager;
+            scope.spawn(move || assert_eq!(manager.pin(at(id)).expect("a page")[0], id as u8));
+        }
+    });
+}
+
+#[test]
+fn a_page_that_many_want_is_loaded_once() {
+    let manager = manager(BufferOptions::new(10), "lru", Meeting { barrier: None, reads: AtomicU64::new(0) });
+    let start = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                start.wait();
+                assert_eq!(manager.read(at(5), |page| page.u8_at(9)).expect("a page"), 5);
+            });
+        }
+    });
+    let stats = manager.stats();
+    assert_eq!((manager.io().reads.load(Ordering::SeqCst), stats.misses, stats.hits), (1, 1, 7));
+}
