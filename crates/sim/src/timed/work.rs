@@ -85,6 +85,8 @@ impl Works {
 pub(super) struct Station {
     pub name: String,
     pub device: Box<dyn Device>,
+    /// When the device next does something: what it says itself after every call that may change it.
+    pub next_event: Option<Nanos>,
     pub totals: Totals,
     outstanding: u64,
     busy_since: Nanos,
@@ -125,13 +127,14 @@ impl Totals {
 
 impl Station {
     pub fn new(name: String, device: Box<dyn Device>) -> Self {
-        Station { name, device, totals: Totals::new(), outstanding: 0, busy_since: 0 }
+        Station { name, next_event: device.next_event(), device, totals: Totals::new(), outstanding: 0, busy_since: 0 }
     }
 
     /// # Errors
     /// When the I/O reaches beyond the device.
     pub fn submit(&mut self, now: Nanos, io: Io) -> Result<(), entresol_device::DeviceError> {
         self.device.submit(now, io)?;
+        self.next_event = self.device.next_event();
         if self.outstanding == 0 {
             self.busy_since = now;
         }
@@ -142,6 +145,12 @@ impl Station {
         self.totals.sequential[direction] += u64::from(self.totals.next_offset[direction] == io.offset);
         self.totals.next_offset[direction] = io.end();
         Ok(())
+    }
+
+    /// Lets time pass until `until` and appends what completes by then.
+    pub fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>) {
+        self.device.advance(until, done);
+        self.next_event = self.device.next_event();
     }
 
     pub fn complete(&mut self, completion: &Completion, direction: usize) {
