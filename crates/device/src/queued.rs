@@ -1,9 +1,9 @@
-//! A device made of a calendar: completions wait in a heap until their time.
+//! A device made of a calendar: completions wait until their time.
 
 use crate::device::{Calendar, Device};
 use crate::io::{Completion, DeviceError, Io, Nanos, Wear};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Completions ordered by time, then by order of submission.
 #[derive(Clone, Copy, Debug)]
@@ -39,22 +39,34 @@ impl Due {
 }
 
 /// A [`Device`] made of a [`Calendar`].
+///
+/// Most completions come in the order of submission and wait in a queue; only those that overtake go through a heap.
 #[derive(Clone, Debug)]
 pub struct Queued<C> {
     calendar: C,
-    due: BinaryHeap<Reverse<Due>>,
+    /// In order of time.
+    in_order: VecDeque<Due>,
+    /// Submitted later than the last of `in_order` and done before it.
+    overtaking: BinaryHeap<Reverse<Due>>,
     submitted: u64,
 }
 
 impl<C: Calendar> Queued<C> {
     /// A device around a calendar.
     pub fn new(calendar: C) -> Self {
-        Queued { calendar, due: BinaryHeap::new(), submitted: 0 }
+        Queued { calendar, in_order: VecDeque::new(), overtaking: BinaryHeap::new(), submitted: 0 }
     }
 
     /// The model itself.
     pub fn calendar(&self) -> &C {
         &self.calendar
+    }
+
+    /// What is due first, if it is one that overtook others.
+    #[inline]
+    fn overtakes(&self) -> bool {
+        let Some(Reverse(overtaking)) = self.overtaking.peek() else { return false };
+        self.in_order.front().is_none_or(|due| overtaking < due)
     }
 }
 
@@ -66,19 +78,31 @@ impl<C: Calendar> Device for Queued<C> {
         }
         let completion = self.calendar.serve(now, io);
         debug_assert_eq!(completion.finished, completion.submitted + completion.latency.total());
-        self.due.push(Reverse(Due { number: self.submitted, completion }));
+        let due = Due { number: self.submitted, completion };
+        if self.in_order.back().is_none_or(|last| last.completion.finished <= completion.finished) {
+            self.in_order.push_back(due);
+        } else {
+            self.overtaking.push(Reverse(due));
+        }
         self.submitted += 1;
         Ok(())
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.due.peek().map(|due| due.0.completion.finished)
+        if self.overtakes() {
+            return self.overtaking.peek().map(|due| due.0.completion.finished);
+        }
+        self.in_order.front().map(|due| due.completion.finished)
     }
 
     fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>) {
         while self.next_event().is_some_and(|at| at <= until) {
-            let Reverse(due) = self.due.pop().expect("an event was seen");
-            done.push(due.completion);
+            let due = if self.overtakes() {
+                self.overtaking.pop().map(|Reverse(due)| due)
+            } else {
+                self.in_order.pop_front()
+            };
+            done.push(due.expect("an event was seen").completion);
         }
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// How far ahead of the current request the loop asks the policy to prefetch: about the requests that fit into the
 /// latency of main memory.
-const PREFETCH_AHEAD: usize = 16;
+pub(crate) const PREFETCH_AHEAD: usize = 16;
 
 /// A request that one layer of a stack sends to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub trait Layer {
     fn decide(&mut self, at: usize, request: Request, for_write: bool, movements: &mut Vec<Movement>) -> Outcome;
     /// Passes a hint on and appends the movements it causes.
     fn hint_decide(&mut self, at: usize, hint: Hint, movements: &mut Vec<Movement>);
+    /// Loads what the policy keeps of a page into the processor's cache, some requests before it is asked for.
+    fn prefetch(&self, page: Page);
     /// Takes what was sent to the level below since the last call.
     fn take_sent(&mut self) -> Vec<LayerRequest>;
     /// Passes a hint on, at this position of the trace.
@@ -284,6 +286,10 @@ impl<P: Policy> Layer for Driven<'_, P> {
         }
         self.driver.take_movements(movements);
         outcome
+    }
+
+    fn prefetch(&self, page: Page) {
+        self.policy.prefetch(page);
     }
 
     fn hint_decide(&mut self, at: usize, hint: Hint, movements: &mut Vec<Movement>) {

@@ -64,6 +64,12 @@ impl Frames {
         offset_below % (u64::from(self.capacity) * self.page_bytes)
     }
 
+    /// Loads where a page's frame is into the processor's cache.
+    #[inline(always)]
+    pub fn prefetch(&self, page: Page) {
+        entresol_core::prefetch(&self.frame_of, page.index());
+    }
+
     /// Does the page have a frame?
     pub fn holds(&self, page: Page) -> bool {
         self.frame_of[page.index()] != NOWHERE

@@ -3,8 +3,9 @@
 use super::frames::Frames;
 use super::work::Op;
 use crate::cell::Run;
+use crate::layer::PREFETCH_AHEAD;
 use crate::world::World;
-use entresol_core::{Hint, Movement, ObjectId, Op as RequestOp, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Hint, Movement, ObjectId, Op as RequestOp, Outcome, Page, Request, Tier, Verb, prefetch};
 
 /// Whole objects move in I/Os of this many bytes.
 const OBJECT_IO_BYTES: u64 = 1 << 20;
@@ -180,6 +181,18 @@ impl<'w> Planner<'w> {
     /// Decides on a request of the trace; returns where it was found: a tier, or `below()`.
     pub fn request(&mut self, at: usize, plan: &mut Plan) -> usize {
         self.layer(0, at, self.world.trace.request(at), false, plan)
+    }
+
+    /// Loads what will be looked up for the request that comes some way behind `at` into the processor's cache.
+    #[inline(always)]
+    pub fn prefetch(&self, at: usize) {
+        let trace = self.world.trace;
+        let Some(&page) = trace.pages.get(at + PREFETCH_AHEAD) else { return };
+        let page = Page(page);
+        self.run.layers.iter().for_each(|layer| layer.prefetch(page));
+        self.frames.iter().for_each(|frames| frames.prefetch(page));
+        prefetch(&trace.page_block, page.index());
+        prefetch(&trace.page_object, page.index());
     }
 
     /// Passes a hint to all layers.

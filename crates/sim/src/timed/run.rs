@@ -284,7 +284,7 @@ impl<'w> Simulation<'w> {
 
     /// When something happens next; `None` when all is done.
     fn next_time(&self) -> Option<Nanos> {
-        let devices = self.stations.iter().filter_map(|station| station.device.next_event());
+        let devices = self.stations.iter().filter_map(|station| station.next_event);
         let exhausted = self.next_request >= self.world.trace.len();
         let client = self.arrivals.peek().filter(|_| !exhausted).map(|arrival| arrival.0.at);
         devices.chain(client).chain(self.clock_arrival()).min().map(|next| next.max(self.now))
@@ -298,8 +298,11 @@ impl<'w> Simulation<'w> {
 
     fn complete_io(&mut self) -> Result<(), TimedError> {
         for device in 0..self.stations.len() {
+            if self.stations[device].next_event.is_none_or(|next| next > self.now) {
+                continue;
+            }
             let mut completions = std::mem::take(&mut self.completions);
-            self.stations[device].device.advance(self.now, &mut completions);
+            self.stations[device].advance(self.now, &mut completions);
             for completion in completions.drain(..) {
                 self.proceed(device, &completion)?;
             }
@@ -357,6 +360,7 @@ impl<'w> Simulation<'w> {
     fn start_request(&mut self, arrival: Arrival) -> Result<(), TimedError> {
         let at = self.next_request;
         self.next_request += 1;
+        self.planner.prefetch(at);
         let mut plan = std::mem::take(&mut self.plan);
         plan.clear();
         self.pass_events(at, &mut plan);

@@ -85,6 +85,8 @@ impl Works {
 pub(super) struct Station {
     pub name: String,
     pub device: Box<dyn Device>,
+    /// When the device next does something: what it says itself after every call that may change it.
+    pub next_event: Option<Nanos>,
     pub totals: Totals,
     outstanding: u64,
     busy_since: Nanos,
@@ -126,14 +128,15 @@ impl Totals {
 
 impl Station {
     pub fn new(name: String, device: Box<dyn Device>) -> Self {
-        let worn_before = device.wear();
-        Station { name, device, totals: Totals::new(), outstanding: 0, busy_since: 0, worn_before }
+        let (worn_before, next_event) = (device.wear(), device.next_event());
+        Station { name, device, next_event, totals: Totals::new(), outstanding: 0, busy_since: 0, worn_before }
     }
 
     /// # Errors
     /// When the I/O reaches beyond the device.
     pub fn submit(&mut self, now: Nanos, io: Io) -> Result<(), entresol_device::DeviceError> {
         self.device.submit(now, io)?;
+        self.next_event = self.device.next_event();
         if self.outstanding == 0 {
             self.busy_since = now;
         }
@@ -144,6 +147,12 @@ impl Station {
         self.totals.sequential[direction] += u64::from(self.totals.next_offset[direction] == io.offset);
         self.totals.next_offset[direction] = io.end();
         Ok(())
+    }
+
+    /// Lets time pass until `until` and appends what completes by then.
+    pub fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>) {
+        self.device.advance(until, done);
+        self.next_event = self.device.next_event();
     }
 
     pub fn complete(&mut self, completion: &Completion, direction: usize) {
