@@ -3,6 +3,10 @@
 //! An experiment is a function over a [`Target`]: a file, a block device or a device model in virtual time. On a model
 //! the probe must find again what the model was built with, which proves the analysis without hardware.
 
+mod noise;
+mod real;
 mod target;
 
+pub use noise::{CONTENDED_SHARE, Noise, NoiseMeter};
+pub use real::{Engine, RealOptions, RealTarget};
 pub use target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};
