@@ -2,11 +2,21 @@
 //!
 //! An experiment is a function over a [`Target`]: a file, a block device or a device model in virtual time. On a model
 //! the probe must find again what the model was built with, which proves the analysis without hardware.
+//!
+//! [`experiments`] lists what can be measured; each gives [`Findings`]: tables, curves and fitted [`Parameter`]s with
+//! confidence intervals.
 
+mod experiment;
+mod experiments;
+mod findings;
+pub mod fit;
 mod noise;
 mod real;
 mod target;
 
+pub use experiment::{Cost, Experiment, Replayed, Setup};
+pub use experiments::experiments;
+pub use findings::{Cell, Findings, Line, Parameter, Series, Table};
 pub use noise::{CONTENDED_SHARE, Noise, NoiseMeter};
 pub use real::{Engine, RealOptions, RealTarget};
 pub use target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};

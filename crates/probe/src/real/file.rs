@@ -1,6 +1,6 @@
 //! A file to measure: of bounded size, without a name, gone with the process.
 
-use super::{FILL_BYTES, RealOptions, SIZE_MIN};
+use super::{RealOptions, SIZE_MIN, WHOLE};
 use crate::target::TargetError;
 use entresol_core::Size;
 use rustix::fs::{FallocateFlags, StatVfs};
@@ -75,10 +75,10 @@ fn available(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The size of the file in whole I/Os of the filling.
+/// The size of the file.
 fn size(asked: Option<u64>, free: u64) -> Result<u64, String> {
     let wanted = asked.unwrap_or(SIZE_DEFAULT_MAX.min(free / SHARE));
-    let bytes = wanted / u64::from(FILL_BYTES) * u64::from(FILL_BYTES);
+    let bytes = wanted / WHOLE * WHOLE;
     let shown = |bytes: u64| Size::Bytes(bytes >> 20 << 20).to_string();
     if bytes < SIZE_MIN {
         return Err(match asked {

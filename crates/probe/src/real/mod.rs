@@ -12,7 +12,7 @@ mod run;
 mod source;
 mod threads;
 
-use crate::target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};
+use crate::target::{Samples, Stream, Target, TargetError, Until};
 use block::Roots;
 use buffer::Buffers;
 use direct::Finding;
@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Bytes of an I/O that fills the target before it is measured.
-const FILL_BYTES: u32 = 1 << 20;
+/// A target has a multiple of so many bytes.
+const WHOLE: u64 = 1 << 20;
 /// The smallest target that is worth measuring, in bytes.
-pub(crate) const SIZE_MIN: u64 = 16 << 20;
+const SIZE_MIN: u64 = 16 << 20;
 
 /// Who carries I/O to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,8 +89,8 @@ pub struct RealTarget {
 }
 
 impl RealTarget {
-    /// A new file in a directory, which has no name there and is gone with the process however that ends. It still has
-    /// to be filled with [`RealTarget::fill`].
+    /// A new file in a directory, which has no name there and is gone with the process however that ends. Reads of
+    /// what was not written before do not reach the device.
     ///
     /// # Errors
     /// When the directory cannot be written to, has not enough space, or its file system has no direct I/O that really
@@ -118,8 +118,7 @@ impl RealTarget {
         Self::new(made.file, named, kind, made.bytes, way, options, false)
     }
 
-    /// A block device with this serial number, all of whose contents are lost. It still has to be filled with
-    /// [`RealTarget::fill`].
+    /// A block device with this serial number, all of whose contents are lost.
     ///
     /// # Errors
     /// When it is no whole block device, has another serial number, is read-only or in any use, or has no direct I/O.
@@ -143,7 +142,7 @@ impl RealTarget {
             return Err(refuse("became another device while it was looked at".to_owned()));
         }
         let all = file.seek(SeekFrom::End(0)).map_err(failed("asking for its size"))?;
-        let bytes = options.size.unwrap_or(all) / u64::from(FILL_BYTES) * u64::from(FILL_BYTES);
+        let bytes = options.size.unwrap_or(all) / WHOLE * WHOLE;
         if bytes > all || bytes < SIZE_MIN {
             return Err(refuse(format!(
                 "holds {all} B, and {bytes} B are to be measured; at least {} are needed",
@@ -183,34 +182,6 @@ impl RealTarget {
         })?;
         let interrupted = options.interrupted.clone();
         Ok(RealTarget { file, named, kind, capacity, granule, way, uring, device, interrupted })
-    }
-
-    /// Writes all of the target once, so that reads find data on the device; tells `progress` of bytes as they are
-    /// written.
-    ///
-    /// # Errors
-    /// When a write fails or the user stops it.
-    pub fn fill(&mut self, mut progress: impl FnMut(u64)) -> Result<(), TargetError> {
-        const AT_A_TIME: u64 = 64 << 20;
-        let mut from = 0;
-        while from < self.capacity {
-            let end = (from + AT_A_TIME).min(self.capacity);
-            let writes = Stream {
-                write_share: 1.0,
-                bytes: FILL_BYTES,
-                align: FILL_BYTES,
-                range: from..end,
-                pattern: Pattern::Sequential,
-                pace: Pace::Closed { depth: 4 },
-                until: Until::Count((end - from) / u64::from(FILL_BYTES)),
-                flush_every: None,
-                keep_raw: false,
-            };
-            self.run(&[writes], from)?;
-            progress(end - from);
-            from = end;
-        }
-        threads::flush(&self.file).map_err(|error| self.failed("flushing", error))
     }
 
     /// What a reader of results must know of how they were measured, in sentences.

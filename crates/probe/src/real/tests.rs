@@ -1,4 +1,5 @@
 use super::*;
+use crate::target::{Pace, Pattern};
 
 fn options(engine: Engine) -> RealOptions {
     RealOptions { size: Some(32 << 20), buffered: true, engine, ..RealOptions::default() }
@@ -16,12 +17,25 @@ fn targets() -> Vec<(tempfile::TempDir, RealTarget)> {
     let make = |engine| {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let mut target = RealTarget::in_directory(scratch.path(), &options(engine)).expect("a file");
-        let mut filled = 0;
-        target.fill(|bytes| filled += bytes).expect("room");
-        assert_eq!(filled, 32 << 20);
+        let samples = target.run(&[whole()], 1).expect("room");
+        assert_eq!(samples[0].bytes, 32 << 20);
         (scratch, target)
     };
     engines.into_iter().map(make).collect()
+}
+
+/// Writes all of the file.
+fn whole() -> Stream {
+    let (bytes, range) = (1 << 20, 0..32 << 20);
+    Stream {
+        write_share: 1.0,
+        bytes,
+        align: bytes,
+        range,
+        pattern: Pattern::Sequential,
+        until: Until::Count(32),
+        ..stream()
+    }
 }
 
 fn stream() -> Stream {
@@ -193,7 +207,7 @@ fn a_loop_device_is_measured_only_with_its_backing_file_typed_and_unused() {
         OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path).map(|_claim| open(serial).map(|_| ()));
     let untouched = std::fs::read(&image).expect("the image").iter().all(|byte| *byte == 0);
     let measured = open(serial).and_then(|mut target| {
-        target.fill(|_| {})?;
+        target.run(&[whole()], 1)?;
         target.discard(0..1 << 20)?;
         target.run(&[stream()], 1)
     });
