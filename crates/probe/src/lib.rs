@@ -10,9 +10,11 @@ mod experiment;
 mod experiments;
 mod findings;
 pub mod fit;
+mod model;
 mod target;
 
 pub use experiment::{Cost, Experiment, Replayed, Setup};
 pub use experiments::experiments;
 pub use findings::{Cell, Findings, Line, Parameter, Series, Table};
+pub use model::ModelTarget;
 pub use target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};
