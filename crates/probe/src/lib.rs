@@ -12,6 +12,7 @@ mod findings;
 pub mod fit;
 mod noise;
 mod real;
+mod model;
 mod target;
 
 pub use experiment::{Cost, Experiment, Replayed, Setup};
@@ -19,4 +20,5 @@ pub use experiments::experiments;
 pub use findings::{Cell, Findings, Line, Parameter, Series, Table};
 pub use noise::{CONTENDED_SHARE, Noise, NoiseMeter};
 pub use real::{Engine, RealOptions, RealTarget};
+pub use model::ModelTarget;
 pub use target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};

@@ -2,7 +2,7 @@
 
 use crate::experiment::{Cost, Setup};
 use crate::findings::{Cell, Findings, Line, Parameter, Series, Table};
-use crate::fit::Estimate;
+use crate::fit::{Estimate, bootstrap};
 use crate::target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};
 use entresol_core::Random;
 use entresol_device::load::Histogram;
@@ -44,6 +44,22 @@ impl<'a> Lab<'a> {
     pub fn bytes(&self) -> u64 {
         let bytes = self.setup.working_set_bytes.min(self.target.capacity_bytes());
         if bytes < MIB { bytes / KIB * KIB } else { bytes / MIB * MIB }
+    }
+
+    /// Bytes of the target.
+    pub fn capacity(&self) -> u64 {
+        self.target.capacity_bytes()
+    }
+
+    /// Declares the contents of the working set no longer needed.
+    pub fn discard(&mut self) -> Result<(), TargetError> {
+        self.target.discard(0..self.bytes())
+    }
+
+    /// Median latency in microseconds of a few I/Os of a stream.
+    pub fn typical_us(&mut self, stream: Stream, count: u64) -> Result<f64, TargetError> {
+        let samples = self.run_one(Stream { until: Until::Count(count), ..stream })?;
+        Ok(of_kind(&samples).quantile(0.5) as f64 / 1e3)
     }
 
     /// The smallest I/O of the target.
@@ -198,4 +214,33 @@ pub(super) fn points(setup: &Setup, points: u64, bytes: u64, write_share: f64) -
         written_bytes: (moved * write_share) as u64,
         seconds: points as f64 * (setup.seconds * 1.1 + 0.1),
     }
+}
+
+/// Bandwidth over time: (seconds, MB/s) of slices with equally many completions.
+pub(super) fn bandwidth_slices(samples: &Samples, bytes: u32, slices: usize) -> Vec<(f64, f64)> {
+    let per_slice = (samples.raw.len() / slices).max(1);
+    let mut begin = 0;
+    let mut rates = Vec::with_capacity(slices);
+    for slice in samples.raw.chunks_exact(per_slice) {
+        let end = slice[per_slice - 1].0;
+        if end > begin {
+            let moved = (per_slice as u64 * u64::from(bytes)) as f64;
+            rates.push((end as f64 / 1e9, moved * 1e3 / (end - begin) as f64));
+        }
+        begin = end;
+    }
+    rates
+}
+
+/// Bandwidth in MB/s once a buffer is full: of the second half of a run, over slices of it.
+pub(super) fn settled_mb_s(samples: &Samples, bytes: u32, seed: u64) -> Estimate {
+    let slices = bandwidth_slices(samples, bytes, 40);
+    let rates: Vec<f64> = slices[slices.len() / 2..].iter().map(|&(_, rate)| rate).collect();
+
+    bootstrap(&rates, seed, harmonic_mean)
+}
+
+/// The mean of rates over equal shares of the work.
+pub(super) fn harmonic_mean(rates: &[f64]) -> f64 {
+    rates.len() as f64 / rates.iter().map(|rate| 1.0 / rate).sum::<f64>()
 }

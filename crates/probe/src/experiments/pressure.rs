@@ -1,0 +1,89 @@
+//! How other work slows 4-KiB I/Os down (002, section 4.3, figure 5): background reads or writes at a rate, open loop,
+//! beside one I/O at a time.
+
+use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, line, mb_s, of_kind, quantile_cell};
+use crate::experiment::{Cost, Experiment, Setup};
+use crate::findings::Findings;
+use crate::fit::Estimate;
+use crate::target::{Pace, Stream, Target, TargetError, Until};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "pressure",
+    about: "latency of 4-KiB I/Os beside background reads and writes at a rate",
+    source: "002, section 4.3, figure 5",
+    after: &["fill"],
+    plan,
+    run,
+};
+
+/// Rates of the background, as shares of what the device gives it alone.
+const SHARES: [f64; 6] = [0.0, 0.1, 0.2, 0.4, 0.6, 0.8];
+
+/// The share at which the slow-down is kept as a parameter.
+const KEPT: f64 = 0.6;
+
+/// Size of the background's I/Os.
+const BACKGROUND: u32 = 16 * KIB as u32;
+
+fn plan(setup: &Setup) -> Cost {
+    // A fast device moves 2.5 GB/s; the background runs as long as its foreground.
+    let points = (SHARES.len() * PATTERNS.len()) as f64;
+    let moved = (points * SHARES.iter().sum::<f64>() / SHARES.len() as f64 * setup.seconds * 2.5e9) as u64;
+    Cost { read_bytes: moved, written_bytes: moved, seconds: 2.0 * points * (setup.seconds + 0.5) }
+}
+
+fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
+    let mut lab = Lab::new(EXPERIMENT.name, target, setup, seed);
+    for (background, share) in [("reads", 0.0), ("writes", 1.0)] {
+        let most = Stream { write_share: share, pace: Pace::Closed { depth: 32 }, ..lab.stream(BACKGROUND) };
+        let fits = lab.sized(most)?;
+        let Until::Count(count) = fits.until else { unreachable!("a sized stream ends after a count") };
+        let count = count.min(64 * MIB / u64::from(BACKGROUND));
+        let most = mb_s(&lab.run_one(Stream { until: Until::Count(count), ..fits })?);
+        lab.rest()?;
+        let (mut lines, mut rows) = (Vec::new(), Vec::new());
+        for (name, pattern, write_share) in PATTERNS {
+            let stream = lab.sized(Stream { pattern, write_share, ..lab.stream(PAGE) })?;
+            let mut means = Vec::new();
+            for part in SHARES {
+                let rate = part * most;
+                let samples = beside(&mut lab, &stream, share, rate)?;
+                let histogram = of_kind(&samples);
+                means.push((rate, histogram.mean() / 1e3));
+                rows.push(vec![
+                    name.into(),
+                    rate.into(),
+                    (histogram.mean() / 1e3).into(),
+                    quantile_cell(histogram, 0.5),
+                    quantile_cell(histogram, 0.99),
+                ]);
+            }
+            let kept = SHARES.iter().position(|&part| part == KEPT).expect("the share that is kept is measured");
+            let slower = Estimate::exact(means[kept].1 / means[0].1);
+            lab.fit(&format!("{}_beside_{background}_factor", name.replace(' ', "_")), "", slower);
+            lines.push(line(name, means));
+        }
+        lab.curves(&format!("Mean latency beside random {background}"), "MB/s in the background", "us", lines);
+        let columns = [("pattern", ""), ("background", "MB/s"), ("mean", "us"), ("50 %", "us"), ("99 %", "us")];
+        lab.table(&format!("4-KiB I/Os beside random {background}"), &columns, rows);
+    }
+    Ok(lab.found)
+}
+
+/// A stream beside a background of so many MB/s.
+pub(super) fn beside(
+    lab: &mut Lab<'_>,
+    stream: &Stream,
+    write_share: f64,
+    mb_s: f64,
+) -> Result<crate::target::Samples, TargetError> {
+    if mb_s == 0.0 {
+        return lab.run_one(stream.clone());
+    }
+    let per_second = mb_s * 1e6 / f64::from(BACKGROUND);
+    let background =
+        Stream { write_share, pace: Pace::Open { per_second }, until: Until::First, ..lab.stream(BACKGROUND) };
+    let samples = lab.run(&[stream.clone(), background])?.swap_remove(0);
+    lab.rest()?;
+    Ok(samples)
+}
