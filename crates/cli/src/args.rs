@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::probe::ProbeArgs;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
@@ -22,6 +23,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Simulate(Box<SimulateArgs>),
+    Probe(Box<ProbeArgs>),
     #[command(subcommand)]
     Trace(TraceCommand),
     Policies(PoliciesArgs),

@@ -6,19 +6,23 @@
 //! [`experiments`] lists what can be measured; each gives [`Findings`]: tables, curves and fitted [`Parameter`]s with
 //! confidence intervals.
 
+mod document;
 mod experiment;
 mod experiments;
 mod findings;
 pub mod fit;
+mod model;
 mod noise;
 mod real;
-mod model;
+mod session;
 mod target;
 
+pub use document::{Document, Environment, Measured, SCHEMA, device_profile};
 pub use experiment::{Cost, Experiment, Replayed, Setup};
 pub use experiments::experiments;
 pub use findings::{Cell, Findings, Line, Parameter, Series, Table};
+pub use model::ModelTarget;
 pub use noise::{CONTENDED_SHARE, Noise, NoiseMeter};
 pub use real::{Engine, RealOptions, RealTarget};
-pub use model::ModelTarget;
+pub use session::{Opener, Outcome, Session, UnknownExperiment, cost, names, selection};
 pub use target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};

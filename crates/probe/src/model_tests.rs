@@ -9,6 +9,7 @@ fn fixed(parallelism: u32) -> Queued<Fixed> {
         read_ns: 1_000,
         write_ns: 3_000,
         gb_per_s: None,
+        write_gb_per_s: None,
         parallelism,
         endurance_writes: None,
         energy: None,

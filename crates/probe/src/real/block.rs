@@ -21,12 +21,12 @@ impl Default for Roots {
 }
 
 /// Checks everything that can be seen without opening the device. What holds it without leaving a trace there is found
-/// by opening it exclusively, which the caller does.
+/// by opening it exclusively, which the caller does. Returns its size in bytes.
 ///
 /// # Errors
 /// When it is no whole block device, is read-only, is or was typed as another one, is mounted, swapped to or part of
 /// another device, it or a partition of it.
-pub(super) fn check(device: &Path, serial: &str, roots: &Roots) -> Result<(), TargetError> {
+pub(super) fn check(device: &Path, serial: &str, roots: &Roots) -> Result<u64, TargetError> {
     let refuse = |what: String| TargetError::Refused { target: device.display().to_string(), what };
     let metadata = fs::metadata(device).map_err(|error| TargetError::System {
         target: device.display().to_string(),
@@ -41,7 +41,7 @@ pub(super) fn check(device: &Path, serial: &str, roots: &Roots) -> Result<(), Ta
 }
 
 /// The same for the device with this number.
-fn check_number(number: &str, serial: &str, roots: &Roots) -> Result<(), String> {
+fn check_number(number: &str, serial: &str, roots: &Roots) -> Result<u64, String> {
     let place = roots.sys.join("dev/block").join(number);
     let disk = fs::canonicalize(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     if disk.join("partition").exists() {
@@ -73,7 +73,9 @@ fn check_number(number: &str, serial: &str, roots: &Roots) -> Result<(), String>
             return Err(format!("{name} is swapped to"));
         }
     }
-    Ok(())
+    // In sectors of 512 B, whatever the device's own are.
+    let sectors = text(&disk.join("size")).and_then(|sectors| sectors.parse::<u64>().ok());
+    sectors.map(|sectors| sectors * 512).ok_or_else(|| "has no size in sysfs".to_owned())
 }
 
 /// The trimmed content of a file of one line; none where there is none or it is empty.
@@ -148,6 +150,7 @@ mod tests {
             let world = World { roots, disk, _scratch: scratch };
             world.put("sys/devices/sda/dev", "8:0\n");
             world.put("sys/devices/sda/ro", "0\n");
+            world.put("sys/devices/sda/size", "2048\n");
             world.put("sys/devices/sda/device/serial", "S1  \n");
             world.put("sys/devices/sda/queue/rotational", "1\n");
             world.put("sys/devices/sda/sda1/dev", "8:1\n");
@@ -168,14 +171,14 @@ mod tests {
             fs::write(path, content).expect("a file");
         }
 
-        fn check(&self, number: &str, serial: &str) -> Result<(), String> {
+        fn check(&self, number: &str, serial: &str) -> Result<u64, String> {
             check_number(number, serial, &self.roots)
         }
     }
 
     #[test]
     fn an_unused_disk_with_the_right_serial_number_may_be_destroyed() {
-        assert_eq!(World::new().check("8:0", "S1"), Ok(()));
+        assert_eq!(World::new().check("8:0", "S1"), Ok(1 << 20));
     }
 
     #[test]
@@ -200,7 +203,7 @@ mod tests {
             let world = World::new();
             fs::remove_file(world.disk.join("device/serial")).expect("the serial number");
             world.put(file, content);
-            assert_eq!(world.check("8:0", serial), Ok(()), "{file}");
+            assert_eq!(world.check("8:0", serial), Ok(1 << 20), "{file}");
         }
     }
 

@@ -28,8 +28,16 @@ pub(super) struct Made {
     pub(super) file_system: String,
 }
 
-/// Makes the file and reserves its space.
-pub(super) fn make(directory: &Path, options: &RealOptions) -> Result<Made, TargetError> {
+/// What was found out about a directory without touching it.
+pub(super) struct Place {
+    /// Bytes of the file to make.
+    pub(super) bytes: u64,
+    shared_memory: bool,
+    file_system: String,
+}
+
+/// Looks at a directory in which a file is to be made.
+pub(super) fn place(directory: &Path, asked: Option<u64>) -> Result<Place, TargetError> {
     let named = directory.display().to_string();
     let failed = |action| {
         let target = named.clone();
@@ -43,8 +51,20 @@ pub(super) fn make(directory: &Path, options: &RealOptions) -> Result<Made, Targ
     let kind = rustix::fs::statfs(directory).map_err(|error| failed("asking for its file system")(error.into()))?;
     let shared_memory = IN_MEMORY.contains(&(kind.f_type as i64));
     let space = rustix::fs::statvfs(directory).map_err(|error| failed("asking for its space")(error.into()))?;
-    let bytes = size(options.size, free(&space, shared_memory)).map_err(refuse)?;
+    let bytes = size(asked, free(&space, shared_memory)).map_err(refuse)?;
+    let other = || format!("a file system of type {:#x}", kind.f_type);
+    Ok(Place { bytes, shared_memory, file_system: file_system(metadata.dev()).unwrap_or_else(other) })
+}
 
+/// Makes the file and reserves its space.
+pub(super) fn make(directory: &Path, options: &RealOptions) -> Result<Made, TargetError> {
+    let Place { bytes, shared_memory, file_system } = place(directory, options.size)?;
+    let named = directory.display().to_string();
+    let failed = |action| {
+        let target = named.clone();
+        move |error: io::Error| TargetError::System { target, action, error }
+    };
+    let refuse = |what: String| TargetError::Refused { target: named.clone(), what };
     let (file, direct) = match (shared_memory, open(directory, libc::O_DIRECT)) {
         (true, _) => (open(directory, 0).map_err(failed("making a file"))?, false),
         (false, Ok(file)) => (file, true),
@@ -57,8 +77,6 @@ pub(super) fn make(directory: &Path, options: &RealOptions) -> Result<Made, Targ
         }
     };
     reserve(&file, bytes).map_err(failed("reserving space"))?;
-    let file_system =
-        file_system(metadata.dev()).unwrap_or_else(|| format!("a file system of type {:#x}", kind.f_type));
     Ok(Made { file, bytes, direct, shared_memory, file_system })
 }
 
@@ -75,10 +93,12 @@ fn available(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The size of the file.
+/// The size of the file. Of its own the probe takes a power of two, so that the next run, after an interruption, takes
+/// the same although the free space is not the same to the byte.
 fn size(asked: Option<u64>, free: u64) -> Result<u64, String> {
-    let wanted = asked.unwrap_or(SIZE_DEFAULT_MAX.min(free / SHARE));
-    let bytes = wanted / WHOLE * WHOLE;
+    let share = free / SHARE;
+    let power = share.checked_ilog2().map_or(0, |log| 1 << log);
+    let bytes = asked.unwrap_or(SIZE_DEFAULT_MAX.min(power)) / WHOLE * WHOLE;
     let shown = |bytes: u64| Size::Bytes(bytes >> 20 << 20).to_string();
     if bytes < SIZE_MIN {
         return Err(match asked {
@@ -148,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_file_takes_a_tenth_of_the_space_up_to_4_gib_and_leaves_a_tenth_free() {
-        assert_eq!(size(None, 10 * GIB), Ok(GIB));
+        assert_eq!(size(None, 19 * GIB), Ok(GIB));
         assert_eq!(size(None, 1000 * GIB), Ok(4 * GIB));
         assert_eq!(size(Some(9 * GIB), 10 * GIB), Ok(9 * GIB));
         assert_eq!(size(Some(GIB + 5), 10 * GIB), Ok(GIB));

@@ -89,6 +89,24 @@ pub struct RealTarget {
 }
 
 impl RealTarget {
+    /// Bytes that [`RealTarget::in_directory`] would take; nothing is made.
+    ///
+    /// # Errors
+    /// When it is no directory or has not enough space.
+    pub fn size_in_directory(directory: &Path, size: Option<u64>) -> Result<u64, TargetError> {
+        file::place(directory, size).map(|place| place.bytes)
+    }
+
+    /// Bytes that [`RealTarget::block_device`] would take, and those that the device has; nothing is written.
+    ///
+    /// # Errors
+    /// As [`RealTarget::block_device`], as far as it shows without opening the device.
+    pub fn size_of_device(device: &Path, serial: &str, size: Option<u64>) -> Result<(u64, u64), TargetError> {
+        let all = block::check(device, serial, &Roots::default())?;
+        let refuse = |what: String| TargetError::Refused { target: device.display().to_string(), what };
+        Ok((part_of_device(size, all).map_err(refuse)?, all))
+    }
+
     /// A new file in a directory, which has no name there and is gone with the process however that ends. Reads of
     /// what was not written before do not reach the device.
     ///
@@ -142,13 +160,7 @@ impl RealTarget {
             return Err(refuse("became another device while it was looked at".to_owned()));
         }
         let all = file.seek(SeekFrom::End(0)).map_err(failed("asking for its size"))?;
-        let bytes = options.size.unwrap_or(all) / WHOLE * WHOLE;
-        if bytes > all || bytes < SIZE_MIN {
-            return Err(refuse(format!(
-                "holds {all} B, and {bytes} B are to be measured; at least {} are needed",
-                Size::Bytes(SIZE_MIN)
-            )));
-        }
+        let bytes = part_of_device(options.size, all).map_err(refuse)?;
         let finding = direct::examine(&file, &named)?;
         if !finding.bypasses() && !options.buffered {
             return Err(refuse(format!("direct I/O does not go past memory: {}", finding.sentence())));
@@ -271,6 +283,18 @@ impl RealTarget {
         });
         run.outcome()?;
         Ok(samples)
+    }
+}
+
+/// Bytes that are used of a device.
+fn part_of_device(asked: Option<u64>, all: u64) -> Result<u64, String> {
+    let bytes = asked.unwrap_or(all) / WHOLE * WHOLE;
+    match (SIZE_MIN..=all).contains(&bytes) {
+        true => Ok(bytes),
+        false => {
+            let least = Size::Bytes(SIZE_MIN);
+            Err(format!("holds {all} B, and {bytes} B are to be measured; at least {least} are needed"))
+        }
     }
 }
 
