@@ -204,7 +204,7 @@ pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
 fn setup(arguments: &ProbeArgs, size: u64, quiet: bool) -> Result<Setup> {
     let mut setup = Setup::new(size);
     if arguments.quick {
-        setup = setup.scaled(QUICK);
+        setup = Setup { overwrites: 1.0, ..setup.scaled(QUICK) };
     }
     if let Some(path) = &arguments.trace {
         setup.trace = Some(replayed(path, size, quiet)?);
