@@ -6,6 +6,7 @@
 //! [`experiments`] lists what can be measured; each gives [`Findings`]: tables, curves and fitted [`Parameter`]s with
 //! confidence intervals.
 
+mod advice;
 mod experiment;
 mod experiments;
 mod findings;
@@ -13,6 +14,7 @@ pub mod fit;
 mod model;
 mod target;
 
+pub use advice::{Advice, Use, advise};
 pub use experiment::{Cost, Experiment, Replayed, Setup};
 pub use experiments::experiments;
 pub use findings::{Cell, Findings, Line, Parameter, Series, Table};
