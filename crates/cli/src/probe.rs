@@ -9,7 +9,7 @@ use entresol_core::Size;
 use entresol_device::profile::{self, Profile};
 use entresol_probe::{
     Document, Engine, Environment, Experiment, Measured, ModelTarget, Noise, Outcome, RealOptions, RealTarget,
-    Replayed, SCHEMA, Session, Setup, Target, TargetError,
+    Replayed, SCHEMA, Session, Setup, Target, TargetError, Use,
 };
 use entresol_report::{Progress, Unit};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -69,6 +69,12 @@ pub struct ProbeArgs {
     /// Trace that the experiment `replay` replays [default: a synthetic mix]
     #[arg(long, value_name = "TRACE")]
     pub trace: Option<PathBuf>,
+    /// What the cache will write a second, day and night, for the advice on lifetime
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "endurance")]
+    pub write_rate: Option<u64>,
+    /// Bytes that may be written to the medium in its life, such as 150TB, for the advice on lifetime
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "write_rate")]
+    pub endurance: Option<u64>,
     /// Seed of everything that is drawn at random
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
@@ -339,13 +345,20 @@ fn document(
         experiments,
         advice: Vec::new(),
         profile: None,
+        no_profile: None,
     };
     let findings = document.findings();
-    //ADVICE
+    let usage = Use {
+        write_mb_s: arguments.write_rate.map(|bytes| bytes as f64 / 1e6),
+        endurance_bytes: arguments.endurance.map(|bytes| bytes as f64),
+    };
+    document.advice = entresol_probe::advise(&findings, usage);
     let named = arguments.profile.as_ref().or(arguments.json.as_ref()).and_then(|path| path.file_stem());
     let name = named.map_or_else(|| "probed".to_owned(), |stem| stem.to_string_lossy().into_owned());
-    let profile = entresol_probe::device_profile(&name, &document.target, &findings);
-    document.profile = profile.map(|profile| serde_json::to_value(profile).expect("texts and finite numbers"));
+    match entresol_probe::fit::to_profile(&name, &findings) {
+        Ok(profile) => document.profile = Some(serde_json::to_value(profile).expect("texts and finite numbers")),
+        Err(reason) => document.no_profile = Some(reason),
+    }
     document
 }
 
@@ -356,6 +369,9 @@ fn write(arguments: &ProbeArgs, document: &Document) -> Result<()> {
     }
     if let Some(path) = &arguments.html {
         output::write_file(path, probe_report::page(document).to_html().as_bytes())?;
+    }
+    if let (Some(path), Some(reason)) = (&arguments.profile, &document.no_profile) {
+        bail!("{}: there is no profile to write: {reason}", path.display());
     }
     if let Some(path) = &arguments.profile {
         let profile = Profile::from_json(&path.display().to_string(), &json)?;

@@ -2,7 +2,7 @@
 
 use crate::output;
 use entresol_core::Size;
-use entresol_probe::{Document, Experiment, Findings, Noise, Outcome, Parameter, Series, Setup};
+use entresol_probe::{Advice, Document, Experiment, Findings, Noise, Outcome, Parameter, Series, Setup};
 use entresol_report::{
     Axis, Cell, Column, LineChart, NumberFormat, Page, Section, Series as Drawn, Spread, Table, TextStyle, Tone,
 };
@@ -58,8 +58,11 @@ pub fn text(document: &Document) -> String {
     let mut text = format!("{}\n", document.target.description);
     text += &fitted(&findings).to_text(TextStyle::stdout());
     text += &format!("\nNoise: {}\n", noise(document));
-    for advice in &document.advice {
-        text += &format!("- {advice}\n");
+    for Advice { topic, recommendation, reason } in &document.advice {
+        text += &format!("{}: {recommendation}; {reason}\n", sentence(topic));
+    }
+    if let Some(reason) = &document.no_profile {
+        text += &format!("No profile for simulation: {reason}\n");
     }
     text
 }
@@ -122,9 +125,7 @@ fn number(value: f64) -> Cell {
 pub fn page(document: &Document) -> Page {
     let findings = document.findings();
     let mut summary = Section::new("Summary").facts(facts(document));
-    if document.noise.contended {
-        summary = summary.note(format!("Noise: {}.", noise(document)));
-    }
+    summary = summary.note(format!("Noise: {}.", noise(document)));
     for caveat in &document.target.caveats {
         summary = summary.note(caveat.clone());
     }
@@ -133,13 +134,22 @@ pub fn page(document: &Document) -> Page {
         .command(command_line())
         .section(summary);
     if !document.advice.is_empty() {
-        page = page.section(Section::new("What it means for a cache").text(document.advice.join("\n\n")));
+        page = page.section(Section::new("What it means for a cache").table(advice(document)));
     }
-    page = page.section(Section::new("Fitted parameters").text(FITTED).table(fitted(&findings)));
     for outcome in &document.experiments {
         page = page.section(section(outcome));
     }
-    page.section(Section::new("Noise and cost").text(NOISE).table(costs(document)))
+    page.section(Section::new("Fitted parameters").text(FITTED).table(fitted(&findings)))
+        .section(Section::new("Noise and cost").text(NOISE).table(costs(document)))
+}
+
+fn advice(document: &Document) -> Table {
+    let columns = [Column::text("about"), Column::text("advice"), Column::text("because")];
+    let mut table = Table::new("Advice", columns);
+    for Advice { topic, recommendation, reason } in &document.advice {
+        table.push([topic.as_ref().into(), recommendation.as_str().into(), reason.as_str().into()]);
+    }
+    table
 }
 
 const FITTED: &str = "With confidence intervals of 95 %, by resampling what was measured; where both ends are the value \
@@ -166,7 +176,6 @@ fn facts(document: &Document) -> Vec<(&'static str, String)> {
         ("smallest I/O", shown(target.granule_bytes.into())),
         ("a point at most", format!("{} I/Os, {} s", setup.ios, setup.seconds)),
         ("seed", seed.to_string()),
-        ("noise", noise(document)),
     ];
     if let Some(machine) = environment {
         let below = if machine.hypervisor { ", under a hypervisor" } else { "" };

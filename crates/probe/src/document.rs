@@ -2,13 +2,12 @@
 //!
 //! It is JSON; `docs/probe.md` describes it. A change that an older reader would misunderstand gets a new number.
 
+use crate::advice::Advice;
 use crate::experiment::Setup;
 use crate::findings::Findings;
 use crate::noise::Noise;
 use crate::session::Outcome;
 use crate::target::Target;
-use entresol_device::fixed::FixedParameters;
-use entresol_device::profile::{Model, Profile};
 use serde::{Deserialize, Serialize};
 use std::fs;
 
@@ -100,10 +99,12 @@ pub struct Document {
     pub noise: Noise,
     /// Each experiment with what it found.
     pub experiments: Vec<Outcome>,
-    /// What the findings mean for a cache, in sentences.
-    pub advice: Vec<String>,
+    /// What the findings mean for a cache.
+    pub advice: Vec<Advice>,
     /// The device as a profile that simulation takes; none where too little was measured.
     pub profile: Option<serde_json::Value>,
+    /// Why there is no profile.
+    pub no_profile: Option<String>,
 }
 
 impl Document {
@@ -133,45 +134,4 @@ impl Document {
         text.push('\n');
         text
     }
-}
-
-/// The device that behaves as was measured, or none where latencies and rates of reads and writes were not.
-///
-/// It is a device of fixed latency: a random 4-KiB read and write take what they took alone, as many of them go on at a
-/// time as saturate it, and bytes pass at its bandwidth. A write that is fast while a buffer takes it and slow in the
-/// long run has the latency of the long run, for a cache writes all the time.
-pub fn device_profile(name: &str, measured: &Measured, findings: &Findings) -> Option<Profile> {
-    let value = |name: &str| findings.value(name).filter(|value| value.is_finite() && *value > 0.0);
-    let read_us = value("random_read_us")?;
-    let write_us = value("random_write_us")?;
-    let parallel = |iops: Option<f64>, us: f64| iops.map_or(1.0, |iops| (iops * us / 1e6).round().max(1.0));
-    let parallelism = parallel(value("random_read_4k_iops"), read_us).min(256.0);
-    // So many writes at a time, each as long as gives the rate that was measured.
-    let sustained_us =
-        value("steady_write_iops").or(value("random_write_4k_iops")).map(|iops| parallelism * 1e6 / iops);
-    let write_us = sustained_us.map_or(write_us, |sustained| sustained.max(write_us));
-    let bandwidth = |names: [&str; 2]| names.into_iter().filter_map(value).map(|mb_s| mb_s / 1e3).reduce(f64::max);
-    let gb_per_s = bandwidth(["sequential_read_mb_s", "random_read_mb_s"]);
-    // The bytes of a page pass before its latency begins.
-    let alone = |us: f64| {
-        let page_ns = gb_per_s.map_or(0.0, |gb_per_s| 4096.0 / gb_per_s);
-        ((us * 1e3 - page_ns).round().max(1.0)) as u64
-    };
-    let device = FixedParameters {
-        read_ns: alone(read_us),
-        write_ns: alone(write_us),
-        gb_per_s,
-        write_gb_per_s: bandwidth(["sequential_write_mb_s", "fill_mb_s"]),
-        parallelism: parallelism as u32,
-        endurance_writes: None,
-        energy: None,
-    };
-    Some(Profile {
-        name: name.to_owned(),
-        about: format!("as measured: {}", measured.description),
-        source: "entresol probe".to_owned(),
-        dollars_per_gb: None,
-        device: Model::Fixed(device),
-        host: None,
-    })
 }

@@ -6,6 +6,7 @@
 //! [`experiments`] lists what can be measured; each gives [`Findings`]: tables, curves and fitted [`Parameter`]s with
 //! confidence intervals.
 
+mod advice;
 mod document;
 mod experiment;
 mod experiments;
@@ -17,7 +18,8 @@ mod real;
 mod session;
 mod target;
 
-pub use document::{Document, Environment, Measured, SCHEMA, device_profile};
+pub use advice::{Advice, Use, advise};
+pub use document::{Document, Environment, Measured, SCHEMA};
 pub use experiment::{Cost, Experiment, Replayed, Setup};
 pub use experiments::experiments;
 pub use findings::{Cell, Findings, Line, Parameter, Series, Table};

@@ -4,11 +4,12 @@
 //! sectors the least time is the command's overhead (Talagala, Arpaci-Dusseau and Patterson, 1999: Skippy). Between two
 //! at a distance the platter's wait is spread evenly over a turn, so the least of n times is the seek and an n-th turn.
 
-use super::lab::{KIB, Lab, MIB, PAGE, iops, latencies_us, line, mb_s};
+use super::buffer::DISK_US;
+use super::lab::{KIB, Lab, MIB, PAGE, iops, latencies_us, line};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::{Estimate, bootstrap, mean, median};
-use crate::target::{Pace, Pattern, Stream, Target, TargetError, Until};
+use crate::target::{Pace, Pattern, Samples, Stream, Target, TargetError, Until};
 use entresol_core::Random;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -25,9 +26,6 @@ pub const SEEK_CURVE: &str = "Seek time by distance from the outer edge";
 
 /// The curve of bandwidth by position.
 pub const ZONE_CURVE: &str = "Sequential read bandwidth by position";
-
-/// Random reads faster than this come from no disk.
-const LEAST_DISK_US: f64 = 1_000.0;
 
 /// Turns that a disk may take, in microseconds: 2,400 to 40,000 a minute.
 const TURNS_US: std::ops::Range<f64> = 1_500.0..25_000.0;
@@ -48,8 +46,8 @@ const ZONE_BYTES: u64 = 16 * MIB;
 const DISTANCES: std::ops::Range<i32> = 1..17;
 
 fn plan(_: &Setup) -> Cost {
-    let (seeks, page) = ((DISTANCES.len() + 6) as u64 * 2 * PAIRS as u64, u64::from(PAGE));
-    let writes = (2 * NEARBY + 2 * 2 * PAIRS as u64) * page;
+    let (seeks, page) = ((DISTANCES.len() + 9) as u64 * 2 * PAIRS as u64, u64::from(PAGE));
+    let writes = (2 * NEARBY + 3 * 2 * PAIRS as u64) * page;
     let reads = seeks * page + POSITIONS * ZONE_BYTES + 4 * NEARBY * page;
     // A slow disk takes 15 ms for a random I/O.
     let ios = seeks + 4 * NEARBY + 4 * PAIRS as u64 + 1_000;
@@ -59,7 +57,7 @@ fn plan(_: &Setup) -> Cost {
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
     let mut lab = Lab::new(EXPERIMENT.name, target, setup, seed);
     let typical = lab.typical_us(lab.stream(PAGE), 32)?;
-    let turn = if typical > LEAST_DISK_US { turn(&mut lab)? } else { None };
+    let turn = if typical > DISK_US { turn(&mut lab)? } else { None };
     lab.fit("rotates", "", Estimate::exact(f64::from(u8::from(turn.is_some()))));
     let Some(turn) = turn else {
         lab.note("nothing turns: random reads are fast, or a sector written again is not a turn later");
@@ -121,9 +119,10 @@ fn zones(lab: &mut Lab<'_>) -> Result<f64, TargetError> {
             range: start..start + ZONE_BYTES.min(lab.bytes()),
             pace: Pace::Closed { depth: 2 },
             until: Until::Count(ZONE_BYTES.min(lab.bytes()) / (256 * KIB)),
+            keep_raw: true,
             ..lab.stream(256 * KIB as u32)
         };
-        rates.push((start as f64, mb_s(&lab.run_one(stream)?)));
+        rates.push((start as f64, rate_behind_first(&lab.run_one(stream)?)));
     }
     let (outer, inner) = (rates[0].1, rates[rates.len() - 1].1);
     // One run each: a turn more or less in 16 MiB is 3 %.
@@ -134,14 +133,21 @@ fn zones(lab: &mut Lab<'_>) -> Result<f64, TargetError> {
     Ok(outer)
 }
 
+/// MB/s of a run of equal I/Os from the first completion on: the seek to the first is no part of it.
+fn rate_behind_first(samples: &Samples) -> f64 {
+    let (first, last) = (samples.raw[0].0, samples.raw[samples.raw.len() - 1].0);
+    samples.bytes as f64 * (1.0 - 1.0 / samples.raw.len() as f64) * 1e3 / (last - first).max(1) as f64
+}
+
 /// Seek times by distance, the mean one and what a write settles longer.
 fn seeks(lab: &mut Lab<'_>, turn: f64, overheads: [f64; 2], outer_mb_s: f64) -> Result<(), TargetError> {
     // MB/s times us is bytes. Skew between tracks makes a track longer than that.
     let track = outer_mb_s * turn;
     let transfer = f64::from(lab.granule()) / outer_mb_s;
     let own = |write_share: f64| transfer + if write_share > 0.0 { overheads[1] } else { overheads[0] };
-    let seek = |lab: &mut Lab<'_>, distance: u64, write_share: f64| -> Result<Estimate, TargetError> {
-        let times = pairs(lab, distance, write_share)?;
+    let seek = |lab: &mut Lab<'_>, distance: u64, write_share: f64, count: usize| -> Result<Estimate, TargetError> {
+        // A bit more than a track of jitter has every angle between the two equally likely.
+        let times = pairs(lab, distance, (1.3 * track) as u64, write_share, count)?;
         let shortest = times.iter().copied().fold(f64::MAX, f64::min);
         let seek = shortest - turn / (times.len() + 1) as f64 - own(write_share);
         // The least of n waits is exponential with the mean of an n-th turn.
@@ -149,13 +155,13 @@ fn seeks(lab: &mut Lab<'_>, turn: f64, overheads: [f64; 2], outer_mb_s: f64) -> 
         Ok(Estimate { value: seek.max(0.0), low: (seek - 2.7 * gap).max(0.0), high: seek + gap })
     };
     let next_track = (1.25 * track) as u64 / KIB * KIB;
-    let first = seek(lab, next_track, 0.0)?;
+    let first = seek(lab, next_track, 0.0, PAIRS)?;
     lab.fit("track_to_track_us", "us", first);
     let mut curve = vec![(next_track as f64, first.value)];
     for power in DISTANCES.rev() {
         let distance = (lab.bytes() as f64 * 0.96 / 2f64.powi(power - 1)) as u64 / KIB * KIB;
         if distance > 2 * next_track {
-            let found = seek(lab, distance, 0.0)?;
+            let found = seek(lab, distance, 0.0, PAIRS)?;
             curve.push((distance as f64, found.value));
             if power == 1 {
                 lab.fit("full_stroke_us", "us", found);
@@ -170,7 +176,7 @@ fn seeks(lab: &mut Lab<'_>, turn: f64, overheads: [f64; 2], outer_mb_s: f64) -> 
     lab.fit("average_seek_us", "us", bootstrap(&random, seed, |us| mean(us) - turn / 2.0 - own(0.0)));
 
     let middle = lab.bytes() / 8 / KIB * KIB;
-    let (read, write) = (seek(lab, middle, 0.0)?, seek(lab, middle, 1.0)?);
+    let (read, write) = (seek(lab, middle, 0.0, 3 * PAIRS)?, seek(lab, middle, 1.0, 3 * PAIRS)?);
     let settle = Estimate {
         value: (write.value - read.value).max(0.0),
         low: (write.low - read.high).max(0.0),
@@ -181,15 +187,22 @@ fn seeks(lab: &mut Lab<'_>, turn: f64, overheads: [f64; 2], outer_mb_s: f64) -> 
 }
 
 /// Times of I/Os at a distance from the one before, from near the outer edge inwards.
-fn pairs(lab: &mut Lab<'_>, distance: u64, write_share: f64) -> Result<Vec<f64>, TargetError> {
+fn pairs(
+    lab: &mut Lab<'_>,
+    distance: u64,
+    jitter: u64,
+    write_share: f64,
+    count: usize,
+) -> Result<Vec<f64>, TargetError> {
     let granule = u64::from(lab.granule());
-    let most = lab.bytes().saturating_sub(distance + granule);
+    let most = lab.bytes().saturating_sub(distance + jitter + granule);
     let near = (lab.bytes() / 50).min(most);
     let mut random = Random::new(lab.seed());
-    let offsets: Vec<u64> = (0..PAIRS)
+    let offsets: Vec<u64> = (0..count)
         .flat_map(|_| {
             let from = random.below(near / granule + 1) * granule;
-            [from, from + distance / granule * granule]
+            let to = from + (distance + random.below(jitter + 1)) / granule * granule;
+            [from, to]
         })
         .collect();
     let until = Until::Count(offsets.len() as u64);

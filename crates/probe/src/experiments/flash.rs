@@ -5,7 +5,7 @@
 //! beside a few writes the waits of the reads that meet one are spread evenly over 0 to the time of a program. And the
 //! rate of settled sequential writes times that time is what all dies program together.
 
-use super::buffer::hit_and_miss;
+use super::buffer::{DISK_US, FASTER, hit_and_miss};
 use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, points, settled_mb_s};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
@@ -36,11 +36,11 @@ fn plan(setup: &Setup) -> Cost {
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
     let mut lab = Lab::new(EXPERIMENT.name, target, setup, seed);
     let (hit, miss) = hit_and_miss(&mut lab)?;
-    if hit > 0.75 * miss {
+    if hit > FASTER * miss {
         lab.note("a page read again is not faster: no buffer, so media and the rest cannot be told apart");
         return Ok(lab.found);
     }
-    if miss > 1_000.0 {
+    if miss > DISK_US {
         lab.note("random reads take more than 1 ms: no flash");
         return Ok(lab.found);
     }

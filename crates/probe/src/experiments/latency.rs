@@ -26,6 +26,9 @@ const BYTES_PER_SIZE: u64 = 8 * MIB;
 /// A line that misses a median by more than this share is none.
 const STRAIGHT: f64 = 0.08;
 
+/// A slope whose interval is wider than this share on a side is none either.
+const CERTAIN: f64 = 0.2;
+
 fn plan(setup: &Setup) -> Cost {
     let sizes = SIZES_KIB.len() as u64;
     let lines =
@@ -109,15 +112,15 @@ fn growth(lab: &mut Lab<'_>, name: &str, write_share: f64, software: f64) -> Res
         "us",
         vec![line(name, medians.clone())],
     );
+    let seeds = [lab.seed(), lab.seed()];
+    let rate = bootstrap_groups(&groups, seeds[0], |groups| KIB as f64 / 1e3 / fit(groups).0.1);
     let straight = medians.iter().all(|&(kib, us)| ((fixed + per_kib * kib) / us - 1.0).abs() < STRAIGHT);
-    if !straight || per_kib <= 0.0 {
+    if !straight || rate.low < rate.value * (1.0 - CERTAIN) || rate.high > rate.value * (1.0 + CERTAIN) {
         lab.note(format!("the latency of {name}s is no straight line in their size, so no fixed cost is told from it"));
         return Ok(());
     }
-    let seeds = [lab.seed(), lab.seed()];
-    let fixed = bootstrap_groups(&groups, seeds[0], |groups| fit(groups).0.0 - software);
-    lab.fit(&format!("{name}_fixed_us"), "us", fixed);
-    let rate = bootstrap_groups(&groups, seeds[1], |groups| KIB as f64 / 1e3 / fit(groups).0.1);
     lab.fit(&format!("{name}_gb_per_s"), "GB/s", rate);
+    let fixed = bootstrap_groups(&groups, seeds[1], |groups| fit(groups).0.0 - software);
+    lab.fit(&format!("{name}_fixed_us"), "us", fixed);
     Ok(())
 }

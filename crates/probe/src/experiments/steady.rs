@@ -7,7 +7,7 @@ use super::lab::{Lab, MIB, PAGE, iops, line};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::{Cell, Findings};
 use crate::fit::{Estimate, bootstrap, line_through, mean, median};
-use crate::target::{Pace, Stream, Target, TargetError, Until};
+use crate::target::{Pace, Pattern, Stream, Target, TargetError, Until};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "steady",
@@ -24,6 +24,9 @@ const DEPTH: u32 = 32;
 
 /// Rounds in which the whole of [`Setup::overwrites`] is written.
 const ROUNDS_OF_ALL: f64 = 20.0;
+
+/// From this share of the rate in order on, random writes are as fast.
+const NO_CLEANING: f64 = 0.8;
 
 fn round_bytes(setup: &Setup) -> f64 {
     setup.working_set_bytes as f64 * setup.overwrites / ROUNDS_OF_ALL
@@ -45,6 +48,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     let fresh = bootstrap(&fresh, seed, median);
 
     let stream = Stream { write_share: 1.0, pace: Pace::Closed { depth: DEPTH }, ..lab.stream(PAGE) };
+    let in_order = in_order(&mut lab, &stream)?;
     let pilot = lab.run_one(Stream { until: Until::Count(64), ..stream.clone() })?;
     let in_time = (iops(&pilot) * 5.0 * setup.seconds.max(1.0)) as u64;
     let in_bytes = (round_bytes(setup) / f64::from(PAGE)) as u64;
@@ -72,7 +76,9 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     lab.fit("steady", "", Estimate::exact(f64::from(u8::from(steady))));
     lab.fit("steady_write_iops", "1/s", rate);
     lab.fit("steady_write_mb_s", "MB/s", rate.map(|iops| iops * page_mb));
-    let slowdown = rate.map(|iops| fresh.value / (iops * page_mb));
+    // A rate that pages in order do not exceed either is not cleaning's but the host's or the controller's.
+    let reference = if rate.value > NO_CLEANING * in_order { in_order * page_mb } else { fresh.value };
+    let slowdown = rate.map(|iops| (reference / (iops * page_mb)).max(1.0));
     lab.fit("random_write_slowdown", "", slowdown);
     let points = rates.iter().enumerate().map(|(i, rate)| (i as f64 + 1.0, *rate)).collect();
     lab.curves("Random 4-KiB writes to steady state", "round", "I/Os a second", vec![line("random write", points)]);
@@ -86,6 +92,14 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     lab.table("Steady state", &columns, rows);
     lab.rest()?;
     Ok(lab.found)
+}
+
+/// I/Os a second of the same writes in order, which need no cleaning.
+fn in_order(lab: &mut Lab<'_>, stream: &Stream) -> Result<f64, TargetError> {
+    let stream = lab.sized(Stream { pattern: Pattern::Sequential, ..stream.clone() })?;
+    let rate = iops(&lab.run_one(stream)?);
+    lab.rest()?;
+    Ok(rate)
 }
 
 fn is_steady(window: &[f64]) -> bool {

@@ -97,19 +97,34 @@ fn excess(means: &[f64], page: usize) -> f64 {
     if shares.is_empty() { 0.0 } else { median(&shares) }
 }
 
-/// The costs of half pages and of other sizes beyond the line of whole pages, as lines in size, and where they end.
+/// What unaligned sizes cost: layers that fall with size and meet, or else one cost that stays.
 fn layers(lab: &mut Lab<'_>, groups: &[Vec<f64>], page: usize) {
     let seeds: [u64; 3] = std::array::from_fn(|_| lab.seed());
     let fit = |which: usize| bootstrap_groups(groups, seeds[which], |groups| layer_lines(&means(groups), page)[which]);
     let [half, odd, meet] = [fit(0), fit(1), fit(2)];
-    lab.fit("half_page_penalty_us", "us", half);
-    lab.fit("odd_penalty_us", "us", odd);
-    // A cost that stays is no layer that meets the others.
-    if meet.value.is_finite() && meet.value < 1.5 * MOST_KIB as f64 {
+    if meet.value.is_finite() && meet.high < 1.5 * MOST_KIB as f64 {
+        lab.fit("half_page_penalty_us", "us", half);
+        lab.fit("odd_penalty_us", "us", odd);
         lab.fit("layers_meet_kib", "KiB", meet);
     } else {
         lab.note(format!("unaligned sizes cost more up to {MOST_KIB} KiB and beyond"));
+        lab.fit(
+            "unaligned_penalty_us",
+            "us",
+            bootstrap_groups(groups, seeds[0], |groups| penalty(&means(groups), page)),
+        );
     }
+}
+
+/// The median of what sizes between whole pages cost more than the line between these, up to 32 KiB.
+fn penalty(means: &[f64], page: usize) -> f64 {
+    let extra = |kib: usize| {
+        let (below, along) = (kib / page * page, (kib % page) as f64 / page as f64);
+        means[kib] - means[below] * (1.0 - along) - means[below + page] * along
+    };
+    let extras: Vec<f64> =
+        (page + 1..32).filter(|kib| !kib.is_multiple_of(page)).map(extra).filter(|us| us.is_finite()).collect();
+    median(&extras)
 }
 
 /// What half pages cost more and what other sizes cost more, extrapolated to size 0, and the size where both end (NaN

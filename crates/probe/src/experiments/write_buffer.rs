@@ -56,9 +56,10 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     lab.rest()?;
     let mut size = Estimate::exact(0.0);
     if sizes.len() as u64 == REPEATS {
-        // The buffer drains only when its first programs end; until then nothing left it.
-        let busy = program_busy(&mut lab)?.map_or(0.0, |busy| busy.value);
-        let bytes: Vec<f64> = sizes.iter().map(|(taken, drain)| taken + drain * busy).collect();
+        // Dies begin together and a page leaves the buffer when its program ends, so the drain is a staircase whose
+        // steps are a program long: on average it is half a step late.
+        let late = program_busy(&mut lab)?.map_or(0.0, |busy| busy.value / 2.0);
+        let bytes: Vec<f64> = sizes.iter().map(|(taken, drain)| taken + drain * late).collect();
         let (least, most) = bytes.iter().fold((f64::MAX, 0.0f64), |(a, b), size| (a.min(*size), b.max(*size)));
         size = Estimate { value: mean(&bytes), low: least, high: most }.map(|bytes| bytes / MIB as f64);
     } else {
