@@ -202,8 +202,10 @@ pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
     }
     let outputs = [&arguments.json, &arguments.html, &arguments.profile];
     outputs.into_iter().flatten().try_for_each(|path| output::check_writable(path))?;
-    let document = measure(arguments, &place, &experiments, &setup, quiet)?;
+    let (document, journal) = measure(arguments, &place, &experiments, &setup, quiet)?;
     write(arguments, &document)?;
+    // Only now: results that could not be written are not lost.
+    journal.finish()?;
     output::print(&probe_report::text(&document))
 }
 
@@ -258,7 +260,7 @@ fn measure(
     experiments: &[&'static Experiment],
     setup: &Setup,
     quiet: bool,
-) -> Result<Document> {
+) -> Result<(Document, Journal<Outcome>)> {
     let fingerprint = fingerprint(arguments, setup)?;
     let mut journal = match arguments.resume {
         true => Journal::open(arguments.json.as_deref(), &fingerprint)?,
@@ -299,8 +301,7 @@ fn measure(
         outcomes.push(outcome);
     }
     drop(session);
-    journal.finish()?;
-    Ok(document(arguments, place, setup, measured, outcomes))
+    Ok((document(arguments, place, setup, measured, outcomes), journal))
 }
 
 /// An interruption with what is left to go on with; any other error as it is.

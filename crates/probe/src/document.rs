@@ -135,3 +135,84 @@ impl Document {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::{Cell, Line, Parameter, Series, Table};
+
+    fn document() -> Document {
+        let (title, unit) = ("Latency".to_owned(), "us".to_owned());
+        let parameter = Parameter {
+            name: "random_read_us".into(),
+            value: 10.5,
+            unit: unit.clone(),
+            low: 10.1,
+            high: 1.0 / 3.0,
+            from: "latency".into(),
+        };
+        let table = Table {
+            title: title.clone(),
+            columns: vec!["pattern".into(), "mean".into()],
+            units: vec![String::new(), unit.clone()],
+            rows: vec![vec!["random".into(), Cell::Number(10.5)]],
+        };
+        let line = Line { name: "read".into(), points: vec![(1.0, 0.1), (2.0, 0.2)] };
+        let curves = vec![Series { title, x_label: unit, y_label: "share".into(), lines: vec![line] }];
+        let findings = Findings { tables: vec![table], curves, fitted: vec![parameter], notes: vec!["a note".into()] };
+        let noise = Noise { wall_ns: 5, steal: 0.02, contended: true, ..Noise::default() };
+        let outcome = Outcome {
+            experiment: "latency".into(),
+            ios: 3,
+            read_bytes: 4096,
+            written_bytes: 8192,
+            seconds: 0.25,
+            noise: noise.clone(),
+            findings,
+        };
+        Document {
+            schema: SCHEMA.to_owned(),
+            program: "entresol 0".into(),
+            target: Measured {
+                description: "x".into(),
+                capacity_bytes: u64::MAX,
+                granule_bytes: 512,
+                caveats: vec!["c".into()],
+            },
+            environment: Some(Environment::here()),
+            setup: Setup::new(1 << 30),
+            seed: u64::MAX,
+            noise,
+            experiments: vec![outcome],
+            advice: vec![Advice { topic: "layout".into(), recommendation: "r".into(), reason: "because".into() }],
+            profile: None,
+            no_profile: Some("nothing was measured".into()),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_as_it_was() {
+        let document = document();
+        assert_eq!(Document::from_json(&document.to_json()), Ok(document));
+    }
+
+    #[test]
+    fn another_version_and_unknown_entries_are_refused() {
+        let json = document().to_json();
+        let refused = |from: &str, to: &str| Document::from_json(&json.replacen(from, to, 1)).expect_err(to);
+        assert!(refused(SCHEMA, "entresol-probe/99").contains("'entresol-probe/99', expected 'entresol-probe/1'"));
+        assert!(refused("\"seed\"", "\"sead\"").contains("sead"));
+        assert!(refused("{", "[").contains("no probe's result"));
+    }
+
+    #[test]
+    fn the_environment_names_no_host_and_no_user() {
+        let json = serde_json::to_string(&Environment::here()).expect("texts and numbers");
+        for path in ["/proc/sys/kernel/hostname", "/etc/machine-id"] {
+            let name = fs::read_to_string(path).unwrap_or_default();
+            // A host may be called what its processor is.
+            assert!(name.trim().len() < 4 || !json.contains(name.trim()), "{json}");
+        }
+        assert!(Environment::here().system.starts_with("linux "), "{json}");
+    }
+}

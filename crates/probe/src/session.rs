@@ -218,3 +218,114 @@ impl Target for Watched<'_> {
         self.target.discard(range)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelTarget;
+    use entresol_device::profile;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A model whose wear can be read while a session has it.
+    struct Metered {
+        model: ModelTarget,
+        moved: Rc<Cell<(u64, u64)>>,
+    }
+
+    impl Target for Metered {
+        fn describe(&self) -> String {
+            self.model.describe()
+        }
+
+        fn capacity_bytes(&self) -> u64 {
+            self.model.capacity_bytes()
+        }
+
+        fn granule_bytes(&self) -> u32 {
+            self.model.granule_bytes()
+        }
+
+        fn run(&mut self, streams: &[Stream], seed: u64) -> Result<Vec<Samples>, TargetError> {
+            let samples = self.model.run(streams, seed)?;
+            let wear = self.model.wear();
+            self.moved.set((wear.host_read_bytes, wear.host_written_bytes));
+            Ok(samples)
+        }
+
+        fn idle(&mut self, duration: Nanos) -> Result<(), TargetError> {
+            self.model.idle(duration)
+        }
+
+        fn discard(&mut self, range: Range<u64>) -> Result<(), TargetError> {
+            self.model.discard(range)
+        }
+    }
+
+    const BYTES: u64 = 64 << 20;
+
+    fn setup() -> Setup {
+        Setup::new(BYTES).scaled(0.05)
+    }
+
+    fn model() -> ModelTarget {
+        let profile = profile::load("p4800x").expect("a profile of the house");
+        ModelTarget::of_profile(&profile, BYTES, 1).expect("a device")
+    }
+
+    fn session(interrupted: bool) -> Session<'static> {
+        let open = || Ok(Box::new(model()) as Box<dyn Target>);
+        Session::new(Box::new(open), setup(), 7, true, Arc::new(AtomicBool::new(interrupted)))
+    }
+
+    fn only(name: &str) -> &'static Experiment {
+        experiments().iter().find(|experiment| experiment.name == name).expect(name)
+    }
+
+    #[test]
+    fn a_selection_holds_what_its_experiments_need_before_them() {
+        let of = |list: &[&str]| -> Vec<&str> {
+            selection(list.iter().copied()).expect("known names").iter().map(|experiment| experiment.name).collect()
+        };
+        assert_eq!(of(&["latency"]), ["fill", "latency"]);
+        assert_eq!(of(&["sweep", "fill", "latency"]), ["fill", "latency", "sweep"]);
+        assert_eq!(of(&["all"]), names());
+        let error = selection(["latency", "speed"]).expect_err("no such experiment").to_string();
+        assert!(error.contains("'speed'") && names().iter().all(|name| error.contains(name)), "{error}");
+        for (at, experiment) in experiments().iter().enumerate() {
+            for before in experiment.after {
+                assert!(names()[..at].contains(before), "{} must come after {before}", experiment.name);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_and_ios_are_those_that_reached_the_device() {
+        let moved = Rc::new(Cell::new((0, 0)));
+        let open = || Ok(Box::new(Metered { model: model(), moved: moved.clone() }) as Box<dyn Target>);
+        let mut session = Session::new(Box::new(open), setup(), 7, false, Arc::default());
+        let mut heard = 0.0;
+        let fill = session.measure(only("fill"), &mut |_| {}).expect("a model");
+        let latency = session.measure(only("latency"), &mut |seconds| heard += seconds).expect("a model");
+        assert_eq!((fill.read_bytes, fill.written_bytes), (0, BYTES));
+        assert_eq!((latency.read_bytes, fill.written_bytes + latency.written_bytes), moved.get());
+        assert!(latency.ios > 0 && (heard - latency.seconds).abs() < 1e-9, "{heard} s of {} s", latency.seconds);
+    }
+
+    #[test]
+    fn on_a_model_no_result_depends_on_which_others_there_were() {
+        let mut first = session(false);
+        let sweep = first.measure(only("sweep"), &mut |_| {}).expect("a model");
+        let latency = first.measure(only("latency"), &mut |_| {}).expect("a model");
+        let mut second = session(false);
+        assert_eq!(second.measure(only("latency"), &mut |_| {}).expect("a model"), latency);
+        assert_eq!(second.measure(only("sweep"), &mut |_| {}).expect("a model"), sweep);
+        assert_eq!(latency.noise, Noise::none());
+    }
+
+    #[test]
+    fn a_session_that_is_interrupted_stops() {
+        let stopped = session(true).measure(only("latency"), &mut |_| {});
+        assert!(matches!(stopped, Err(TargetError::Interrupted)));
+    }
+}
