@@ -35,6 +35,11 @@ impl ModelTarget {
         Ok(Self::new(profile.name.clone(), bare.build(capacity_bytes, seed)?, profile.host.clone()))
     }
 
+    /// The virtual time, in nanoseconds.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
     /// What the device has been through.
     pub fn wear(&self) -> Wear {
         self.device.wear()

@@ -31,7 +31,8 @@ pub(super) const FASTER: f64 = 0.75;
 
 fn plan(setup: &Setup) -> Cost {
     let sets = SETS_MIB.iter().sum::<u64>() * MIB * 2 + SETS_MIB.len() as u64 * COUNTED * u64::from(PAGE);
-    Cost { read_bytes: sets, seconds: SETS_MIB.len() as f64 * 4.0 * setup.seconds, ..Cost::default() }
+    let read_bytes = sets + 128 * u64::from(PAGE);
+    Cost { read_bytes, seconds: SETS_MIB.len() as f64 * 6.0 * setup.seconds + 2.0, ..Cost::default() }
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {

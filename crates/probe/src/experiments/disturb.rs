@@ -2,7 +2,7 @@
 //! page is read again and again; where it has one, algorithm 1 of 002: 24 MiB of other reads between two of the page.
 
 use super::buffer::{DISK_US, FASTER, hit_and_miss};
-use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, line};
+use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, line, points};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::{Estimate, bootstrap, mean, median};
@@ -25,6 +25,9 @@ const EVICTING_IO: u32 = 256 * KIB as u32;
 /// Reads of the page at most where each needs an eviction.
 const EVICTED_READS: u64 = 400;
 
+/// What the drive writes for the others ends before the page is read again, in nanoseconds.
+const SETTLING: u64 = 10_000_000;
+
 /// Periods that are tried.
 const PERIODS: std::ops::RangeInclusive<usize> = 2..=250;
 
@@ -33,7 +36,8 @@ const CERTAIN: f64 = 8.0;
 
 fn plan(setup: &Setup) -> Cost {
     let evicted = (setup.ios / 50).clamp(100, EVICTED_READS);
-    Cost { read_bytes: evicted * EVICTING_BYTES, seconds: evicted as f64 * 0.1, ..Cost::default() }
+    let read_bytes = evicted * (EVICTING_BYTES + u64::from(PAGE));
+    points(setup, 1, PAGE, 0.0) + Cost { read_bytes, seconds: evicted as f64 * 0.1, ..Cost::default() }
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
@@ -71,23 +75,23 @@ fn evicted_reads(lab: &mut Lab<'_>) -> Result<Vec<f64>, TargetError> {
     let first = Stream { pattern: Pattern::Same, until: Until::Count(1), keep_raw: true, ..lab.stream(PAGE) };
     let others = Stream {
         // Beyond the page itself, each part once: a buffer in order of use has forgotten the page behind them.
-        range: MIB..lab.bytes(),
+        range: MIB..MIB + EVICTING_BYTES,
         pattern: Pattern::Sequential,
         pace: Pace::Closed { depth: 4 },
         until: Until::Count(EVICTING_BYTES / u64::from(EVICTING_IO)),
         ..lab.stream(EVICTING_IO)
     };
-    if others.range.end < others.range.start + EVICTING_BYTES {
+    if others.range.end > lab.bytes() {
         lab.note("the working set is too small to evict a page from the device's buffer");
         return Ok(Vec::new());
     }
     let mut latencies = Vec::new();
-    for i in 0..reads {
+    for _ in 0..reads {
         latencies.extend(latencies_us(&lab.run_one(first.clone())?));
-        // Another part each time: what is read again and again is refreshed itself, and disturbs the reading.
-        let parts = (others.range.end - MIB) / EVICTING_BYTES;
-        let start = MIB + i % parts * EVICTING_BYTES;
-        lab.run_one(Stream { range: start..start + EVICTING_BYTES, ..others.clone() })?;
+        // The same others each time: they are refreshed too, and what a drive writes for them carries the page along,
+        // which would stay in the write buffer.
+        lab.run_one(others.clone())?;
+        lab.wait(SETTLING)?;
     }
     Ok(latencies)
 }
@@ -107,8 +111,8 @@ fn period_of(latencies: &[f64]) -> Option<(usize, usize)> {
     let middle = mean(latencies);
     let spread = (latencies.iter().map(|us| (us - middle) * (us - middle)).sum::<f64>() / n).sqrt();
     let mut best: Option<(f64, usize, usize)> = None;
-    // Ten refreshes are a pattern.
-    for period in PERIODS.filter(|period| latencies.len() >= 10 * period) {
+    // Six refreshes are a pattern.
+    for period in PERIODS.filter(|period| latencies.len() >= 6 * period) {
         let mut sums = vec![(0.0, 0.0f64); period];
         for (i, us) in latencies.iter().enumerate() {
             let (sum, count) = &mut sums[i % period];

@@ -18,7 +18,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const EVERY: [u32; 5] = [1, 2, 4, 8, 32];
 
 fn plan(setup: &Setup) -> Cost {
-    points(setup, EVERY.len() as u64 + 1, PAGE.into(), 1.0)
+    points(setup, EVERY.len() as u64 + 1, PAGE, 1.0)
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {

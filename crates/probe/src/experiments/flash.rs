@@ -6,7 +6,7 @@
 //! rate of settled sequential writes times that time is what all dies program together.
 
 use super::buffer::{DISK_US, FASTER, hit_and_miss};
-use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, points, settled_mb_s};
+use super::lab::{KIB, Lab, MIB, PAGE, latencies_us, points, settled_mb_s, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::{Estimate, bootstrap, bootstrap_groups, median, percentile};
@@ -25,12 +25,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const WRITES_A_SECOND: f64 = 1_000.0;
 const WRITE: u32 = 16 * KIB as u32;
 
+/// Reads that are looked at beside writes, where time suffices.
+const READS_BESIDE_WRITES: u64 = 20_000;
+
+/// The time that these reads would take alone, in seconds.
+const BESIDE_WRITES_S: f64 = 4.0;
+
 /// Sequential writes that fill any buffer, and the rate behind it.
 const SETTLING_BYTES: u64 = 64 * MIB;
 
 fn plan(setup: &Setup) -> Cost {
-    let writes = (WRITES_A_SECOND * setup.seconds * f64::from(WRITE)) as u64 + SETTLING_BYTES;
-    points(setup, 4, PAGE.into(), 0.0) + Cost { written_bytes: writes, seconds: 2.0, ..Cost::default() }
+    let few = Cost { read_bytes: 1_024 * u64::from(PAGE), written_bytes: SETTLING_BYTES, seconds: 4.0 };
+    points(setup, 1, PAGE, 0.0) + points(setup, 1, 2 * PAGE, 0.0) + few + program_cost(setup)
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
@@ -108,6 +114,17 @@ fn sense(lab: &mut Lab<'_>) -> Result<(), TargetError> {
     Ok(())
 }
 
+/// The cost of [`program_busy`]: beside writes, reads take up to half as long again.
+pub(super) fn program_cost(setup: &Setup) -> Cost {
+    let seconds = 1.5 * BESIDE_WRITES_S;
+    let reads = setup.ios.max(READS_BESIDE_WRITES) + 1_000 + tries_at(1);
+    Cost {
+        read_bytes: reads * u64::from(PAGE),
+        written_bytes: (WRITES_A_SECOND * seconds * f64::from(WRITE)) as u64,
+        seconds: seconds + 2.0,
+    }
+}
+
 /// How long a program keeps its die busy; `None` where too few reads met one.
 pub(super) fn program_busy(lab: &mut Lab<'_>) -> Result<Option<Estimate>, TargetError> {
     let end = lab.bytes();
@@ -122,11 +139,12 @@ pub(super) fn program_busy(lab: &mut Lab<'_>) -> Result<Option<Estimate>, Target
         until: Until::First,
         ..lab.stream(WRITE)
     };
+    let ordinary = median(&idle);
     // A few in a hundred meet a program, and some hundred have to.
-    let reads = Stream { until: Until::Count(lab.setup.ios.max(20_000)), ..reads };
+    let most = lab.setup.ios.max(READS_BESIDE_WRITES) as f64;
+    let reads = Stream { until: Until::Count(most.min(BESIDE_WRITES_S * 1e6 / ordinary) as u64), ..reads };
     let beside = latencies_us(&lab.run(&[reads, writes])?.swap_remove(0));
     lab.rest()?;
-    let ordinary = median(&idle);
     let quiet = percentile(&idle, 0.99) - ordinary + 5.0;
     let waits: Vec<f64> = beside.iter().map(|us| us - ordinary).filter(|wait| *wait > quiet).collect();
     if waits.len() < 50 {

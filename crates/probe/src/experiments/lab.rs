@@ -100,13 +100,16 @@ impl<'a> Lab<'a> {
     }
 
     /// A stream with as many I/Os as the setup has time for. A sequential one begins where the short run ended.
-    pub fn sized(&mut self, mut stream: Stream) -> Result<Stream, TargetError> {
-        let depth = match stream.pace {
-            Pace::Closed { depth } => u64::from(depth),
-            Pace::Open { .. } => 1,
-        };
-        let tries = (2 * depth).max(32).min(self.setup.ios.max(1));
-        let pilot = self.run_one(Stream { until: Until::Count(tries), keep_raw: false, ..stream.clone() })?;
+    pub fn sized(&mut self, stream: Stream) -> Result<Stream, TargetError> {
+        self.sized_beside(stream, &[])
+    }
+
+    /// The same for a stream beside others in the background.
+    pub fn sized_beside(&mut self, mut stream: Stream, background: &[Stream]) -> Result<Stream, TargetError> {
+        let tries = tries(&stream).min(self.setup.ios.max(1));
+        let short = Stream { until: Until::Count(tries), keep_raw: false, ..stream.clone() };
+        let streams: Vec<Stream> = [short].into_iter().chain(background.iter().cloned()).collect();
+        let pilot = self.run(&streams)?.swap_remove(0);
         let rate = pilot.completions as f64 / pilot.elapsed.max(1) as f64 * 1e9;
         let fits = (rate * self.setup.seconds) as u64;
         stream.until = Until::Count(fits.clamp(tries.min(self.setup.ios), self.setup.ios));
@@ -115,6 +118,20 @@ impl<'a> Lab<'a> {
             stream.range.start += passed;
         }
         Ok(stream)
+    }
+
+    /// The I/Os of a stream of at most so many bytes that the setup has time for.
+    pub fn count_of(&mut self, stream: &Stream, most_bytes: u64) -> Result<u64, TargetError> {
+        let by_bytes = (most_bytes / u64::from(stream.bytes)).max(1);
+        match self.sized(stream.clone())?.until {
+            Until::Count(count) => Ok(count.min(by_bytes)),
+            Until::Elapsed(_) | Until::First => unreachable!("a sized stream ends after a count"),
+        }
+    }
+
+    /// Leaves the target alone for so many nanoseconds.
+    pub fn wait(&mut self, duration: u64) -> Result<(), TargetError> {
+        self.target.idle(duration)
     }
 
     /// Leaves the target alone, for what it does behind writes to end.
@@ -158,6 +175,19 @@ impl<'a> Lab<'a> {
             rows,
         });
     }
+}
+
+/// I/Os that tell how fast a stream is.
+fn tries(stream: &Stream) -> u64 {
+    match stream.pace {
+        Pace::Closed { depth } => tries_at(depth),
+        Pace::Open { .. } => tries_at(1),
+    }
+}
+
+/// I/Os that tell how fast a closed loop is.
+pub(super) fn tries_at(depth: u32) -> u64 {
+    (2 * u64::from(depth)).max(32)
 }
 
 /// How long a target rests between two points that must not see each other's writes: 500 ms.
@@ -206,13 +236,22 @@ pub(super) fn cdf(histogram: &Histogram) -> Vec<(f64, f64)> {
     shares.filter_map(|q| quantile_us(histogram, q).map(|us| (us, q))).collect()
 }
 
-/// The cost of so many points of I/Os of one size.
-pub(super) fn points(setup: &Setup, points: u64, bytes: u64, write_share: f64) -> Cost {
-    let moved = (points * setup.ios * bytes) as f64;
+/// The cost of so many points of I/Os of one size, each with a short run before and a rest behind it.
+pub(super) fn points(setup: &Setup, points: u64, bytes: u32, write_share: f64) -> Cost {
+    points_at(setup, points, bytes, write_share, 1)
+}
+
+/// The same at a queue depth.
+pub(super) fn points_at(setup: &Setup, points: u64, bytes: u32, write_share: f64, depth: u32) -> Cost {
+    let ios = points * (setup.ios + tries_at(depth));
+    // Shares are drawn, so that a point may write a few more.
+    let some = |share: f64| if share == 0.0 { 0.0 } else { (share + 0.02).min(1.0) };
+    let moved = |share: f64| (some(share) * (ios * u64::from(bytes)) as f64) as u64;
     Cost {
-        read_bytes: (moved * (1.0 - write_share)) as u64,
-        written_bytes: (moved * write_share) as u64,
-        seconds: points as f64 * (setup.seconds * 1.1 + 0.1),
+        read_bytes: moved(1.0 - write_share),
+        written_bytes: moved(write_share),
+        // A slow disk takes 15 ms for each of the I/Os that are tried.
+        seconds: points as f64 * (setup.seconds * 1.2 + 0.7 + 0.015 * tries_at(depth) as f64),
     }
 }
 

@@ -2,7 +2,9 @@
 //! where the target can tell, as the device gives it; and its growth with size, which tells a command's fixed cost from
 //! the rate at which its bytes move.
 
-use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, cdf, latencies_us, line, of_kind, points, quantile_cell, quantile_us};
+use super::lab::{
+    KIB, Lab, MIB, PAGE, PATTERNS, cdf, latencies_us, line, of_kind, points, quantile_cell, quantile_us, tries_at,
+};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::{Estimate, bootstrap, bootstrap_groups, line_through, median};
@@ -31,9 +33,10 @@ const CERTAIN: f64 = 0.2;
 
 fn plan(setup: &Setup) -> Cost {
     let sizes = SIZES_KIB.len() as u64;
-    let lines =
-        Cost { read_bytes: sizes * 2 * BYTES_PER_SIZE, written_bytes: sizes * 2 * BYTES_PER_SIZE, seconds: 8.0 };
-    points(setup, 2, PAGE.into(), 0.0) + points(setup, 2, PAGE.into(), 1.0) + lines
+    let tried: u64 = SIZES_KIB.iter().map(|kib| u64::from(*kib) * KIB * tries_at(1)).sum();
+    let bytes = sizes * BYTES_PER_SIZE + tried;
+    let lines = Cost { read_bytes: bytes, written_bytes: bytes, seconds: points(setup, 2 * sizes, 0, 0.0).seconds };
+    points(setup, 2, PAGE, 0.0) + points(setup, 2, PAGE, 1.0) + lines
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
@@ -93,11 +96,9 @@ fn growth(lab: &mut Lab<'_>, name: &str, write_share: f64, software: f64) -> Res
     let mut groups = Vec::new();
     for kib in SIZES_KIB {
         let bytes = kib * KIB as u32;
-        let count = (BYTES_PER_SIZE / u64::from(bytes)).clamp(16, lab.setup.ios);
         let base = Stream { write_share, keep_raw: true, ..lab.stream(bytes) };
-        let fits = lab.sized(Stream { until: Until::Count(count), ..base.clone() })?;
-        let Until::Count(most) = fits.until else { unreachable!("a sized stream ends after a count") };
-        groups.push(latencies_us(&lab.run_one(Stream { until: Until::Count(count.min(most)), ..base })?));
+        let until = Until::Count(lab.count_of(&base, BYTES_PER_SIZE)?);
+        groups.push(latencies_us(&lab.run_one(Stream { until, ..base })?));
         lab.rest()?;
     }
     let fit = |groups: &[Vec<f64>]| {

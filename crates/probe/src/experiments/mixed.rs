@@ -1,6 +1,6 @@
 //! Random reads and writes together, by share and queue depth: most devices slow down by more than the mean of both.
 
-use super::lab::{Lab, PAGE, iops, line, points};
+use super::lab::{Lab, PAGE, iops, line, points_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::{Cell, Findings};
 use crate::target::{Pace, Stream, Target, TargetError};
@@ -18,7 +18,8 @@ const READ_PERCENT: [u32; 7] = [0, 5, 35, 50, 65, 95, 100];
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
 fn plan(setup: &Setup) -> Cost {
-    points(setup, (READ_PERCENT.len() * DEPTHS.len()) as u64, PAGE.into(), 0.5)
+    let most = *DEPTHS.last().expect("there are depths");
+    points_at(setup, (READ_PERCENT.len() * DEPTHS.len()) as u64, PAGE, 0.5, most)
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {

@@ -8,6 +8,7 @@ mod fill;
 mod flash;
 mod lab;
 mod latency;
+mod load;
 mod mixed;
 mod overwrite;
 mod pressure;
@@ -32,6 +33,7 @@ pub fn experiments() -> &'static [Experiment] {
         buffer::EXPERIMENT,
         disturb::EXPERIMENT,
         threads::EXPERIMENT,
+        load::EXPERIMENT,
         write_buffer::EXPERIMENT,
         unaligned::EXPERIMENT,
         durable::EXPERIMENT,

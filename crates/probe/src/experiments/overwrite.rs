@@ -2,7 +2,7 @@
 //! shows as a drop. Both passes count: where nothing else is on the drive, the second finds its blocks falling empty in
 //! the order in which the first filled them, and needs little cleaning.
 
-use super::lab::{KIB, Lab, bandwidth_slices, line};
+use super::lab::{KIB, Lab, bandwidth_slices, line, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::{Estimate, percentile};
@@ -25,7 +25,7 @@ const DEPTH: u32 = 256;
 const SLICES: usize = 60;
 
 fn plan(setup: &Setup) -> Cost {
-    let written_bytes = 2 * setup.working_set_bytes;
+    let written_bytes = 2 * setup.working_set_bytes + tries_at(DEPTH) * u64::from(BYTES);
     Cost { written_bytes, seconds: written_bytes as f64 / 100e6, ..Cost::default() }
 }
 

@@ -1,7 +1,7 @@
 //! How other work slows 4-KiB I/Os down (002, section 4.3, figure 5): background reads or writes at a rate, open loop,
 //! beside one I/O at a time.
 
-use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, line, mb_s, of_kind, quantile_cell};
+use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, line, mb_s, of_kind, points, quantile_cell, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::Estimate;
@@ -22,28 +22,31 @@ const SHARES: [f64; 6] = [0.0, 0.1, 0.2, 0.4, 0.6, 0.8];
 /// The share at which the slow-down is kept as a parameter.
 const KEPT: f64 = 0.6;
 
+/// Bytes that tell how much the device gives.
+const MOST_BYTES: u64 = 64 * MIB;
+
 /// Size of the background's I/Os.
 const BACKGROUND: u32 = 16 * KIB as u32;
 
 fn plan(setup: &Setup) -> Cost {
-    // A fast device moves 2.5 GB/s; the background runs as long as its foreground.
-    let points = (SHARES.len() * PATTERNS.len()) as f64;
-    let moved = (points * SHARES.iter().sum::<f64>() / SHARES.len() as f64 * setup.seconds * 2.5e9) as u64;
-    Cost { read_bytes: moved, written_bytes: moved, seconds: 2.0 * points * (setup.seconds + 0.5) }
+    let beside: u64 = SHARES.iter().map(|share| beside_bytes(setup, *share)).sum::<u64>() * PATTERNS.len() as u64;
+    let most = tries_at(32) * u64::from(BACKGROUND) + MOST_BYTES;
+    let fronts = points(setup, (SHARES.len() * PATTERNS.len()) as u64, PAGE, 0.5);
+    // What has queued up in the background is waited for.
+    let all = Cost { seconds: 2.0 * fronts.seconds, ..fronts };
+    all + all + Cost { read_bytes: beside + most, written_bytes: beside + most, seconds: 2.0 * setup.seconds + 1.0 }
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
     let mut lab = Lab::new(EXPERIMENT.name, target, setup, seed);
     for (background, share) in [("reads", 0.0), ("writes", 1.0)] {
         let most = Stream { write_share: share, pace: Pace::Closed { depth: 32 }, ..lab.stream(BACKGROUND) };
-        let fits = lab.sized(most)?;
-        let Until::Count(count) = fits.until else { unreachable!("a sized stream ends after a count") };
-        let count = count.min(64 * MIB / u64::from(BACKGROUND));
-        let most = mb_s(&lab.run_one(Stream { until: Until::Count(count), ..fits })?);
+        let until = Until::Count(lab.count_of(&most, MOST_BYTES)?);
+        let most = mb_s(&lab.run_one(Stream { until, ..most })?);
         lab.rest()?;
         let (mut lines, mut rows) = (Vec::new(), Vec::new());
         for (name, pattern, write_share) in PATTERNS {
-            let stream = lab.sized(Stream { pattern, write_share, ..lab.stream(PAGE) })?;
+            let stream = Stream { pattern, write_share, ..lab.stream(PAGE) };
             let mut means = Vec::new();
             for part in SHARES {
                 let rate = part * most;
@@ -70,6 +73,11 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     Ok(lab.found)
 }
 
+/// Bytes that a background moves at this share of a fast device's 2.7 GB/s, as long as its foreground takes.
+pub(super) fn beside_bytes(setup: &Setup, share: f64) -> u64 {
+    (share * 2.7e9 * (1.3 * setup.seconds + 0.1)) as u64
+}
+
 /// A stream beside a background of so many MB/s.
 pub(super) fn beside(
     lab: &mut Lab<'_>,
@@ -78,12 +86,13 @@ pub(super) fn beside(
     mb_s: f64,
 ) -> Result<crate::target::Samples, TargetError> {
     if mb_s == 0.0 {
-        return lab.run_one(stream.clone());
+        return lab.measure(stream.clone());
     }
     let per_second = mb_s * 1e6 / f64::from(BACKGROUND);
     let background =
         Stream { write_share, pace: Pace::Open { per_second }, until: Until::First, ..lab.stream(BACKGROUND) };
-    let samples = lab.run(&[stream.clone(), background])?.swap_remove(0);
+    let stream = lab.sized_beside(stream.clone(), std::slice::from_ref(&background))?;
+    let samples = lab.run(&[stream, background])?.swap_remove(0);
     lab.rest()?;
     Ok(samples)
 }

@@ -19,7 +19,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn plan(setup: &Setup) -> Cost {
     match &setup.trace {
-        None => points(setup, 1, PAGE.into(), 0.25),
+        None => points(setup, 1, PAGE, 0.25) + points(setup, 1, PAGE, 0.0),
         Some(trace) => {
             let moved =
                 |writes| -> u64 { trace.iter().filter(|io| io.is_write == writes).map(|io| u64::from(io.bytes)).sum() };

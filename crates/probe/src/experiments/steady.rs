@@ -3,7 +3,7 @@
 //! discarded and written once, so that the rate of the fresh device is known too.
 
 use super::fill::fill;
-use super::lab::{Lab, MIB, PAGE, iops, line};
+use super::lab::{Lab, MIB, PAGE, iops, line, points_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::{Cell, Findings};
 use crate::fit::{Estimate, bootstrap, line_through, mean, median};
@@ -33,7 +33,9 @@ fn round_bytes(setup: &Setup) -> f64 {
 }
 
 fn plan(setup: &Setup) -> Cost {
-    let written = setup.working_set_bytes as f64 + ROUNDS as f64 * round_bytes(setup);
+    let few = points_at(setup, 1, PAGE, 1.0, DEPTH).written_bytes as f64 + 64.0 * f64::from(PAGE);
+    let rounds = ROUNDS as f64 * round_bytes(setup).max(100.0 * f64::from(PAGE));
+    let written = setup.working_set_bytes as f64 + few + rounds;
     // A steady SATA drive writes 50 MB/s; a disk ends a round after five points' time.
     let seconds = written / 50e6 + ROUNDS as f64 * 5.0 * setup.seconds;
     Cost { written_bytes: written as u64, seconds, ..Cost::default() }

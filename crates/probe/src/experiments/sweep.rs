@@ -1,6 +1,6 @@
 //! Bandwidth by queue depth and size (002, section 4.2, figure 4): where the device is saturated, and by what.
 
-use super::lab::{KIB, Lab, MIB, PATTERNS, harmonic_mean, iops, line, settled_mb_s};
+use super::lab::{KIB, Lab, MIB, PATTERNS, harmonic_mean, iops, line, points_at, settled_mb_s, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::{Cell, Findings};
 use crate::fit::{Estimate, bootstrap};
@@ -26,13 +26,16 @@ const BYTES_PER_POINT: u64 = 32 * MIB;
 const SATURATED: f64 = 0.95;
 
 fn plan(setup: &Setup) -> Cost {
-    let points = (DEPTHS.len() * SIZES_KIB.len()) as u64;
-    let segments = SEGMENTS_KIB.len() as u64 * 2 * BYTES_PER_POINT;
-    Cost {
-        read_bytes: 2 * points * BYTES_PER_POINT,
-        written_bytes: 2 * points * BYTES_PER_POINT + segments,
-        seconds: (4 * points + SEGMENTS_KIB.len() as u64) as f64 * (setup.seconds + 0.1),
+    let mut grid = Cost::default();
+    for (kib, depth) in SIZES_KIB.iter().flat_map(|kib| DEPTHS.map(|depth| (u64::from(*kib), depth))) {
+        let bytes = 2 * (BYTES_PER_POINT + kib * KIB * tries_at(depth));
+        let seconds = 4.0 * points_at(setup, 1, 0, 0.0, depth).seconds;
+        grid = grid + Cost { read_bytes: bytes, written_bytes: bytes, seconds };
     }
+    let tried: u64 = SEGMENTS_KIB.iter().map(|kib| u64::from(*kib) * KIB * (tries_at(1) + 40)).sum();
+    let written_bytes = SEGMENTS_KIB.len() as u64 * 2 * BYTES_PER_POINT + tried;
+    let seconds = SEGMENTS_KIB.len() as f64 * setup.seconds + written_bytes as f64 / 20e6;
+    grid + Cost { written_bytes, seconds, ..Cost::default() }
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {

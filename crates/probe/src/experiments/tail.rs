@@ -1,8 +1,8 @@
 //! Tails of 4-KiB random reads (002, section 4.7, table 1): alone, beside reads, beside overwriting, and of a range that
 //! is read again and again. A percentile with fewer than ten samples beyond it is refused.
 
-use super::lab::{Lab, MIB, PAGE, mb_s, points, quantile_cell};
-use super::pressure::beside;
+use super::lab::{Lab, MIB, PAGE, mb_s, points, points_at, quantile_cell};
+use super::pressure::{beside, beside_bytes};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::{Cell, Findings};
 use crate::target::{Pace, Samples, Stream, Target, TargetError, Until};
@@ -26,7 +26,14 @@ const PRESSURES: [f64; 3] = [0.08, 0.16, 0.32];
 const REREAD_BYTES: u64 = 20 * MIB;
 
 fn plan(setup: &Setup) -> Cost {
-    points(setup, 8, PAGE.into(), 0.0) + points(setup, 1, PAGE.into(), 1.0)
+    let beside = |share: f64| beside_bytes(setup, share);
+    let background = Cost {
+        read_bytes: PRESSURES.into_iter().map(beside).sum(),
+        // One write of 4 KiB at a time: 10 us each on a fast drive.
+        written_bytes: beside(0.2),
+        seconds: 0.0,
+    };
+    points(setup, 6, PAGE, 0.0) + points_at(setup, 1, 4 * PAGE, 0.0, 32) + background
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
@@ -46,6 +53,7 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
     let reread = Stream { range: 0..REREAD_BYTES.min(lab.bytes()), ..stream.clone() };
     keep("20 MiB again and again".into(), &lab.run_one(reread)?);
     let overwrite = Stream { write_share: 1.0, until: Until::First, ..lab.stream(PAGE) };
+    let stream = lab.sized_beside(stream, std::slice::from_ref(&overwrite))?;
     let samples = lab.run(&[stream, overwrite])?.swap_remove(0);
     keep("overwriting one at a time".into(), &samples);
     lab.rest()?;

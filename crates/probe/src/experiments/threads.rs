@@ -1,7 +1,7 @@
 //! Whether more threads get more I/Os out of the device: then the host is what limits one of them (002, section 4.2:
 //! 1.2 GB/s of 4-KiB I/Os on either of two very different drives).
 
-use super::lab::{Lab, PAGE, iops, line, points};
+use super::lab::{Lab, PAGE, iops, line, points_at};
 use super::sweep::settled_iops;
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
@@ -23,7 +23,7 @@ const DEPTH: u32 = 64;
 const HOST_LIMITS: f64 = 1.2;
 
 fn plan(setup: &Setup) -> Cost {
-    points(setup, THREADS.iter().sum::<usize>() as u64, PAGE.into(), 0.0)
+    points_at(setup, THREADS.iter().sum::<usize>() as u64, PAGE, 0.0, DEPTH)
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {

@@ -1,7 +1,7 @@
 //! What sizes cost that are no multiple of a page (002, section 4.4, figure 6): sequential writes of 1 to 64 KiB, one at
 //! a time. A flash drive merges pages; 002's Optane drive has three layers that meet at 50 KiB.
 
-use super::lab::{KIB, Lab, MIB, latencies_us, line};
+use super::lab::{KIB, Lab, MIB, latencies_us, line, points, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::{Estimate, bootstrap_groups, line_through, mean, median};
@@ -31,9 +31,9 @@ const VISIBLE: f64 = 0.02;
 const PAGES_KIB: [usize; 5] = [16, 8, 4, 2, 1];
 
 fn plan(setup: &Setup) -> Cost {
-    let writes = setup.ios.min(WRITES);
     let sizes = (MOST_KIB * (MOST_KIB + 1) / 2) as u64 * KIB;
-    Cost { written_bytes: writes * sizes, seconds: MOST_KIB as f64 * (setup.seconds + 0.6), ..Cost::default() }
+    let written_bytes = (setup.ios.min(WRITES) + tries_at(1)) * sizes;
+    Cost { written_bytes, seconds: points(setup, MOST_KIB as u64, 0, 1.0).seconds, ..Cost::default() }
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
@@ -54,10 +54,8 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
             keep_raw: true,
             ..lab.stream(bytes)
         };
-        let stream = lab.sized(stream)?;
-        let Until::Count(count) = stream.until else { unreachable!("a sized stream ends after a count") };
-        let stream = Stream { until: Until::Count(count.min(WRITES)), ..stream };
-        groups.push(latencies_us(&lab.run_one(stream)?));
+        let until = Until::Count(lab.count_of(&stream, WRITES * u64::from(bytes))?);
+        groups.push(latencies_us(&lab.run_one(Stream { until, ..stream })?));
         lab.rest()?;
     }
     let means = means(&groups);

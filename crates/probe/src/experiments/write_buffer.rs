@@ -1,7 +1,7 @@
 //! The buffer for writes: a burst after a rest is taken at the rate of the bus until the buffer is full, then at the
 //! rate of the media. What was taken when the rate breaks, less what drained meanwhile, is the buffer.
 
-use super::flash::program_busy;
+use super::flash::{program_busy, program_cost};
 use super::lab::{KIB, Lab, MIB, line};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
@@ -25,7 +25,10 @@ const REPEATS: u64 = 5;
 const VISIBLE: f64 = 0.9;
 
 fn plan(setup: &Setup) -> Cost {
-    Cost { written_bytes: REPEATS * BURST.min(setup.working_set_bytes), seconds: 60.0, ..Cost::default() }
+    let written_bytes = REPEATS * BURST + 8 * u64::from(WRITE);
+    // A slow drive writes 50 MB/s.
+    program_cost(setup)
+        + Cost { written_bytes, seconds: REPEATS as f64 * 0.5 + written_bytes as f64 / 50e6, ..Cost::default() }
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
