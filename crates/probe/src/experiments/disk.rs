@@ -162,7 +162,10 @@ fn seeks(lab: &mut Lab<'_>, turn: f64, overheads: [f64; 2], outer_mb_s: f64) -> 
         let distance = (lab.bytes() as f64 * 0.96 / 2f64.powi(power - 1)) as u64 / KIB * KIB;
         if distance > 2 * next_track {
             let found = seek(lab, distance, 0.0, PAIRS)?;
-            curve.push((distance as f64, found.value));
+            // Tracks go back and forth over the surfaces: far sectors may happen to be on one cylinder. A longer seek
+            // takes no less than a shorter one.
+            let before = curve[curve.len() - 1].1;
+            curve.push((distance as f64, found.value.max(before)));
             if power == 1 {
                 lab.fit("full_stroke_us", "us", found);
             }

@@ -100,16 +100,9 @@ impl<'a> Lab<'a> {
     }
 
     /// A stream with as many I/Os as the setup has time for. A sequential one begins where the short run ended.
-    pub fn sized(&mut self, stream: Stream) -> Result<Stream, TargetError> {
-        self.sized_beside(stream, &[])
-    }
-
-    /// The same for a stream beside others in the background.
-    pub fn sized_beside(&mut self, mut stream: Stream, background: &[Stream]) -> Result<Stream, TargetError> {
+    pub fn sized(&mut self, mut stream: Stream) -> Result<Stream, TargetError> {
         let tries = tries(&stream).min(self.setup.ios.max(1));
-        let short = Stream { until: Until::Count(tries), keep_raw: false, ..stream.clone() };
-        let streams: Vec<Stream> = [short].into_iter().chain(background.iter().cloned()).collect();
-        let pilot = self.run(&streams)?.swap_remove(0);
+        let pilot = self.run_one(Stream { until: Until::Count(tries), keep_raw: false, ..stream.clone() })?;
         let rate = pilot.completions as f64 / pilot.elapsed.max(1) as f64 * 1e9;
         let fits = (rate * self.setup.seconds) as u64;
         stream.until = Until::Count(fits.clamp(tries.min(self.setup.ios), self.setup.ios));

@@ -5,7 +5,7 @@ use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, line, mb_s, of_kind, points, qua
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::Findings;
 use crate::fit::Estimate;
-use crate::target::{Pace, Stream, Target, TargetError, Until};
+use crate::target::{Pace, Samples, Stream, Target, TargetError, Until};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "pressure",
@@ -31,9 +31,10 @@ const BACKGROUND: u32 = 16 * KIB as u32;
 fn plan(setup: &Setup) -> Cost {
     let beside: u64 = SHARES.iter().map(|share| beside_bytes(setup, *share)).sum::<u64>() * PATTERNS.len() as u64;
     let most = tries_at(32) * u64::from(BACKGROUND) + MOST_BYTES;
-    let fronts = points(setup, (SHARES.len() * PATTERNS.len()) as u64, PAGE, 0.5);
+    // A stream beside another may take as long as two alone.
+    let fronts = points(setup, 2 * (SHARES.len() * PATTERNS.len()) as u64, PAGE, 0.5);
     // What has queued up in the background is waited for.
-    let all = Cost { seconds: 2.0 * fronts.seconds, ..fronts };
+    let all = Cost { seconds: 1.5 * fronts.seconds, ..fronts };
     all + all + Cost { read_bytes: beside + most, written_bytes: beside + most, seconds: 2.0 * setup.seconds + 1.0 }
 }
 
@@ -47,15 +48,23 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         let (mut lines, mut rows) = (Vec::new(), Vec::new());
         for (name, pattern, write_share) in PATTERNS {
             let stream = Stream { pattern, write_share, ..lab.stream(PAGE) };
+            let (front, alone) = front(&mut lab, stream)?;
             let mut means = Vec::new();
             for part in SHARES {
                 let rate = part * most;
-                let samples = beside(&mut lab, &stream, share, rate)?;
+                let (samples, given) = if part == 0.0 {
+                    (alone.clone(), 0.0)
+                } else {
+                    let mut both = beside(&mut lab, &front, share, rate)?;
+                    let given = mb_s(&both.remove(1));
+                    (both.remove(0), given)
+                };
                 let histogram = of_kind(&samples);
                 means.push((rate, histogram.mean() / 1e3));
                 rows.push(vec![
                     name.into(),
                     rate.into(),
+                    given.into(),
                     (histogram.mean() / 1e3).into(),
                     quantile_cell(histogram, 0.5),
                     quantile_cell(histogram, 0.99),
@@ -67,7 +76,8 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
             lines.push(line(name, means));
         }
         lab.curves(&format!("Mean latency beside random {background}"), "MB/s in the background", "us", lines);
-        let columns = [("pattern", ""), ("background", "MB/s"), ("mean", "us"), ("50 %", "us"), ("99 %", "us")];
+        let columns =
+            [("pattern", ""), ("asked", "MB/s"), ("given", "MB/s"), ("mean", "us"), ("50 %", "us"), ("99 %", "us")];
         lab.table(&format!("4-KiB I/Os beside random {background}"), &columns, rows);
     }
     Ok(lab.found)
@@ -78,21 +88,26 @@ pub(super) fn beside_bytes(setup: &Setup, share: f64) -> u64 {
     (share * 2.7e9 * (1.3 * setup.seconds + 0.1)) as u64
 }
 
-/// A stream beside a background of so many MB/s.
+/// Measures a stream alone, and gives it as one that ends after a time, not a count: a background that is more than the
+/// device can take makes each I/O wait longer than the one before, and a count would never be reached.
+pub(super) fn front(lab: &mut Lab<'_>, stream: Stream) -> Result<(Stream, Samples), TargetError> {
+    let alone = lab.measure(stream.clone())?;
+    let most = (lab.setup.seconds * 1e9) as u64;
+    let until = Until::Elapsed((2 * alone.elapsed).clamp(1, most.max(1)));
+    Ok((Stream { until, ..stream }, alone))
+}
+
+/// A stream and a background of so many MB/s beside it.
 pub(super) fn beside(
     lab: &mut Lab<'_>,
-    stream: &Stream,
+    front: &Stream,
     write_share: f64,
     mb_s: f64,
-) -> Result<crate::target::Samples, TargetError> {
-    if mb_s == 0.0 {
-        return lab.measure(stream.clone());
-    }
+) -> Result<Vec<Samples>, TargetError> {
     let per_second = mb_s * 1e6 / f64::from(BACKGROUND);
     let background =
         Stream { write_share, pace: Pace::Open { per_second }, until: Until::First, ..lab.stream(BACKGROUND) };
-    let stream = lab.sized_beside(stream.clone(), std::slice::from_ref(&background))?;
-    let samples = lab.run(&[stream, background])?.swap_remove(0);
+    let samples = lab.run(&[front.clone(), background])?;
     lab.rest()?;
     Ok(samples)
 }

@@ -2,7 +2,7 @@
 //! is read again and again. A percentile with fewer than ten samples beyond it is refused.
 
 use super::lab::{Lab, MIB, PAGE, mb_s, points, points_at, quantile_cell};
-use super::pressure::{beside, beside_bytes};
+use super::pressure::{beside, beside_bytes, front};
 use crate::experiment::{Cost, Experiment, Setup};
 use crate::findings::{Cell, Findings};
 use crate::target::{Pace, Samples, Stream, Target, TargetError, Until};
@@ -33,7 +33,7 @@ fn plan(setup: &Setup) -> Cost {
         written_bytes: beside(0.2),
         seconds: 0.0,
     };
-    points(setup, 6, PAGE, 0.0) + points_at(setup, 1, 4 * PAGE, 0.0, 32) + background
+    points(setup, 11, PAGE, 0.0) + points_at(setup, 1, 4 * PAGE, 0.0, 32) + background
 }
 
 fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, TargetError> {
@@ -43,19 +43,18 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         let quantiles = SHARES.map(|q| quantile_cell(&samples.reads, q));
         rows.push([Cell::from(name)].into_iter().chain(quantiles).collect());
     };
-    let stream = lab.sized(lab.stream(PAGE))?;
-    keep("baseline".into(), &lab.run_one(stream.clone())?);
+    let stream = lab.stream(PAGE);
+    let (front, alone) = front(&mut lab, stream)?;
+    keep("baseline".into(), &alone);
     let most = mb_s(&lab.measure(Stream { pace: Pace::Closed { depth: 32 }, ..lab.stream(4 * PAGE) })?);
     for share in PRESSURES {
-        let rate = (share * most).max(0.1);
-        keep(format!("{rate:.1} MB/s of reads"), &beside(&mut lab, &stream, 0.0, rate)?);
+        let rate = share * most;
+        keep(format!("{rate:.1} MB/s of reads"), &beside(&mut lab, &front, 0.0, rate)?[0]);
     }
-    let reread = Stream { range: 0..REREAD_BYTES.min(lab.bytes()), ..stream.clone() };
+    let reread = Stream { range: 0..REREAD_BYTES.min(lab.bytes()), ..front.clone() };
     keep("20 MiB again and again".into(), &lab.run_one(reread)?);
     let overwrite = Stream { write_share: 1.0, until: Until::First, ..lab.stream(PAGE) };
-    let stream = lab.sized_beside(stream, std::slice::from_ref(&overwrite))?;
-    let samples = lab.run(&[stream, overwrite])?.swap_remove(0);
-    keep("overwriting one at a time".into(), &samples);
+    keep("overwriting one at a time".into(), &lab.run(&[front, overwrite])?[0]);
     lab.rest()?;
     let columns = [
         ("scenario", ""),

@@ -24,14 +24,9 @@ pub fn probe(target: &mut ModelTarget, setup: &Setup, names: Option<&[&str]>) ->
             let read = after.host_read_bytes - wear.host_read_bytes;
             let written = after.host_written_bytes - wear.host_written_bytes;
             let seconds = (target.now() - began) as f64 / 1e9;
-            println!(
-                "{}: {}: read {read} of {}, wrote {written} of {}, {seconds:.1} of {:.1} s",
-                target.describe(),
-                experiment.name,
-                cost.read_bytes,
-                cost.written_bytes,
-                cost.seconds
-            );
+            let kept = read <= cost.read_bytes && written <= cost.written_bytes && seconds <= cost.seconds;
+            let what = format!("{}: {}", target.describe(), experiment.name);
+            assert!(kept, "{what}: read {read} B, wrote {written} B, took {seconds:.1} s; planned {cost:?}");
             findings.merge(found.unwrap_or_else(|error| panic!("{}: {error}", experiment.name)));
         }
     }
@@ -43,6 +38,7 @@ pub fn target(profile: &Profile, capacity_bytes: u64) -> ModelTarget {
     ModelTarget::of_profile(profile, capacity_bytes, SEED).expect("a profile of the house can be built")
 }
 
+/// A profile that comes with the program.
 pub fn load(name: &str) -> Profile {
     profile::load(name).expect("it comes with the program")
 }

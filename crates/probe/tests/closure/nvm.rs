@@ -82,3 +82,15 @@ fn the_same_seed_gives_the_same_findings_and_every_experiment_something() {
         assert!((experiment.plan)(&setup).seconds > 0.0, "{} is planned to take no time", experiment.name);
     }
 }
+
+#[test]
+fn findings_are_read_back_from_json() {
+    let text = serde_json::to_string(&*P4800X).expect("numbers and texts");
+    let read: Findings = serde_json::from_str(&text).expect("what was written");
+    assert_eq!((read.tables.len(), read.curves.len()), (P4800X.tables.len(), P4800X.curves.len()));
+    assert_eq!(read.notes, P4800X.notes);
+    for (read, found) in read.fitted.iter().zip(&P4800X.fitted) {
+        assert_eq!((&read.name, &read.unit, &read.from), (&found.name, &found.unit, &found.from));
+        assert!((read.value - found.value).abs() <= 1e-12 * found.value.abs(), "{read:?}");
+    }
+}
