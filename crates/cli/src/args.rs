@@ -1,6 +1,7 @@
 //! The words of the command line. Their help texts are the manual.
 
 use crate::emulate::EmulateArgs;
+use crate::probe::ProbeArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
@@ -24,6 +25,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Simulate(Box<SimulateArgs>),
+    Probe(Box<ProbeArgs>),
     #[command(subcommand)]
     Trace(TraceCommand),
     Policies(PoliciesArgs),

@@ -1,8 +1,9 @@
-//! What an interrupted sweep leaves for the next one: a file of finished cells beside the results.
+//! What an interrupted sweep, or probe, leaves for the next one: a file of finished cells beside the results.
 
 use crate::output;
 use anyhow::{Context, Result};
-use entresol_sim::Row;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -13,27 +14,33 @@ use std::path::{Path, PathBuf};
 ///
 /// The file is touched only once there is a cell to keep: a command line that cannot work leaves alone what an
 /// interrupted run of another one left.
-#[derive(Default)]
-pub struct Journal {
+pub struct Journal<Row> {
     path: Option<PathBuf>,
     fingerprint: String,
     file: Option<File>,
     rows: HashMap<String, Row>,
 }
 
-impl Journal {
+impl<Row: Serialize + DeserializeOwned> Journal<Row> {
     /// The journal beside a results file. Cells of an earlier run are taken over when it was the same sweep.
     pub fn open(results: Option<&Path>, fingerprint: &str) -> Result<Self> {
-        let Some(results) = results else { return Ok(Journal::default()) };
-        let path = output::beside(results, "partial");
-        let rows = read(&path, fingerprint);
-        let mut journal =
-            Journal { path: Some(path), fingerprint: fingerprint.to_owned(), file: None, rows: HashMap::new() };
-        if let Some(rows) = rows {
+        let mut journal = Self::anew(results, fingerprint);
+        if let Some(rows) = journal.path.as_deref().and_then(|path| read(path, fingerprint)) {
             journal.start(&rows)?;
             journal.rows = rows;
         }
         Ok(journal)
+    }
+
+    /// The journal beside a results file, without what an earlier run may have left there.
+    pub fn anew(results: Option<&Path>, fingerprint: &str) -> Self {
+        let path = results.map(|results| output::beside(results, "partial"));
+        Journal { path, fingerprint: fingerprint.to_owned(), file: None, rows: HashMap::new() }
+    }
+
+    /// Where the journal is, or will be once there is a cell to keep.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// The row of a cell that an earlier run finished.
@@ -85,7 +92,7 @@ impl Journal {
 
 /// The finished cells of a journal of the same sweep. A last line that was cut off in the middle is left out, and so
 /// are all cells of a journal that does not begin as expected.
-fn read(path: &Path, fingerprint: &str) -> Option<HashMap<String, Row>> {
+fn read<Row: DeserializeOwned>(path: &Path, fingerprint: &str) -> Option<HashMap<String, Row>> {
     let mut lines = BufReader::new(File::open(path).ok()?).lines();
     if lines.next()?.ok()? != fingerprint {
         return None;
@@ -96,6 +103,7 @@ fn read(path: &Path, fingerprint: &str) -> Option<HashMap<String, Row>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_sim::Row;
 
     #[test]
     fn finished_cells_survive_a_kill_and_foreign_ones_are_ignored() {
@@ -119,10 +127,10 @@ mod tests {
         let mut journal = Journal::open(Some(&results), "sweep 1").expect("a journal");
         journal.keep("a", &row(1)).expect("room");
         drop(journal);
-        let other = Journal::open(Some(&results), "sweep 2").expect("a journal");
+        let other = Journal::<Row>::open(Some(&results), "sweep 2").expect("a journal");
         assert_eq!(other.len(), 0);
         other.finish().expect("nothing to remove");
-        let again = Journal::open(Some(&results), "sweep 1").expect("a journal");
+        let again = Journal::<Row>::open(Some(&results), "sweep 1").expect("a journal");
         assert_eq!(again.len(), 1, "a sweep that kept nothing leaves the journal of another alone");
     }
 }

@@ -6,6 +6,8 @@ mod estimate;
 mod journal;
 mod output;
 mod policies;
+mod probe;
+mod probe_report;
 mod report_parts;
 mod report_series;
 mod results;
@@ -34,7 +36,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // A closed pipe (`entresol policies | head`) is the reader's choice, not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => refuse(&format!("{error:#}")),
+        Err(error) => {
+            let code = refuse(&format!("{error:#}"));
+            if probe::is_interruption(&error) { ExitCode::from(probe::INTERRUPTED) } else { code }
+        }
     }
 }
 
@@ -75,6 +80,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Command::Simulate(arguments) => simulate::run(arguments, cli.quiet),
+        Command::Probe(arguments) => probe::run(arguments, cli.quiet),
         Command::Trace(command) => trace::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),

@@ -60,7 +60,7 @@ pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
 fn simulate_all(
     arguments: &SimulateArgs,
     plan: &Plan,
-    journal: &mut Journal,
+    journal: &mut Journal<Row>,
     quiet: bool,
 ) -> Result<Vec<TraceResults>> {
     let needs_future = plan.policies.iter().any(|policy| policy.info.future);
@@ -164,7 +164,7 @@ fn simulate(
     arguments: &SimulateArgs,
     plan: &Plan,
     (index, named): (usize, Named),
-    journal: &mut Journal,
+    journal: &mut Journal<Row>,
     quiet: bool,
 ) -> Result<TraceResults> {
     let world = World::new(&named.trace);

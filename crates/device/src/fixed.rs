@@ -17,6 +17,9 @@ pub struct FixedParameters {
     /// Bandwidth in GB/s, reads and writes together; none where the source gives only latencies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gb_per_s: Option<f64>,
+    /// Bandwidth of writes in GB/s where it is not that of reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_gb_per_s: Option<f64>,
     /// I/Os that the device works on at a time, 1 to 256.
     pub parallelism: u32,
     /// Writes of each byte until it fails; none where nothing wears. Wear is taken to be spread evenly.
@@ -32,6 +35,7 @@ impl Parameters for FixedParameters {
         check::nanos_above_zero("read_ns", self.read_ns)?;
         check::nanos_above_zero("write_ns", self.write_ns)?;
         self.gb_per_s.map_or(Ok(()), |gb_per_s| check::bandwidth("gb_per_s", gb_per_s))?;
+        self.write_gb_per_s.map_or(Ok(()), |gb_per_s| check::bandwidth("write_gb_per_s", gb_per_s))?;
         check::within("parallelism", u64::from(self.parallelism), 1, 256)?;
         check::endurance("endurance_writes", self.endurance_writes)?;
         self.energy.map_or(Ok(()), Energy::check)
@@ -43,7 +47,8 @@ impl Parameters for FixedParameters {
 #[derive(Clone, Debug)]
 pub struct Fixed {
     parameters: FixedParameters,
-    rate: Option<Rate>,
+    read_rate: Option<Rate>,
+    write_rate: Option<Rate>,
     capacity_bytes: u64,
     slots: Vec<Nanos>,
     bus_free_at: Nanos,
@@ -56,7 +61,8 @@ impl Fixed {
     /// A device of this capacity.
     pub fn new(parameters: &FixedParameters, capacity_bytes: u64) -> Self {
         Fixed {
-            rate: parameters.gb_per_s.map(Rate::from_gb_per_s),
+            read_rate: parameters.gb_per_s.map(Rate::from_gb_per_s),
+            write_rate: parameters.write_gb_per_s.or(parameters.gb_per_s).map(Rate::from_gb_per_s),
             slots: vec![0; parameters.parallelism as usize],
             parameters: parameters.clone(),
             capacity_bytes,
@@ -67,14 +73,14 @@ impl Fixed {
         }
     }
 
-    fn work(&mut self, now: Nanos, bytes: u32, media: Nanos) -> Latency {
+    fn work(&mut self, now: Nanos, bytes: u32, rate: Option<Rate>, media: Nanos) -> Latency {
         let (mut slot, mut free_at) = (0, Nanos::MAX);
         for (i, &at) in self.slots.iter().enumerate() {
             (slot, free_at) = if at < free_at { (i, at) } else { (slot, free_at) };
         }
         let start = now.max(free_at).max(self.bus_free_at);
-        let transfer = self.rate.map_or(0, |rate| rate.time(u64::from(bytes)));
-        if self.rate.is_some() {
+        let transfer = rate.map_or(0, |rate| rate.time(u64::from(bytes)));
+        if rate.is_some() {
             self.bus_free_at = start + transfer;
         }
         self.slots[slot] = start + transfer + media;
@@ -87,11 +93,11 @@ impl Calendar for Fixed {
         let latency = match io.kind {
             IoKind::Read => {
                 self.read_bytes += u64::from(io.bytes);
-                self.work(now, io.bytes, self.parameters.read_ns)
+                self.work(now, io.bytes, self.read_rate, self.parameters.read_ns)
             }
             IoKind::Write => {
                 self.written_bytes += u64::from(io.bytes);
-                let latency = self.work(now, io.bytes, self.parameters.write_ns);
+                let latency = self.work(now, io.bytes, self.write_rate, self.parameters.write_ns);
                 self.last_write_done = self.last_write_done.max(now + latency.total());
                 latency
             }
@@ -129,6 +135,7 @@ mod tests {
             read_ns: 100,
             write_ns: 300,
             gb_per_s: Some(1.0),
+            write_gb_per_s: None,
             parallelism,
             endurance_writes: Some(10.0),
             energy: None,
@@ -141,6 +148,14 @@ mod tests {
         let mut device = fixed(2);
         let finished: Vec<Nanos> = (0..4).map(|_| device.serve(0, Io::read(0, 10)).finished).collect();
         assert_eq!(finished, [110, 120, 220, 230]);
+    }
+
+    #[test]
+    fn writes_may_have_a_bandwidth_of_their_own() {
+        let parameters = FixedParameters { write_gb_per_s: Some(0.1), ..fixed(1).parameters };
+        let mut device = Fixed::new(&parameters, 1000);
+        assert_eq!(device.serve(0, Io::read(0, 10)).finished, 110);
+        assert_eq!(device.serve(1000, Io::write(0, 10)).finished, 1400);
     }
 
     #[test]

@@ -31,6 +31,17 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Counts the durations of another one too.
+    pub fn merge(&mut self, other: &Histogram) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
     /// How many durations were counted.
     pub fn count(&self) -> u64 {
         self.count
@@ -222,6 +233,17 @@ mod tests {
             assert!((end - expected) as f64 <= end as f64 / 256.0, "{expected}..{end}");
             expected = end + 1;
         }
+    }
+
+    #[test]
+    fn merging_is_counting_all_in_one() {
+        let (mut low, mut high, mut all) = (Histogram::default(), Histogram::default(), Histogram::default());
+        for value in (1..500).map(|i| i * i) {
+            (if value < 40_000 { &mut low } else { &mut high }).record(value);
+            all.record(value);
+        }
+        low.merge(&high);
+        assert_eq!(low, all);
     }
 
     #[test]

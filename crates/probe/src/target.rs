@@ -80,6 +80,9 @@ pub struct Samples {
     pub reads: Histogram,
     /// Latencies of the writes.
     pub writes: Histogram,
+    /// Latencies of all I/Os from the moment the device had them, without the host's software (002, section 4.1: raw
+    /// latency). Empty where the target cannot tell.
+    pub raw_device: Histogram,
     /// When each completed, from the start of the run, and its latency; in order of completion. Empty unless asked for.
     pub raw: Vec<(Nanos, Nanos)>,
 }

@@ -18,6 +18,8 @@
 //! busy_ns = 3_410
 //! ```
 //!
+//! What `entresol probe` writes is a profile too: JSON that holds one under the key `profile`.
+//!
 //! The kinds of devices are in `model.rs`, the profiles of the house in `crates/device/profiles`.
 
 mod model;
@@ -88,12 +90,15 @@ pub struct Profile {
     pub host: Option<HostParameters>,
 }
 
+/// What the JSON of `entresol probe` says of itself under the key `schema`.
+pub const PROBE_SCHEMA: &str = "entresol-probe/1";
+
 /// The names of the profiles that come with the program.
 pub fn names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|(name, _)| *name).collect()
 }
 
-/// The profile of this name, or else the one in this file.
+/// The profile of this name, or else the one in this file, which is TOML or what a probe wrote.
 ///
 /// # Errors
 /// When there is neither, or the file has a missing, unknown or impossible entry.
@@ -106,7 +111,9 @@ pub fn load(name_or_path: &str) -> Result<Profile, DeviceError> {
         return Err(error(format!("neither a file nor one of the profiles {}", names().join(", "))));
     }
     let text = std::fs::read_to_string(name_or_path).map_err(|e| error(format!("cannot be read: {e}")))?;
-    Profile::from_toml(name_or_path, &text)
+    // No TOML begins with a brace.
+    let is_json = text.trim_start().starts_with('{');
+    if is_json { Profile::from_json(name_or_path, &text) } else { Profile::from_toml(name_or_path, &text) }
 }
 
 impl Profile {
@@ -115,7 +122,18 @@ impl Profile {
     /// # Errors
     /// When an entry is missing, unknown or impossible: names the file, the key and what is expected.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, DeviceError> {
-        Self::parse(text).map_err(|what| DeviceError::Profile { device: file.to_owned(), what })
+        let table = toml::from_str(text).map_err(|e| format!("is no TOML: {}", one_line(&e)));
+        table.and_then(Self::parse).map_err(|what| DeviceError::Profile { device: file.to_owned(), what })
+    }
+
+    /// Takes the profile out of the JSON that a probe wrote; `file` is what an error calls it.
+    ///
+    /// # Errors
+    /// When it is nothing that a probe wrote, the probe measured too little for a profile, or an entry of it is missing,
+    /// unknown or impossible.
+    pub fn from_json(file: &str, text: &str) -> Result<Self, DeviceError> {
+        let found = probed(text).and_then(Self::parse);
+        found.map_err(|what| DeviceError::Profile { device: file.to_owned(), what })
     }
 
     /// The profile as TOML, which [`Profile::from_toml`] reads back as it was.
@@ -165,8 +183,7 @@ impl Profile {
         Ok(self)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut table: toml::Table = toml::from_str(text).map_err(|e| format!("is no TOML: {}", one_line(&e)))?;
+    fn parse(mut table: toml::Table) -> Result<Self, String> {
         let device = section(&mut table, "device")?.ok_or("section [device] is missing")?;
         let host = section(&mut table, "host")?;
         let mut entries = Entries { table };
@@ -183,6 +200,25 @@ impl Profile {
             Some(key) => Err(format!(
                 "unknown key `{key}`, expected name, about, source, dollars_per_gb and the sections [device] and [host]"
             )),
+        }
+    }
+}
+
+/// The table under the key `profile` of a probe's JSON.
+fn probed(text: &str) -> Result<toml::Table, String> {
+    let mut document: serde_json::Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+    match document.get("schema").and_then(serde_json::Value::as_str) {
+        Some(PROBE_SCHEMA) => {}
+        Some(other) => return Err(format!("key `schema` is \"{other}\", expected \"{PROBE_SCHEMA}\"")),
+        None => return Err(format!("key `schema` is missing or no text, expected \"{PROBE_SCHEMA}\"")),
+    }
+    match document.get_mut("profile").map(serde_json::Value::take) {
+        None | Some(serde_json::Value::Null) => {
+            Err("holds no profile: the probe did not measure the latencies of random reads and writes".to_owned())
+        }
+        Some(profile) => {
+            let odd = "key `profile` is no object of texts, numbers and lists";
+            toml::Table::try_from(profile).map_err(|_| odd.to_owned())
         }
     }
 }

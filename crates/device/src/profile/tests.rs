@@ -107,6 +107,43 @@ fn the_example_of_the_manual_loads_and_its_error_is_the_one_it_shows() {
     }
 }
 
+/// What a probe writes, as far as a profile is concerned.
+fn probe_json(profile: &Profile) -> serde_json::Value {
+    serde_json::json!({ "schema": PROBE_SCHEMA, "target": {}, "profile": profile })
+}
+
+#[test]
+fn what_a_probe_wrote_is_a_profile() {
+    for name in names() {
+        let profile = load(name).expect(name);
+        let text = probe_json(&profile).to_string();
+        assert_eq!(Profile::from_json("probe.json", &text), Ok(profile));
+    }
+    let path = std::env::temp_dir().join(format!("entresol-probe-{}.json", std::process::id()));
+    std::fs::write(&path, probe_json(&load("p4800x").expect("a profile")).to_string()).expect("a temporary file");
+    let loaded = load(path.to_str().expect("a path in UTF-8"));
+    std::fs::remove_file(&path).expect("the file just written");
+    assert_eq!(loaded.expect("a sound profile").name, "p4800x");
+}
+
+#[test]
+fn json_that_is_no_sound_profile_is_named() {
+    let sound = probe_json(&Profile::from_toml("x", FIXED).expect("a sound profile")).to_string();
+    for (from, to, part) in [
+        ("entresol-probe/1", "entresol-probe/2", "expected \"entresol-probe/1\""),
+        ("schema", "scheme", "`schema` is missing"),
+        ("\"read_ns\":100", "\"read_ns\":0", "expected nanoseconds above 0"),
+        ("\"read_ns\":100", "\"read_ns\":null", "no object of texts"),
+        ("\"profile\":{", "\"profile\":null,\"other\":{", "holds no profile"),
+        ("\"profile\":{", "\"profile\":7,\"other\":{", "key `profile`"),
+        ("\"profile\":{", "\"profile\":{{", "is no JSON"),
+    ] {
+        assert!(sound.contains(from), "{sound}");
+        let error = Profile::from_json("probe.json", &sound.replacen(from, to, 1)).expect_err(to).to_string();
+        assert!(error.contains("probe.json") && error.contains(part) && !error.contains('\n'), "{to}: {error}");
+    }
+}
+
 /// An array's profile with some of its lines replaced.
 fn array(members: u32, member: &str) -> String {
     format!("name = \"a\"\nabout = \"a\"\nsource = \"s\"\n[device]\nkind = \"raid5\"\nmembers = {members}\n{member}\n")

@@ -1,0 +1,417 @@
+//! `entresol probe`: measures a file system, a block device or a device model.
+
+use crate::args::ReadArgs;
+use crate::journal::Journal;
+use crate::{output, probe_report, trace_source};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{ArgGroup, Args, ValueEnum};
+use entresol_core::Size;
+use entresol_device::profile::{self, Profile};
+use entresol_probe::{
+    Document, Engine, Environment, Experiment, Measured, ModelTarget, Noise, Outcome, RealOptions, RealTarget,
+    Replayed, SCHEMA, Session, Setup, Target, TargetError, Use,
+};
+use entresol_report::{Progress, Unit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The exit code of a run that the user stopped, as shells have it.
+pub const INTERRUPTED: u8 = 130;
+
+/// What a model holds where it has no capacity of its own and none is given.
+const MODEL_BYTES: u64 = 1 << 30;
+/// What `--quick` leaves of the I/Os and the time of each measured point.
+const QUICK: f64 = 0.1;
+/// What `--quick` measures of a directory or a device unless a size is given.
+const QUICK_BYTES: u64 = 1 << 30;
+
+/// Measure a file system, a block device or a device model, and write its profile
+///
+/// In a directory the probe measures a file of its own that has no name and is gone when the probe ends, however it
+/// ends. A block device loses all that is on it, and is touched only with its serial number typed. What was measured
+/// becomes a device that `simulate --tiers` takes: the file of --json or --profile instead of a profile's name.
+#[derive(Args)]
+#[command(group = ArgGroup::new("target").required(true).args(["directory", "device", "model"]))]
+pub struct ProbeArgs {
+    /// Directory on the file system to measure
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Block device to measure, whose contents are destroyed
+    #[arg(long, value_name = "BLOCKDEV", requires = "destroy")]
+    pub device: Option<PathBuf>,
+    /// The serial number of the device, which shows that this one is meant; of a loop device the path of its file
+    #[arg(long, value_name = "SERIAL", requires = "device")]
+    pub destroy: Option<String>,
+    /// Profile of a device model to measure in virtual time: a name or a file
+    #[arg(long, value_name = "PROFILE")]
+    pub model: Option<String>,
+    /// Experiments, separated by commas, or all; those that they need run before them
+    #[arg(long, short, value_delimiter = ',', default_value = "all", value_name = "LIST")]
+    pub experiments: Vec<String>,
+    /// Print what would be read and written, how long it takes at most and what wears, and run nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// Bytes to measure [default: of a directory a tenth of the free space rounded down to a power of two, at most 4 GiB;
+    /// of a device all; of a model 1 GiB or what it holds]
+    #[arg(long, short, value_name = "SIZE", value_parser = bytes)]
+    pub size: Option<u64>,
+    /// Take a tenth of the time for each measured point, and at most 1 GiB unless --size is given
+    #[arg(long)]
+    pub quick: bool,
+    /// Go on through the page cache where the file system has no direct I/O
+    #[arg(long, conflicts_with = "model")]
+    pub buffered: bool,
+    /// How I/O goes to the kernel
+    #[arg(long, default_value = "auto", value_name = "WAY", conflicts_with = "model")]
+    pub io: Io,
+    /// Trace that the experiment `replay` replays [default: a synthetic mix]
+    #[arg(long, value_name = "TRACE")]
+    pub trace: Option<PathBuf>,
+    /// What the cache will write a second, day and night, for the advice on lifetime
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "endurance")]
+    pub write_rate: Option<u64>,
+    /// Bytes that may be written to the medium in its life, such as 150TB, for the advice on lifetime
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "write_rate")]
+    pub endurance: Option<u64>,
+    /// Seed of everything that is drawn at random
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Go on where an interrupted probe with the same arguments was
+    #[arg(long, requires = "json", conflicts_with = "plan")]
+    pub resume: bool,
+    /// Write everything that was measured, and the profile, here
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    pub json: Option<PathBuf>,
+    /// Write a report with charts here: one page, no network needed to read it
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    pub html: Option<PathBuf>,
+    /// Write the profile alone here, as TOML
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    pub profile: Option<PathBuf>,
+}
+
+/// Who carries I/O to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Io {
+    /// io_uring where the kernel takes it, else threads
+    Auto,
+    /// io_uring
+    Uring,
+    /// A thread for each outstanding I/O
+    Threads,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
+        Ok(_) => Err("a size is a number of bytes above 0, such as 4GiB".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Did the user stop the run?
+pub fn is_interruption(error: &anyhow::Error) -> bool {
+    matches!(error.root_cause().downcast_ref(), Some(TargetError::Interrupted))
+}
+
+/// What is measured, as the command line says it.
+enum Place<'a> {
+    Directory(&'a Path),
+    Device(&'a Path, &'a str),
+    Model(Box<Profile>),
+}
+
+impl<'a> Place<'a> {
+    fn of(arguments: &'a ProbeArgs) -> Result<Self> {
+        match (&arguments.directory, &arguments.device, &arguments.destroy, &arguments.model) {
+            (Some(directory), None, _, None) => Ok(Place::Directory(directory)),
+            (None, Some(device), Some(serial), None) => Ok(Place::Device(device, serial)),
+            (None, None, _, Some(model)) => Ok(Place::Model(Box::new(profile::load(model)?))),
+            _ => bail!("a directory, --device with --destroy, or --model is needed"),
+        }
+    }
+
+    /// Bytes that are measured, and those that wear with them.
+    fn size(&self, arguments: &ProbeArgs) -> Result<(u64, u64)> {
+        let quick = |all: u64| arguments.size.or((arguments.quick && all > QUICK_BYTES).then_some(QUICK_BYTES));
+        match self {
+            Place::Directory(directory) => {
+                let all = RealTarget::size_in_directory(directory, arguments.size)?;
+                let bytes = RealTarget::size_in_directory(directory, quick(all))?;
+                Ok((bytes, bytes))
+            }
+            Place::Device(device, serial) => {
+                let (_, all) = RealTarget::size_of_device(device, serial, arguments.size)?;
+                Ok((RealTarget::size_of_device(device, serial, quick(all))?.0, all))
+            }
+            Place::Model(profile) => {
+                let device = profile.build(arguments.size.unwrap_or(1), arguments.seed)?;
+                // A device with a capacity of its own is measured as it is.
+                let own = device.capacity_bytes();
+                let all = if own > arguments.size.unwrap_or(1) { own } else { arguments.size.unwrap_or(MODEL_BYTES) };
+                Ok((arguments.size.unwrap_or(all), all))
+            }
+        }
+    }
+
+    /// Opens it; and what it has to say of itself.
+    fn open(
+        &self,
+        size: u64,
+        arguments: &ProbeArgs,
+        interrupted: &Arc<AtomicBool>,
+    ) -> Result<(Box<dyn Target>, Measured)> {
+        let options = RealOptions {
+            size: Some(size),
+            buffered: arguments.buffered,
+            engine: match arguments.io {
+                Io::Auto => Engine::Auto,
+                Io::Uring => Engine::Uring,
+                Io::Threads => Engine::Threads,
+            },
+            interrupted: interrupted.clone(),
+        };
+        let real = match self {
+            Place::Directory(directory) => RealTarget::in_directory(directory, &options)?,
+            Place::Device(device, serial) => RealTarget::block_device(device, serial, &options)?,
+            Place::Model(profile) => {
+                let target = ModelTarget::of_profile(profile, size, arguments.seed)?;
+                let measured = Measured::of(&target, Vec::new());
+                return Ok((Box::new(target), measured));
+            }
+        };
+        let measured = Measured::of(&real, real.caveats());
+        Ok((Box::new(real), measured))
+    }
+
+    fn is_model(&self) -> bool {
+        matches!(self, Place::Model(_))
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
+    let experiments = entresol_probe::selection(arguments.experiments.iter().map(|name| name.trim()))?;
+    let place = Place::of(arguments)?;
+    let (size, wears) = place.size(arguments)?;
+    let setup = setup(arguments, size, quiet)?;
+    if arguments.plan {
+        return output::print(&probe_report::plan(&experiments, &setup, wears, place.is_model()));
+    }
+    let outputs = [&arguments.json, &arguments.html, &arguments.profile];
+    outputs.into_iter().flatten().try_for_each(|path| output::check_writable(path))?;
+    let (document, journal) = measure(arguments, &place, &experiments, &setup, quiet)?;
+    write(arguments, &document)?;
+    // Only now: results that could not be written are not lost.
+    journal.finish()?;
+    output::print(&probe_report::text(&document))
+}
+
+fn setup(arguments: &ProbeArgs, size: u64, quiet: bool) -> Result<Setup> {
+    let mut setup = Setup::new(size);
+    if arguments.quick {
+        setup = Setup { overwrites: 1.0, ..setup.scaled(QUICK) };
+    }
+    if let Some(path) = &arguments.trace {
+        setup.trace = Some(replayed(path, size, quiet)?);
+    }
+    Ok(setup)
+}
+
+/// The requests of a trace as I/Os on the first `size` bytes: pages keep their number, which goes round at the end.
+fn replayed(path: &Path, size: u64, quiet: bool) -> Result<Vec<Replayed>> {
+    let read = ReadArgs {
+        format: None,
+        page_size: None,
+        split: Default::default(),
+        skip_bad: 0,
+        keep_logs: false,
+        limit: None,
+    };
+    let trace = trace_source::open(path, &read, false, quiet)?.trace;
+    let page = u64::from(trace.page_bytes);
+    let pages = size / page;
+    if pages == 0 {
+        bail!("{}: its pages of {page} B are larger than what is measured", path.display());
+    }
+    let requests = (0..trace.len()).map(|at| trace.request(at));
+    let io = |request: entresol_core::Request| Replayed {
+        offset: u64::from(request.page.0) % pages * page,
+        bytes: trace.page_bytes,
+        is_write: request.op.is_write(),
+    };
+    Ok(requests.map(io).collect())
+}
+
+/// What must be the same for a probe to go on where another one was.
+fn fingerprint(arguments: &ProbeArgs, setup: &Setup) -> Result<String> {
+    let target = (&arguments.directory, &arguments.device, &arguments.model);
+    let bare = Setup { trace: None, ..setup.clone() };
+    let ways = (arguments.buffered, format!("{:?}", arguments.io));
+    let version = env!("CARGO_PKG_VERSION");
+    Ok(serde_json::to_string(&("probe", version, SCHEMA, target, &arguments.trace, bare, ways, arguments.seed))?)
+}
+
+fn measure(
+    arguments: &ProbeArgs,
+    place: &Place<'_>,
+    experiments: &[&'static Experiment],
+    setup: &Setup,
+    quiet: bool,
+) -> Result<(Document, Journal<Outcome>)> {
+    let fingerprint = fingerprint(arguments, setup)?;
+    let mut journal = match arguments.resume {
+        true => Journal::open(arguments.json.as_deref(), &fingerprint)?,
+        false => Journal::anew(arguments.json.as_deref(), &fingerprint),
+    };
+    if let (true, 0, Some(path)) = (arguments.resume, journal.len(), journal.path()) {
+        bail!(
+            "{}: there is no interrupted probe of the same target, size, seed and version to go on with",
+            path.display()
+        );
+    }
+    let interrupted = on_signal()?;
+    let (target, measured) = place.open(setup.working_set_bytes, arguments, &interrupted)?;
+    let mut ready = Some(target);
+    let reopen = || place.open(setup.working_set_bytes, arguments, &interrupted).map(|(target, _)| target);
+    // What has once been opened and is refused now has changed underneath; the reason is told as any other.
+    let refused = |error: anyhow::Error| TargetError::Refused {
+        target: measured.description.clone(),
+        what: format!("{error:#}"),
+    };
+    let open = Box::new(|| ready.take().map_or_else(|| reopen().map_err(refused), Ok));
+    let mut session = Session::new(open, setup.clone(), arguments.seed, place.is_model(), interrupted.clone());
+
+    let bar = Bar::new(experiments, setup, quiet);
+    let mut outcomes: Vec<Outcome> = Vec::new();
+    for (done, experiment) in experiments.iter().enumerate() {
+        bar.begin(experiment);
+        let outcome = match journal.take(experiment.name) {
+            Some(outcome) => outcome,
+            None => {
+                let measured = session.measure(experiment, &mut |seconds| bar.pass(seconds));
+                let outcome = measured.map_err(|error| left(error, done, experiments.len(), journal.path()))?;
+                journal.keep(experiment.name, &outcome)?;
+                outcome
+            }
+        };
+        bar.end(done, experiments, setup);
+        outcomes.push(outcome);
+    }
+    drop(session);
+    Ok((document(arguments, place, setup, measured, outcomes), journal))
+}
+
+/// An interruption with what is left to go on with; any other error as it is.
+fn left(error: TargetError, done: usize, all: usize, journal: Option<&Path>) -> anyhow::Error {
+    if !matches!(error, TargetError::Interrupted) {
+        return error.into();
+    }
+    let kept = match journal {
+        Some(path) if done > 0 => format!("kept in {}, --resume goes on", path.display()),
+        _ => "nothing is kept".to_owned(),
+    };
+    anyhow!(error).context(format!("{done} of {all} experiments were done; {kept}"))
+}
+
+/// Set by the first SIGINT or SIGTERM; the second one ends the program.
+fn on_signal() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), interrupted.clone())
+            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+            .context("watching for signals")?;
+    }
+    Ok(interrupted)
+}
+
+fn document(
+    arguments: &ProbeArgs,
+    place: &Place<'_>,
+    setup: &Setup,
+    target: Measured,
+    experiments: Vec<Outcome>,
+) -> Document {
+    let noise = experiments.iter().fold(Noise::none(), |all, outcome| all.and(&outcome.noise));
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        program: format!("entresol {}", env!("CARGO_PKG_VERSION")),
+        target,
+        environment: (!place.is_model()).then(Environment::here),
+        setup: Setup { trace: None, ..setup.clone() },
+        seed: arguments.seed,
+        noise,
+        experiments,
+        advice: Vec::new(),
+        profile: None,
+        no_profile: None,
+    };
+    let findings = document.findings();
+    let usage = Use {
+        write_mb_s: arguments.write_rate.map(|bytes| bytes as f64 / 1e6),
+        endurance_bytes: arguments.endurance.map(|bytes| bytes as f64),
+    };
+    document.advice = entresol_probe::advise(&findings, usage);
+    let named = arguments.profile.as_ref().or(arguments.json.as_ref()).and_then(|path| path.file_stem());
+    let name = named.map_or_else(|| "probed".to_owned(), |stem| stem.to_string_lossy().into_owned());
+    match entresol_probe::fit::to_profile(&name, &findings) {
+        Ok(profile) => document.profile = Some(serde_json::to_value(profile).expect("texts and finite numbers")),
+        Err(reason) => document.no_profile = Some(reason),
+    }
+    document
+}
+
+fn write(arguments: &ProbeArgs, document: &Document) -> Result<()> {
+    let json = document.to_json();
+    if let Some(path) = &arguments.json {
+        output::write_file(path, json.as_bytes())?;
+    }
+    if let Some(path) = &arguments.html {
+        output::write_file(path, probe_report::page(document).to_html().as_bytes())?;
+    }
+    if let (Some(path), Some(reason)) = (&arguments.profile, &document.no_profile) {
+        bail!("{}: there is no profile to write: {reason}", path.display());
+    }
+    if let Some(path) = &arguments.profile {
+        let profile = Profile::from_json(&path.display().to_string(), &json)?;
+        output::write_file(path, profile.to_toml().as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Progress in seconds of the target's clock, of at most as many as the plan says.
+struct Bar {
+    progress: Progress,
+    passed: std::cell::Cell<f64>,
+}
+
+impl Bar {
+    fn new(experiments: &[&Experiment], setup: &Setup, quiet: bool) -> Self {
+        let total = entresol_probe::cost(experiments, setup).seconds.ceil() as u64;
+        let progress = Progress::start("probe", Some(total.max(1)), Unit::Items("s"), quiet);
+        Bar { progress, passed: std::cell::Cell::new(0.0) }
+    }
+
+    fn begin(&self, experiment: &Experiment) {
+        self.progress.note(format!("{}: {}", experiment.name, experiment.about));
+    }
+
+    fn pass(&self, seconds: f64) {
+        self.reach(self.passed.get() + seconds);
+    }
+
+    /// An experiment that took less than planned, or was done before, moves the bar as far as one that took all.
+    fn end(&self, done: usize, experiments: &[&Experiment], setup: &Setup) {
+        self.reach(entresol_probe::cost(&experiments[..=done], setup).seconds);
+    }
+
+    fn reach(&self, seconds: f64) {
+        let before = self.passed.get();
+        if seconds > before {
+            self.progress.advance(seconds as u64 - before as u64);
+            self.passed.set(seconds);
+        }
+    }
+}

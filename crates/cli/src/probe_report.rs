@@ -1,0 +1,314 @@
+//! What a probe found: on a terminal, and as a page with the charts of 002.
+
+use crate::output;
+use entresol_core::Size;
+use entresol_probe::{Advice, Document, Experiment, Findings, Noise, Outcome, Parameter, Series, Setup};
+use entresol_report::{
+    Axis, Cell, Column, LineChart, NumberFormat, Page, Section, Series as Drawn, Spread, Table, TextStyle, Tone,
+};
+
+/// What `--plan` prints. `wears` are the bytes over which writes spread.
+pub fn plan(experiments: &[&Experiment], setup: &Setup, wears: u64, model: bool) -> String {
+    let columns = [
+        Column::text("experiment"),
+        Column::text("measures"),
+        Column::number("reads"),
+        Column::number("writes"),
+        Column::number("time"),
+        Column::text("after").priority(1),
+    ];
+    let mut table = Table::new("Plan", columns);
+    let row = |name: &str, about: &str, cost: entresol_probe::Cost| {
+        let bytes = |bytes: u64| Cell::short(bytes as f64, NumberFormat::Bytes);
+        [name.into(), about.into(), bytes(cost.read_bytes), bytes(cost.written_bytes), duration(cost.seconds).into()]
+    };
+    for experiment in experiments {
+        let cells = row(experiment.name, experiment.about, (experiment.plan)(setup));
+        table.push(cells.into_iter().chain([experiment.source.into()]));
+    }
+    let all = entresol_probe::cost(experiments, setup);
+    table.push(row("all", "", all).into_iter().chain(["".into()]));
+    let clock = if model { "of the model's clock, which runs ahead of yours" } else { "of your clock" };
+    format!(
+        "{}\nAt most: a point ends with its time or its I/Os, whichever comes first. Time is {clock}.\n\
+         Measured are {}. All writes are {:.1} times the {} that wear with them: as many program cycles, times the \
+         device's own write amplification.\nNothing was run.\n",
+        table.to_text(TextStyle::stdout()),
+        shown(setup.working_set_bytes),
+        all.written_bytes as f64 / wears as f64,
+        shown(wears),
+    )
+}
+
+fn shown(bytes: u64) -> String {
+    Size::Bytes(bytes).to_string()
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 99.5 => format!("{s:.0} s"),
+        s if s < 5970.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+/// For a terminal: what was measured, what was fitted, what it means.
+pub fn text(document: &Document) -> String {
+    let findings = document.findings();
+    let mut text = format!("{}\n", document.target.description);
+    text += &fitted(&findings).to_text(TextStyle::stdout());
+    text += &format!("\nNoise: {}\n", noise(document));
+    for Advice { topic, recommendation, reason } in &document.advice {
+        text += &format!("{}: {recommendation}; {reason}\n", sentence(topic));
+    }
+    if let Some(reason) = &document.no_profile {
+        text += &format!("No profile for simulation: {reason}\n");
+    }
+    text
+}
+
+fn noise(document: &Document) -> String {
+    if document.environment.is_none() {
+        return "none, the model ran in virtual time".to_owned();
+    }
+    let Noise { steal, run_queue, load, processors, preemptions, contended, .. } = &document.noise;
+    let disturbed = document.experiments.iter().filter(|outcome| outcome.noise.contended).count();
+    let verdict = match contended {
+        true => format!(
+            "CONTENDED: numbers are of the machine as much as of the device ({disturbed} of {} experiments)",
+            document.experiments.len()
+        ),
+        false if disturbed > 0 => format!("{disturbed} of {} experiments were contended", document.experiments.len()),
+        false => "quiet".to_owned(),
+    };
+    format!(
+        "{verdict}; steal {:.2}%, waiting for a processor {:.2}%, load {load:.1} on {processors} processors, {preemptions} preemptions",
+        100.0 * steal,
+        100.0 * run_queue,
+    )
+}
+
+fn fitted(findings: &Findings) -> Table {
+    let columns = [
+        Column::text("parameter"),
+        Column::number("value"),
+        Column::text("unit"),
+        Column::number("from").help("Lower end of the confidence interval of 95 %"),
+        Column::number("to").help("Upper end"),
+        Column::text("experiment").priority(1),
+    ];
+    let mut table = Table::new("Fitted parameters", columns);
+    for Parameter { name, value, unit, low, high, from } in &findings.fitted {
+        table.push([
+            name.as_str().into(),
+            number(*value),
+            unit.as_str().into(),
+            number(*low),
+            number(*high),
+            from.as_str().into(),
+        ]);
+    }
+    table
+}
+
+/// A number with three or four digits that say something.
+fn number(value: f64) -> Cell {
+    match value.abs() {
+        v if v >= 100.0 || value.fract() == 0.0 => Cell::fixed(value, 0),
+        v if v >= 10.0 => Cell::fixed(value, 1),
+        v if v >= 1.0 => Cell::fixed(value, 2),
+        _ => Cell::fixed(value, 3),
+    }
+}
+
+/// The page.
+pub fn page(document: &Document) -> Page {
+    let findings = document.findings();
+    let mut summary = Section::new("Summary").facts(facts(document));
+    summary = summary.note(format!("Noise: {}.", noise(document)));
+    for caveat in &document.target.caveats {
+        summary = summary.note(caveat.clone());
+    }
+    let mut page = Page::new(format!("Probe of {}", document.target.description))
+        .subtitle(document.program.clone())
+        .command(command_line())
+        .section(summary);
+    if !document.advice.is_empty() {
+        page = page.section(Section::new("What it means for a cache").table(advice(document)));
+    }
+    for outcome in &document.experiments {
+        page = page.section(section(outcome));
+    }
+    page.section(Section::new("Fitted parameters").text(FITTED).table(fitted(&findings)))
+        .section(Section::new("Noise and cost").text(NOISE).table(costs(document)))
+}
+
+fn advice(document: &Document) -> Table {
+    let columns = [Column::text("about"), Column::text("advice"), Column::text("because")];
+    let mut table = Table::new("Advice", columns);
+    for Advice { topic, recommendation, reason } in &document.advice {
+        table.push([topic.as_ref().into(), recommendation.as_str().into(), reason.as_str().into()]);
+    }
+    table
+}
+
+const FITTED: &str = "With confidence intervals of 95 %, by resampling what was measured; where both ends are the value \
+                      itself, it was counted or read off. A yes is 1, a no 0.";
+const NOISE: &str = "Steal is the share of the processors' time that a hypervisor gave to others; waiting is the share \
+                     of their time that the threads of I/O were ready to run and did not. Above 1 % either way an \
+                     experiment is contended: its numbers are of the machine as much as of the device.";
+
+/// The command that made the page, without the serial number.
+fn command_line() -> String {
+    let line = output::command_line();
+    let Some((before, after)) = line.split_once("--destroy") else { return line };
+    let mut rest = after.trim_start_matches([' ', '=']).splitn(2, ' ');
+    let _serial = rest.next();
+    let rest = rest.next().map(|rest| format!(" {rest}")).unwrap_or_default();
+    format!("{before}--destroy SERIAL{rest}")
+}
+
+fn facts(document: &Document) -> Vec<(&'static str, String)> {
+    let Document { target, environment, setup, seed, .. } = document;
+    let mut facts = vec![
+        ("measured", target.description.clone()),
+        ("size", shown(target.capacity_bytes)),
+        ("smallest I/O", shown(target.granule_bytes.into())),
+        ("a point at most", format!("{} I/Os, {} s", setup.ios, setup.seconds)),
+        ("seed", seed.to_string()),
+    ];
+    if let Some(machine) = environment {
+        let below = if machine.hypervisor { ", under a hypervisor" } else { "" };
+        facts.push(("system", format!("{}{below}", machine.system)));
+        facts.push(("processor", format!("{} × {}", machine.processors, machine.processor)));
+        facts.push(("memory", shown(machine.memory_bytes >> 20 << 20)));
+    }
+    facts
+}
+
+fn section(outcome: &Outcome) -> Section {
+    let about = entresol_probe::experiments().iter().find(|experiment| experiment.name == outcome.experiment);
+    let mut section = Section::new(outcome.experiment.clone());
+    if let Some(experiment) = about {
+        section = section.text(format!("{} ({}).", sentence(experiment.about), experiment.source));
+    }
+    if outcome.noise.contended {
+        section = section.note(format!(
+            "Contended: steal {:.1}%, waiting for a processor {:.1}%.",
+            100.0 * outcome.noise.steal,
+            100.0 * outcome.noise.run_queue
+        ));
+    }
+    let charts: Vec<LineChart> = outcome.findings.curves.iter().filter_map(chart).collect();
+    section = match charts.len() {
+        0 => section,
+        1 => charts.into_iter().fold(section, Section::chart),
+        _ => section.grid(charts.into_iter().map(Into::into)),
+    };
+    section = outcome.findings.tables.iter().map(table).fold(section, Section::table);
+    let notes = &outcome.findings.notes;
+    if notes.is_empty() { section } else { section.text(notes.join("\n\n")) }
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// How the values of an axis are written, and what one of them is worth in the base unit of that.
+fn format(label: &str) -> (NumberFormat, f64) {
+    let unit = label.split(' ').next().unwrap_or_default();
+    match unit {
+        "us" => (NumberFormat::Seconds, 1e-6),
+        "ms" => (NumberFormat::Seconds, 1e-3),
+        "KiB" => (NumberFormat::Bytes, 1024.0),
+        "MiB" => (NumberFormat::Bytes, 1_048_576.0),
+        "share" => (NumberFormat::Percent, 1.0),
+        _ => (NumberFormat::Count, 1.0),
+    }
+}
+
+/// A chart, unless there is no point in it.
+fn chart(series: &Series) -> Option<LineChart> {
+    let points = || series.lines.iter().flat_map(|line| &line.points);
+    points().next()?;
+    let axis = |label: &str, values: &mut dyn Iterator<Item = f64>, wide: f64| {
+        let (format, worth) = format(label);
+        let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
+        let spread = match () {
+            () if low <= 0.0 || high / low < wide || format == NumberFormat::Percent => Spread::Linear,
+            () if label == "queue depth" || label == "threads" || format == NumberFormat::Bytes => Spread::Log2,
+            () => Spread::Log10,
+        };
+        let label = match format {
+            NumberFormat::Seconds => label.replacen("us", "latency", 1).replacen("ms", "latency", 1),
+            NumberFormat::Bytes => label.replacen("KiB", "size", 1).replacen("MiB", "size", 1),
+            _ => label.to_owned(),
+        };
+        let axis = Axis::new(label, format).spread(spread);
+        // A ratio that hardly changes must not look as if it did.
+        (if spread == Spread::Linear { axis.at_least(0.0, 0.0) } else { axis }, worth)
+    };
+    let (x, x_worth) = axis(&series.x_label, &mut points().map(|point| point.0), 30.0);
+    let (y, y_worth) = axis(&series.y_label, &mut points().map(|point| point.1), 100.0);
+    let mut chart = LineChart::new(series.title.clone(), x, y);
+    for line in &series.lines {
+        let points = line.points.iter().map(|(x, y)| (x * x_worth, y * y_worth));
+        chart = chart.series(Drawn::new(line.name.clone(), points).emphasised());
+    }
+    Some(chart)
+}
+
+fn table(found: &entresol_probe::Table) -> Table {
+    let is_text = |column: usize| found.rows.iter().all(|row| matches!(row[column], entresol_probe::Cell::Text(_)));
+    let heads = found.columns.iter().zip(&found.units).enumerate();
+    let columns = heads.map(|(at, (head, unit))| {
+        let head = if unit.is_empty() { head.clone() } else { format!("{head} ({unit})") };
+        if is_text(at) { Column::text(head) } else { Column::number(head) }
+    });
+    let mut table = Table::new(found.title.clone(), columns);
+    for row in &found.rows {
+        table.push(row.iter().map(|cell| match cell {
+            entresol_probe::Cell::Number(value) => number(*value),
+            entresol_probe::Cell::Text(text) => text.as_str().into(),
+        }));
+    }
+    table
+}
+
+fn costs(document: &Document) -> Table {
+    let columns = [
+        Column::text("experiment"),
+        Column::number("I/Os"),
+        Column::number("read"),
+        Column::number("written"),
+        Column::number("seconds"),
+        Column::number("steal"),
+        Column::number("waiting"),
+        Column::number("load"),
+        Column::text("verdict"),
+    ];
+    let mut table = Table::new("Noise and cost", columns);
+    let model = document.environment.is_none();
+    for Outcome { experiment, ios, read_bytes, written_bytes, seconds, noise, .. } in &document.experiments {
+        let share = |share: f64| if model { Cell::missing() } else { Cell::percent(share, 2) };
+        let verdict = match (model, noise.contended) {
+            (true, _) => "virtual time",
+            (false, true) => "contended",
+            (false, false) => "quiet",
+        };
+        let tone = if noise.contended { Tone::Bad } else { Tone::Plain };
+        table.push([
+            experiment.as_str().into(),
+            (*ios).into(),
+            Cell::short(*read_bytes as f64, NumberFormat::Bytes),
+            Cell::short(*written_bytes as f64, NumberFormat::Bytes),
+            number(*seconds),
+            share(noise.steal),
+            share(noise.run_queue),
+            if model { Cell::missing() } else { Cell::fixed(noise.load, 1) },
+            Cell::from(verdict).tone(tone),
+        ]);
+    }
+    table
+}

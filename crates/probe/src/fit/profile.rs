@@ -1,0 +1,194 @@
+//! From fitted parameters to a device that `simulate`, `advise` and the emulator accept.
+//!
+//! What turns becomes a `disk` with one surface, whose tracks, zones and seek curve are those that were measured. What
+//! has no buffer and a latency that is a line in size becomes an `nvm-block`. Everything else becomes a `fixed`: its
+//! parallelism is what random reads reach, and its writes are the steady ones, so it is a good model of reads at any
+//! depth and of writes at saturation, and too slow for a single write that a buffer takes.
+
+use super::stats::interpolate;
+use crate::experiments::{SEEK_CURVE, ZONE_CURVE};
+use crate::findings::Findings;
+use entresol_device::disk::{Discipline, DiskParameters, SeekPoint, Zone};
+use entresol_device::fixed::FixedParameters;
+use entresol_device::host::HostParameters;
+use entresol_device::nvm_block::NvmBlockParameters;
+use entresol_device::profile::{Model, Profile};
+use entresol_device::{Nanos, Parameters, TailPoint};
+
+const SECTOR: u32 = 512;
+
+/// A device of these findings.
+///
+/// # Errors
+/// When the experiments that it needs have not run: names the parameter that is missing, or the number that no device
+/// can have.
+pub fn to_profile(name: &str, findings: &Findings) -> Result<Profile, String> {
+    let found = Found(findings);
+    let device = if found.is("rotates") {
+        Model::Disk(found.disk()?)
+    } else if found.get("read_buffer") == Ok(0.0) && found.get("read_fixed_us").is_ok() {
+        Model::NvmBlock(found.nvm_block()?)
+    } else {
+        Model::Fixed(found.fixed()?)
+    };
+    match &device {
+        Model::Disk(parameters) => parameters.check()?,
+        Model::NvmBlock(parameters) => parameters.check()?,
+        Model::Fixed(parameters) => parameters.check()?,
+        _ => unreachable!("only these are made here"),
+    }
+    let host = (!found.is("rotates")).then(|| found.host()).flatten();
+    Ok(Profile {
+        name: name.to_owned(),
+        about: format!("fitted to measurements, {:.0} B", found.get("capacity_bytes")?),
+        source: "entresol probe".to_owned(),
+        dollars_per_gb: None,
+        device,
+        host,
+    })
+}
+
+fn nanos(us: f64) -> Nanos {
+    (us.max(0.0) * 1e3).round() as Nanos
+}
+
+struct Found<'a>(&'a Findings);
+
+impl Found<'_> {
+    fn get(&self, name: &str) -> Result<f64, String> {
+        self.0.value(name).ok_or_else(|| format!("parameter `{name}` was not measured"))
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.get(name) == Ok(1.0)
+    }
+
+    /// The line of a curve.
+    fn curve(&self, title: &str) -> Result<&[(f64, f64)], String> {
+        let series = self.0.curves.iter().find(|series| series.title == title);
+        let line = series.and_then(|series| series.lines.first());
+        line.map(|line| line.points.as_slice()).ok_or_else(|| format!("curve `{title}` was not measured"))
+    }
+
+    /// The host, where it was seen: by its software or by the cap of a thread.
+    fn host(&self) -> Option<HostParameters> {
+        let software = self.get("software_us").ok().filter(|us| *us > 0.0);
+        let busy = self.get("host_busy_us").ok();
+        software.or(busy)?;
+        let software_ns = nanos(software.unwrap_or(0.0));
+        Some(HostParameters { threads: 1, software_ns, busy_ns: busy.map_or(software_ns, nanos) })
+    }
+
+    fn nvm_block(&self) -> Result<NvmBlockParameters, String> {
+        let page = self.get("page_bytes")?;
+        let median = self.get("random_read_us")?;
+        let tail = |(name, quantile): (&str, f64)| {
+            let extra_ns = nanos(self.get(name).ok()? - median);
+            Some(TailPoint { quantile, extra_ns })
+        };
+        let quantiles = [
+            ("random_read_p99_us", 0.99),
+            ("random_read_p995_us", 0.995),
+            ("random_read_p999_us", 0.999),
+            ("random_read_p9999_us", 0.9999),
+        ];
+        let middle = TailPoint { quantile: 0.5, extra_ns: 0 };
+        let refresh_reads = self.get("refresh_reads").unwrap_or(0.0);
+        let refreshes = (1.0..=255.0).contains(&refresh_reads);
+        Ok(NvmBlockParameters {
+            read_fixed_ns: nanos(self.get("read_fixed_us")?),
+            write_fixed_ns: nanos(self.get("write_fixed_us")?),
+            read_gb_per_s: self.get("read_gb_per_s")?,
+            write_gb_per_s: self.get("write_gb_per_s")?,
+            // Channels do not show from outside: whole pages take them all.
+            channels: 1,
+            page_bytes: (page as u32).next_power_of_two().max(SECTOR),
+            half_page_penalty_ns: self.get("half_page_penalty_us").map_or(0, nanos),
+            odd_penalty_ns: self.get("odd_penalty_us").map_or(0, nanos),
+            layers_meet_bytes: self.get("layers_meet_kib").map_or(1, |kib| (kib * 1024.0).round().max(1.0) as u32),
+            refresh_reads: if refreshes { refresh_reads as u32 } else { 1 },
+            refresh_ns: if refreshes { nanos(self.get("refresh_us")?) } else { 0 },
+            hold_every_pages: 1,
+            hold_ns: 0,
+            read_tail: [middle].into_iter().chain(quantiles.into_iter().filter_map(tail)).collect(),
+            endurance_writes: None,
+        })
+    }
+
+    fn fixed(&self) -> Result<FixedParameters, String> {
+        let iops = self.get("random_read_4k_iops")?;
+        let read = self.get("random_read_us")? - self.get("software_us").unwrap_or(0.0);
+        let mb_s = self.get("sequential_read_mb_s")?.max(self.get("random_read_mb_s")?);
+        let transfer = 4096.0 / mb_s;
+        let parallelism = (iops * read / 1e6).round().clamp(1.0, 256.0);
+        let writes = self.get("steady_write_iops").or_else(|_| self.get("random_write_4k_iops"))?;
+        Ok(FixedParameters {
+            read_ns: nanos(read - transfer).max(1),
+            write_ns: nanos(parallelism * 1e6 / writes - 4096.0 / self.get("sequential_write_mb_s").unwrap_or(mb_s))
+                .max(1),
+            gb_per_s: Some(mb_s / 1e3),
+            write_gb_per_s: self.get("sequential_write_mb_s").ok().map(|mb_s| mb_s / 1e3),
+            parallelism: parallelism as u32,
+            endurance_writes: None,
+            energy: None,
+        })
+    }
+
+    fn disk(&self) -> Result<DiskParameters, String> {
+        let rpm = self.get("rpm")?;
+        let turn_us = 60e6 / rpm;
+        let next_track_us = self.get("track_to_track_us")?;
+        // A track begins just behind where the heads come from the one before.
+        let skew = (next_track_us / turn_us + 0.01).min(0.99);
+        let sectors = (self.get("capacity_bytes")? / f64::from(SECTOR)) as u64;
+        let per_track = |mb_s: f64| (mb_s * turn_us * (1.0 + skew) / f64::from(SECTOR)).round().max(1.0);
+        let rates = self.curve(ZONE_CURVE)?;
+
+        // A rate holds to the middle between its position and the next. Cylinders are tracks: there is one surface.
+        let (mut zones, mut boundaries, mut cylinders): (Vec<Zone>, _, f64) = (Vec::new(), vec![(0.0, 0.0)], 0.0);
+        let mut begin = 0.0;
+        for (i, &(at, mb_s)) in rates.iter().enumerate() {
+            let end = rates.get(i + 1).map_or(sectors as f64 * f64::from(SECTOR), |next| (at + next.0) / 2.0);
+            let sectors_per_track = per_track(mb_s);
+            let tracks = ((end - begin) / f64::from(SECTOR) / sectors_per_track).ceil();
+            if tracks >= 1.0 {
+                zones.push(Zone { first_cylinder: cylinders as u32, sectors_per_track: sectors_per_track as u32 });
+                cylinders += tracks;
+                boundaries.push((end, cylinders));
+            }
+            begin = end;
+        }
+        let mut seek = vec![SeekPoint { cylinders: 1, ms: next_track_us / 1e3 }];
+        for &(distance, us) in self.curve(SEEK_CURVE)? {
+            let (last, reached) = (seek[seek.len() - 1], interpolate(&boundaries, distance) as u32);
+            if reached > last.cylinders {
+                seek.push(SeekPoint { cylinders: reached, ms: (us / 1e3).max(last.ms) });
+            }
+        }
+        let sorts = self.get("queue_gain").is_ok_and(|gain| gain > 1.2);
+        let outer = zones.first().map_or(0, |zone| zone.sectors_per_track);
+        Ok(DiskParameters {
+            name: String::new(),
+            sector_bytes: SECTOR,
+            sectors,
+            cylinders: cylinders as u32,
+            surfaces: 1,
+            band_cylinders: cylinders as u32,
+            zones,
+            rpm,
+            rpm_error: 0.0,
+            track_skew: skew,
+            surface_skew: skew,
+            band_skew: skew,
+            seek,
+            head_switch_ms: 0.0,
+            write_settle_ms: self.get("write_settle_us")? / 1e3,
+            read_overhead_ms: self.get("read_overhead_us")? / 1e3,
+            write_overhead_ms: self.get("write_overhead_us")? / 1e3,
+            after_write_ms: 0.0,
+            read_ahead_sectors: if self.is("reads_ahead") { outer } else { 0 },
+            discipline: if sorts { Discipline::Sptf } else { Discipline::Fcfs },
+            window: 64,
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! What the threads of a run share: its clock, its end, its first failure; and how each I/O is counted.
+
+use super::source::Next;
+use crate::noise;
+use crate::target::{Samples, TargetError};
+use entresol_device::Nanos;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A thread sleeps until this long before an I/O is due and then spins: waking takes tens of microseconds.
+const SPIN: Duration = Duration::from_micros(100);
+/// A thread looks at least this often whether the user has stopped the run.
+const NAP_MAX: Duration = Duration::from_millis(50);
+
+/// A run of some streams.
+pub(super) struct Run<'a> {
+    target: &'a str,
+    started: Instant,
+    /// Threads of streams that are not in the background and have not ended.
+    foreground: AtomicUsize,
+    interrupted: &'a AtomicBool,
+    failed: AtomicBool,
+    failure: Mutex<Option<TargetError>>,
+}
+
+impl<'a> Run<'a> {
+    /// A run on what errors call `target`, that ends when `foreground` threads have.
+    pub(super) fn new(target: &'a str, foreground: usize, interrupted: &'a AtomicBool) -> Self {
+        Run {
+            target,
+            started: Instant::now(),
+            foreground: AtomicUsize::new(foreground),
+            interrupted,
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Time since the start.
+    pub(super) fn now(&self) -> Nanos {
+        self.started.elapsed().as_nanos() as Nanos
+    }
+
+    /// Must a stream stop that has more to do?
+    pub(super) fn must_stop(&self, background: bool) -> bool {
+        self.failed.load(Ordering::Relaxed)
+            || self.interrupted.load(Ordering::Relaxed)
+            || (background && self.foreground.load(Ordering::Relaxed) == 0)
+    }
+
+    /// A thread of the foreground has ended.
+    pub(super) fn foreground_ended(&self) {
+        self.foreground.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Stops the run for an error; the first one counts.
+    pub(super) fn fail(&self, action: &'static str, error: std::io::Error) {
+        let error = TargetError::System { target: self.target.to_owned(), action, error };
+        self.failure.lock().expect("no thread panics with it").get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// How the run ended.
+    pub(super) fn outcome(self) -> Result<(), TargetError> {
+        match self.failure.into_inner().expect("no thread panicked with it") {
+            Some(error) => Err(error),
+            None if self.interrupted.load(Ordering::Relaxed) => Err(TargetError::Interrupted),
+            None => Ok(()),
+        }
+    }
+
+    /// How long to sleep for something that is due then; none when it is time to spin or to go.
+    pub(super) fn nap(&self, due: Nanos) -> Option<Duration> {
+        let left = Duration::from_nanos(due.saturating_sub(self.now()));
+        (left > SPIN).then(|| (left - SPIN).min(NAP_MAX))
+    }
+}
+
+/// What one thread has counted.
+#[derive(Default)]
+pub(super) struct Tally {
+    samples: Samples,
+    first: Option<Nanos>,
+    last: Nanos,
+}
+
+impl Tally {
+    /// Counts an I/O that was sent, or due, at `from` and done at `to`.
+    pub(super) fn count(&mut self, next: &Next, bytes: u32, from: Nanos, to: Nanos, keep_raw: bool) {
+        let latency = to.saturating_sub(from);
+        let samples = &mut self.samples;
+        samples.completions += 1;
+        samples.bytes += u64::from(bytes);
+        if next.write {
+            samples.writes.record(latency)
+        } else {
+            samples.reads.record(latency)
+        }
+        if keep_raw {
+            samples.raw.push((to, latency));
+        }
+        self.first = Some(self.first.map_or(from, |first| first.min(from)));
+        self.last = self.last.max(to);
+    }
+
+    /// Puts what the threads of a stream have counted together.
+    pub(super) fn merge(tallies: impl IntoIterator<Item = Tally>) -> Samples {
+        let mut all = Tally::default();
+        for tally in tallies {
+            all.samples.completions += tally.samples.completions;
+            all.samples.bytes += tally.samples.bytes;
+            all.samples.reads.merge(&tally.samples.reads);
+            all.samples.writes.merge(&tally.samples.writes);
+            all.samples.raw.extend(tally.samples.raw);
+            all.first = [all.first, tally.first].into_iter().flatten().min();
+            all.last = all.last.max(tally.last);
+        }
+        all.samples.raw.sort_unstable();
+        all.samples.elapsed = all.last - all.first.unwrap_or(all.last);
+        all.samples
+    }
+}
+
+/// Runs the work of a thread and tells the noise meter how long it waited for a processor.
+pub(super) fn metered<R>(work: impl FnOnce() -> R) -> R {
+    // The default of 50 microseconds would be added to every nap. It is a matter of this thread only.
+    // SAFETY: the call takes a number and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64) };
+    let meter = noise::ThreadMeter::start();
+    let result = work();
+    meter.finish();
+    result
+}
