@@ -4,6 +4,7 @@
 
 mod error;
 mod file;
+pub mod fuse;
 mod memory;
 pub mod nbd;
 

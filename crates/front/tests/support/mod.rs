@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod client;
+pub mod mounted;
 
 use entresol_engine::Block;
 use entresol_front::MemoryBlock;

@@ -1,0 +1,91 @@
+//! The system's words for a file's attributes, and FUSE's.
+
+use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long the kernel may trust names and attributes: only this mount changes them.
+pub(super) const TRUST: Duration = Duration::from_secs(1);
+
+/// The number for FUSE; an error that is not the system's is one of I/O.
+pub(super) fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_i32)
+}
+
+/// As [`errno`], of a system call.
+pub(super) fn system(error: rustix::io::Errno) -> Errno {
+    Errno::from_i32(error.raw_os_error())
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    // Always less than 10^9.
+    let nanoseconds = Duration::from_nanos(nanoseconds);
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 { UNIX_EPOCH - whole + nanoseconds } else { UNIX_EPOCH + whole + nanoseconds }
+}
+
+/// A time to be set, or none.
+pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
+    let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+    match time {
+        None => special(UTIME_OMIT),
+        Some(TimeOrNow::Now) => special(UTIME_NOW),
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },
+            Err(before) => {
+                let before = before.duration();
+                let borrow = i64::from(before.subsec_nanos() > 0);
+                let tv_nsec = borrow * 1_000_000_000 - i64::from(before.subsec_nanos());
+                Timespec { tv_sec: -(before.as_secs() as i64) - borrow, tv_nsec }
+            }
+        },
+    }
+}
+
+/// The kind of a file by its mode.
+pub(super) fn kind(mode: u32) -> FileType {
+    match rustix::fs::FileType::from_raw_mode(mode) {
+        rustix::fs::FileType::Directory => FileType::Directory,
+        rustix::fs::FileType::Symlink => FileType::Symlink,
+        rustix::fs::FileType::Fifo => FileType::NamedPipe,
+        rustix::fs::FileType::Socket => FileType::Socket,
+        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+        _ => FileType::RegularFile,
+    }
+}
+
+/// The attributes of a file that the mount calls `number`.
+pub(super) fn attributes(stat: &Stat, number: u64) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        crtime: UNIX_EPOCH,
+        kind: kind(stat.st_mode),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: stat.st_rdev as u32,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_and_after_1970_are_kept() {
+        for (seconds, nanoseconds) in [(0, 0), (1, 999_999_999), (1_700_000_000, 5), (-1, 0), (-1, 5), (-100, 1)] {
+            let spec = timespec(Some(TimeOrNow::SpecificTime(time(seconds, nanoseconds))));
+            assert_eq!((spec.tv_sec, spec.tv_nsec), (seconds, nanoseconds as i64));
+        }
+    }
+}

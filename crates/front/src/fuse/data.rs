@@ -1,0 +1,186 @@
+//! Where the bytes of a mounted file go.
+
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// What tells a file from all others of the backing file system while it exists. The number may return with another file
+/// after [`FileLayer::removed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Number of the file system.
+    pub device: u64,
+    /// Number of the file in it.
+    pub inode: u64,
+}
+
+/// Gives open files their bytes.
+pub trait FileLayer: Send + Sync + 'static {
+    /// Takes a file that is opened, however often, until all its handles are closed. `file` may be written only if
+    /// `writable`; a file that was opened for reading may be opened again for writing before the first is dropped.
+    ///
+    /// # Errors
+    /// Whatever is to be the answer to `open`.
+    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>>;
+
+    /// The file has no name and no handle any more: nothing will ask for its bytes.
+    fn removed(&self, id: FileId);
+}
+
+/// What `lseek` looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sought {
+    /// The next byte that is stored.
+    Data,
+    /// The next hole, or the end.
+    Hole,
+}
+
+/// The bytes of one open file. Calls may come from several threads at once, also for overlapping ranges.
+///
+/// A write that returned is seen by every later read, and is durable after a [`sync`](FileData::sync) that began later.
+pub trait FileData: Send + Sync {
+    /// Size in bytes, exact at any time.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn size_bytes(&self) -> io::Result<u64>;
+
+    /// As [`read`](FileData::read), if that can be done without waiting for a device; else `None`.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Fills `bytes` from `offset` on, up to the file's end; the number of bytes read.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
+
+    /// As [`write`](FileData::write) for as many of the first bytes as can be written without waiting; their number.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Writes `bytes` from `offset` on; a file that ends before grows.
+    ///
+    /// # Errors
+    /// What the storage answered; some of the bytes may be written.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes durable every write that returned before, with the file's times unless `data_only`.
+    ///
+    /// # Errors
+    /// What the storage answered; the writes may then be lost.
+    fn sync(&self, data_only: bool) -> io::Result<()>;
+
+    /// Cuts the file off, or lengthens it with zeroes.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn truncate(&self, bytes: u64) -> io::Result<()>;
+
+    /// `fallocate`: reserves space, punches holes, writes zeroes.
+    ///
+    /// # Errors
+    /// What the storage answered; `EOPNOTSUPP` for what it cannot do.
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()>;
+
+    /// The next place of the kind from `offset` on.
+    ///
+    /// # Errors
+    /// `ENXIO` when there is none before the end.
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64>;
+}
+
+/// The layer that is none: bytes go straight to the backing files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DirectFiles;
+
+impl FileLayer for DirectFiles {
+    fn open(&self, _id: FileId, file: File, _writable: bool) -> io::Result<Arc<dyn FileData>> {
+        Ok(Arc::new(DirectFile(file)))
+    }
+
+    fn removed(&self, _id: FileId) {}
+}
+
+/// A backing file as it is.
+#[derive(Debug)]
+pub struct DirectFile(pub File);
+
+/// Whether the system would have to wait, or cannot tell.
+fn would_wait(error: Errno) -> bool {
+    matches!(error, Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS)
+}
+
+impl FileData for DirectFile {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let length = bytes.len();
+        let count = match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) => count,
+            Err(error) if would_wait(error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // Fewer bytes mean the end of the file, or of what is in memory.
+        let whole = count == length || offset + count as u64 >= self.size_bytes()?;
+        Ok(whole.then_some(count))
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.0.read_at(&mut bytes[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        match rustix::io::pwritev2(&self.0, &[IoSlice::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) => Ok(count),
+            Err(error) if would_wait(error) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        if data_only { self.0.sync_data() } else { self.0.sync_all() }
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, how, offset, bytes)?)
+    }
+
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        // The position is of no use to anybody: all else here says its offset.
+        Ok(rustix::fs::seek(
+            &self.0,
+            match sought {
+                Sought::Data => rustix::fs::SeekFrom::Data(offset),
+                Sought::Hole => rustix::fs::SeekFrom::Hole(offset),
+            },
+        )?)
+    }
+}

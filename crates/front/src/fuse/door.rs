@@ -1,0 +1,589 @@
+//! The kernel's requests, each answered by the backing directory or by a file's layer.
+
+use super::attributes::{TRUST, attributes, errno, kind, system, timespec};
+use super::data::{FileData, Sought};
+use super::nodes::{Node, Nodes};
+use super::pool::Pool;
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Timestamps, Uid};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+/// The largest read and write that the kernel may send.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Requests that the kernel may have under way without anybody waiting for each: asynchronous direct I/O.
+const BACKGROUND_MAX: u16 = 256;
+
+/// A mounted directory, as the kernel sees it.
+pub(super) struct Door {
+    /// Held as long as it is served.
+    _lock: OwnedFd,
+    nodes: Nodes,
+    files: RwLock<HashMap<u64, Arc<Handle>>>,
+    directories: Mutex<HashMap<u64, Arc<Listing>>>,
+    next_handle: AtomicU64,
+    pool: Pool,
+    shared_mappings: Arc<AtomicBool>,
+}
+
+/// An open file. The bytes are let go first: the node may then say that nobody needs them.
+struct Handle {
+    data: Arc<dyn FileData>,
+    _node: Arc<Node>,
+}
+
+/// An open directory, with its names as they were when they were last read from the start.
+struct Listing {
+    node: Arc<Node>,
+    names: Mutex<Vec<(u64, FileType, OsString)>>,
+}
+
+impl Door {
+    pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, shared_mappings: Arc<AtomicBool>) -> Self {
+        Self {
+            _lock: lock,
+            nodes,
+            files: RwLock::default(),
+            directories: Mutex::default(),
+            next_handle: AtomicU64::new(1),
+            pool,
+            shared_mappings,
+        }
+    }
+
+    fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
+        Ok(self.nodes.get(number.0)?)
+    }
+
+    fn file(&self, handle: FileHandle) -> Result<Arc<Handle>, Errno> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.get(&handle.0).cloned().ok_or(Errno::EBADF)
+    }
+
+    fn keep(&self, node: Arc<Node>, data: Arc<dyn FileData>) -> FileHandle {
+        let number = self.next_handle.fetch_add(1, Relaxed);
+        let handle = Arc::new(Handle { data, _node: node });
+        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        FileHandle(number)
+    }
+
+    /// Answers with a name's node, after making it where `make` does.
+    fn enter(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+        make: impl FnOnce(&Node) -> rustix::io::Result<()>,
+    ) {
+        let found = self.node(parent).and_then(|parent| {
+            make(&parent)?;
+            self.nodes.look_up(&parent, name)
+        });
+        match found {
+            Ok((node, stat)) => reply.entry(&TRUST, &attributes(&stat, node.number), Generation(0)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn create_file(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        flags: i32,
+    ) -> io::Result<(Arc<Node>, Arc<dyn FileData>)> {
+        let parent = self.node(parent)?;
+        let exclusive = OFlags::from_bits_truncate(flags as u32) & OFlags::EXCL;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
+        let file = rustix::fs::openat(&parent.place, name, flags, Mode::from_raw_mode(mode))?;
+        let (node, _) = self.nodes.look_up(&parent, name)?;
+        match node.adopt(file) {
+            Ok(data) => Ok((node, data)),
+            Err(error) => {
+                self.nodes.forget(node.number, 1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Has a worker do something to an open file and answer.
+    fn later(
+        &self,
+        handle: FileHandle,
+        reply: ReplyEmpty,
+        act: impl FnOnce(&dyn FileData) -> io::Result<()> + Send + 'static,
+    ) {
+        match self.file(handle) {
+            Ok(file) => self.pool.run(move || finish(reply, act(&*file.data))),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    /// What `setattr` changes apart from the size.
+    fn change(
+        node: &Node,
+        mode: Option<u32>,
+        owner: (Option<u32>, Option<u32>),
+        times: Option<Timestamps>,
+    ) -> io::Result<()> {
+        if let Some(mode) = mode {
+            rustix::fs::chmod(node.path(), Mode::from_raw_mode(mode))?;
+        }
+        if let (user, group) = owner
+            && (user.is_some() || group.is_some())
+        {
+            rustix::fs::chownat(
+                &node.place,
+                "",
+                user.map(Uid::from_raw),
+                group.map(Gid::from_raw),
+                AtFlags::EMPTY_PATH,
+            )?;
+        }
+        if let Some(times) = times {
+            rustix::fs::utimensat(rustix::fs::CWD, node.path(), &times, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
+fn finish(reply: ReplyEmpty, result: io::Result<()>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn finish_call(reply: ReplyEmpty, result: rustix::io::Result<()>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(system(error)),
+    }
+}
+
+/// How files are opened: the kernel keeps no bytes of them, and writes that do not lengthen a file may run together.
+const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+
+impl Filesystem for Door {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // What the kernel does not have it does without; of the mappings the caller is told.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        let mappings = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
+        self.shared_mappings.store(mappings, Relaxed);
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.enter(parent, name, reply, |_| Ok(()));
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, count: u64) {
+        self.nodes.forget(number.0, count);
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.node(number).and_then(|node| node.stat()) {
+            Ok(stat) => reply.attr(&TRUST, &attributes(&stat, number.0)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let node = match self.node(number) {
+            Ok(node) => node,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let handle = handle.and_then(|handle| self.file(handle).ok());
+        let times = (accessed.is_some() || modified.is_some())
+            .then(|| Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) });
+        let act = move || {
+            if let Some(size) = size {
+                match handle {
+                    Some(handle) => handle.data.truncate(size)?,
+                    None => node.data(true)?.truncate(size)?,
+                }
+            }
+            Self::change(&node, mode, (user, group), times)?;
+            node.stat()
+        };
+        let number = number.0;
+        self.pool.run(move || match act() {
+            Ok(stat) => reply.attr(&TRUST, &attributes(&stat, number)),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        match self.node(number).and_then(|node| Ok(rustix::fs::readlinkat(&node.place, "", Vec::new())?)) {
+            Ok(target) => reply.data(target.as_bytes()),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, device: u32, reply: ReplyEntry) {
+        let (kind, mode) = (rustix::fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
+        self.enter(parent, name, reply, |parent| rustix::fs::mknodat(&parent.place, name, kind, mode, device.into()));
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        self.enter(parent, name, reply, |parent| {
+            rustix::fs::mkdirat(&parent.place, name, Mode::from_raw_mode(mode & 0o7777))
+        });
+    }
+
+    fn symlink(&self, _: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        self.enter(parent, name, reply, |parent| rustix::fs::symlinkat(target, &parent.place, name));
+    }
+
+    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let node = match self.node(number) {
+            Ok(node) => node,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        self.enter(parent, name, reply, |parent| {
+            rustix::fs::linkat(rustix::fs::CWD, node.path(), &parent.place, name, AtFlags::SYMLINK_FOLLOW)
+        });
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let unlink = |parent: Arc<Node>| rustix::fs::unlinkat(&parent.place, name, AtFlags::empty());
+        finish_call(reply, self.nodes.get(parent.0).and_then(unlink));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let remove = |parent: Arc<Node>| rustix::fs::unlinkat(&parent.place, name, AtFlags::REMOVEDIR);
+        finish_call(reply, self.nodes.get(parent.0).and_then(remove));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        let renamed = self.nodes.get(parent.0).and_then(|from| {
+            let to = self.nodes.get(new_parent.0)?;
+            rustix::fs::renameat_with(&from.place, name, &to.place, new_name, flags)
+        });
+        finish_call(reply, renamed);
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let writable = OFlags::from_bits_truncate(flags.0 as u32).intersects(OFlags::WRONLY | OFlags::RDWR);
+        match self.node(number).and_then(|node| Ok((node.data(writable)?, node))) {
+            Ok((data, node)) => reply.opened(self.keep(node, data), OPENED),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn create(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, flags: i32, reply: ReplyCreate) {
+        let created =
+            self.create_file(parent, name, mode, flags).and_then(|(node, data)| Ok((node.stat()?, node, data)));
+        match created {
+            Ok((stat, node, data)) => {
+                let attributes = attributes(&stat, node.number);
+                reply.created(&TRUST, &attributes, Generation(0), self.keep(node, data), OPENED);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let file = match self.file(handle) {
+            Ok(file) => file,
+            Err(error) => return reply.error(error),
+        };
+        let mut bytes = vec![0; size as usize];
+        match file.data.read_now(offset, &mut bytes) {
+            Ok(Some(count)) => reply.data(&bytes[..count]),
+            Ok(None) => self.pool.run(move || match file.data.read(offset, &mut bytes) {
+                Ok(count) => reply.data(&bytes[..count]),
+                Err(error) => reply.error(errno(&error)),
+            }),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let file = match self.file(handle) {
+            Ok(file) => file,
+            Err(error) => return reply.error(error),
+        };
+        // The kernel's limit is far below 4 GiB.
+        let count = bytes.len() as u32;
+        let flags = OFlags::from_bits_truncate(flags.0 as u32);
+        let durable = flags.intersects(OFlags::DSYNC | OFlags::SYNC);
+        let written = match file.data.write_now(offset, bytes) {
+            Ok(written) => written,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        if written == bytes.len() && !durable {
+            return reply.written(count);
+        }
+        let rest = bytes[written..].to_vec();
+        self.pool.run(move || {
+            let mut result = file.data.write(offset + written as u64, &rest);
+            if durable {
+                result = result.and_then(|()| file.data.sync(!flags.contains(OFlags::SYNC)));
+            }
+            match result {
+                Ok(()) => reply.written(count),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Closing has nothing to do: a write has been answered when it was in the layer. The kernel asks once only.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        // The last handle may have much to put away.
+        self.pool.run(move || {
+            drop(closed);
+            reply.ok();
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        self.later(handle, reply, move |data| data.sync(data_only));
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let how = FallocateFlags::from_bits_retain(mode as u32);
+        self.later(handle, reply, move |data| data.allocate(how, offset, length));
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        let sought = match whence {
+            SEEK_DATA => Sought::Data,
+            SEEK_HOLE => Sought::Hole,
+            // The kernel does the others.
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.file(handle) {
+            Ok(file) => self.pool.run(move || match file.data.seek(sought, offset) {
+                Ok(found) => reply.offset(found as i64),
+                Err(error) => reply.error(errno(&error)),
+            }),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: fuser::CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The kernel then reads and writes, which the layer sees.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.node(number) {
+            Ok(node) => {
+                let handle = self.next_handle.fetch_add(1, Relaxed);
+                let listing = Arc::new(Listing { node, names: Mutex::default() });
+                self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, listing);
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(listing) = directories.get(&handle.0).cloned() else { return reply.error(Errno::EBADF) };
+        drop(directories);
+        let mut names = listing.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset == 0 {
+            match listing.read() {
+                Ok(read) => *names = read,
+                Err(error) => return reply.error(system(error)),
+            }
+        }
+        for (position, (number, kind, name)) in names.iter().enumerate().skip(offset as usize) {
+            if reply.add(INodeNo(*number), position as u64 + 1, *kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let node = match self.node(number) {
+            Ok(node) => node,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        self.pool.run(move || {
+            let synced = node.open(OFlags::RDONLY | OFlags::DIRECTORY).and_then(|directory| {
+                if data_only { rustix::fs::fdatasync(&directory) } else { rustix::fs::fsync(&directory) }
+            });
+            finish_call(reply, synced);
+        });
+    }
+
+    fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
+        let found = self.nodes.get(number.0).and_then(|node| rustix::fs::fstatvfs(&node.place));
+        match found {
+            Ok(found) => reply.statfs(
+                found.f_blocks,
+                found.f_bfree,
+                found.f_bavail,
+                found.f_files,
+                found.f_ffree,
+                found.f_bsize as u32,
+                found.f_namemax as u32,
+                found.f_frsize as u32,
+            ),
+            Err(error) => reply.error(system(error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = rustix::fs::XattrFlags::from_bits_retain(flags as u32);
+        let set = |node: Arc<Node>| rustix::fs::setxattr(node.path(), name, value, flags);
+        finish_call(reply, self.nodes.get(number.0).and_then(set));
+    }
+
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let mut value = vec![0; size as usize];
+        let get = |node: Arc<Node>| rustix::fs::getxattr(node.path(), name, &mut value[..]);
+        give(reply, self.nodes.get(number.0).and_then(get), size, &value);
+    }
+
+    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let mut names = vec![0; size as usize];
+        let list = |node: Arc<Node>| rustix::fs::listxattr(node.path(), &mut names[..]);
+        give(reply, self.nodes.get(number.0).and_then(list), size, &names);
+    }
+
+    fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let remove = |node: Arc<Node>| rustix::fs::removexattr(node.path(), name);
+        finish_call(reply, self.nodes.get(number.0).and_then(remove));
+    }
+}
+
+/// Answers with the length of extended attributes if no room was given for them, else with their bytes.
+fn give(reply: ReplyXattr, length: rustix::io::Result<usize>, room: u32, bytes: &[u8]) {
+    match length {
+        Ok(length) if room == 0 => reply.size(length as u32),
+        Ok(length) => reply.data(&bytes[..length]),
+        Err(error) => reply.error(system(error)),
+    }
+}
+
+impl Listing {
+    fn read(&self) -> rustix::io::Result<Vec<(u64, FileType, OsString)>> {
+        let mut names = Vec::new();
+        for entry in Dir::new(self.node.open(OFlags::RDONLY | OFlags::DIRECTORY)?)? {
+            let entry = entry?;
+            let kind = kind(entry.file_type().as_raw_mode());
+            names.push((entry.ino(), kind, OsString::from_vec(entry.file_name().to_bytes().to_vec())));
+        }
+        Ok(names)
+    }
+}

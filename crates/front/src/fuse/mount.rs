@@ -1,0 +1,183 @@
+//! Mounting, waiting, unmounting.
+
+use super::data::FileLayer;
+use super::door::Door;
+use super::nodes::Nodes;
+use super::pool::Pool;
+use crate::{Error, Result};
+use fuser::{Config, MountOption, Session};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::mount::UnmountFlags;
+use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+/// How a mount is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Threads that take requests from the kernel.
+    pub session_threads: usize,
+    /// Threads that carry out what may have to wait for a device.
+    pub workers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { session_threads: 2, workers: 16 }
+    }
+}
+
+/// A mounted directory; dropping it unmounts, even if files are open.
+pub struct Mount {
+    unmounter: Unmounter,
+    session: Option<JoinHandle<io::Result<()>>>,
+    shared_mappings: bool,
+}
+
+/// Unmounts from any thread.
+#[derive(Debug, Clone)]
+pub struct Unmounter {
+    mountpoint: PathBuf,
+    mounted: Arc<AtomicBool>,
+}
+
+impl Mount {
+    /// Mounts `backing` at `mountpoint` for the user who runs this, with the files' bytes going through `layer`.
+    ///
+    /// The process's umask becomes 0, for the kernel has applied the caller's already, and its limit of open files as
+    /// high as it may be, for each file that the kernel remembers takes one. A mount that a killed process left behind at
+    /// `mountpoint` is taken away first.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when another process serves `backing`, [`Error::Path`] when it or the mountpoint is not a directory
+    /// or cannot be mounted.
+    pub fn start(backing: &Path, mountpoint: &Path, layer: Arc<dyn FileLayer>, options: Options) -> Result<Self> {
+        let at_backing = |error: rustix::io::Errno| Error::path(backing, error);
+        let at_mountpoint = |error| Error::path(mountpoint, error);
+        let open = |flags| rustix::fs::open(backing, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let lock = open(OFlags::RDONLY).map_err(at_backing)?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse(backing.into())),
+            Err(error) => return Err(at_backing(error)),
+        }
+        let nodes = Nodes::new(open(OFlags::PATH).map_err(at_backing)?, layer).map_err(at_backing)?;
+        clear_dead_mount(mountpoint).map_err(at_mountpoint)?;
+        let mountpoint = mountpoint.canonicalize().map_err(at_mountpoint)?;
+
+        let files = getrlimit(Resource::Nofile);
+        // If it may not be raised then it is as it was, and opening a file too many says so.
+        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: files.maximum, ..files });
+        umask(Mode::empty());
+
+        let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;
+        let shared_mappings = Arc::new(AtomicBool::new(false));
+        let door = Door::new(lock, nodes, pool, shared_mappings.clone());
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("entresol".into()),
+            MountOption::Subtype("entresol".into()),
+            MountOption::DefaultPermissions,
+        ];
+        config.n_threads = Some(options.session_threads.max(1));
+        let session = Session::new(door, &mountpoint, &config).map_err(at_mountpoint_of(&mountpoint))?;
+        let mounted = Arc::new(AtomicBool::new(true));
+        let unmounter = Unmounter { mountpoint, mounted };
+        let ended = unmounter.mounted.clone();
+        let run = move || {
+            let result = session.run();
+            ended.store(false, Relaxed);
+            result
+        };
+        let thread = std::thread::Builder::new().name("fuse session".into()).spawn(run)?;
+        Ok(Self { unmounter, session: Some(thread), shared_mappings: shared_mappings.load(Relaxed) })
+    }
+
+    /// Whether files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: from Linux 6.6 on.
+    pub fn shared_mappings(&self) -> bool {
+        self.shared_mappings
+    }
+
+    /// What unmounts this from another thread.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// Serves until it is unmounted, from here or by anybody.
+    ///
+    /// # Errors
+    /// What the kernel's side answered.
+    pub fn wait(mut self) -> Result<()> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        match session.join() {
+            Ok(ended) => Ok(ended?),
+            Err(_) => Err(io::Error::other("a thread that serves the mount panicked").into()),
+        }
+    }
+
+    /// Unmounts and waits for the requests under way.
+    ///
+    /// # Errors
+    /// `EBUSY` in [`Error::Path`] while files are open; it stays mounted then, until it is dropped.
+    pub fn unmount(self) -> Result<()> {
+        self.unmounter.unmount()?;
+        self.wait()
+    }
+}
+
+fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {
+    move |error| Error::path(mountpoint, error)
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // What is open stays open until it is closed, but nobody will wait for it.
+        if self.session.is_some() {
+            let _ = self.unmounter.take_away(UnmountFlags::DETACH);
+        }
+    }
+}
+
+impl Unmounter {
+    /// Unmounts; whoever waits in [`Mount::wait`] goes on. Nothing happens if it is unmounted already.
+    ///
+    /// # Errors
+    /// `EBUSY` in [`Error::Path`] while files are open.
+    pub fn unmount(&self) -> Result<()> {
+        self.take_away(UnmountFlags::empty()).map_err(|error| Error::path(&self.mountpoint, error))
+    }
+
+    fn take_away(&self, flags: UnmountFlags) -> io::Result<()> {
+        // Somebody else's mount at the same place must stay.
+        if self.mounted.load(Relaxed) { unmount(&self.mountpoint, flags) } else { Ok(()) }
+    }
+}
+
+/// Unmounts, by the helper that may do so where only root may do it directly.
+fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
+    match rustix::mount::unmount(mountpoint, flags) {
+        Err(rustix::io::Errno::PERM) => {}
+        other => return Ok(other?),
+    }
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args((flags == UnmountFlags::DETACH).then_some("-z")).arg("--").arg(mountpoint);
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// Takes away the mount of a process that was killed.
+fn clear_dead_mount(mountpoint: &Path) -> io::Result<()> {
+    match std::fs::metadata(mountpoint) {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => unmount(mountpoint, UnmountFlags::DETACH),
+        Err(error) => Err(error),
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}

@@ -1,0 +1,176 @@
+//! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
+
+use super::data::{FileData, FileId, FileLayer};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The kernel's number for the root of a mount.
+const ROOT: u64 = 1;
+
+/// A file, directory or other thing that the kernel knows.
+pub(super) struct Node {
+    /// Opened for its place alone, not for its bytes.
+    pub place: OwnedFd,
+    /// What the kernel calls it: the backing's number, so that programs see the same.
+    pub number: u64,
+    pub id: FileId,
+    layer: Arc<dyn FileLayer>,
+    opened: Mutex<Option<Opened>>,
+}
+
+impl Drop for Node {
+    /// The kernel has forgotten it and no handle is left; as long as its place is held the number is not used again.
+    fn drop(&mut self) {
+        if rustix::fs::statat(&self.place, "", AtFlags::EMPTY_PATH).is_ok_and(|stat| stat.st_nlink == 0) {
+            self.layer.removed(self.id);
+        }
+    }
+}
+
+/// The bytes, if a handle holds them.
+struct Opened {
+    data: Weak<dyn FileData>,
+    writable: bool,
+}
+
+impl Node {
+    fn new(place: OwnedFd, stat: &Stat, number: u64, layer: Arc<dyn FileLayer>) -> Self {
+        let id = FileId { device: stat.st_dev, inode: stat.st_ino };
+        Self { place, number, id, layer, opened: Mutex::default() }
+    }
+
+    /// A path that leads here, whatever the file is called now.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.place.as_raw_fd())
+    }
+
+    /// Opens what is here with the flags given.
+    pub fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        rustix::fs::open(self.path(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    }
+
+    /// Attributes; the size is that of the layer while the file is open.
+    pub fn stat(&self) -> io::Result<Stat> {
+        let mut stat = rustix::fs::statat(&self.place, "", AtFlags::EMPTY_PATH)?;
+        if let Some(data) = self.opened().as_ref().and_then(|opened| opened.data.upgrade()) {
+            stat.st_size = data.size_bytes()? as i64;
+        }
+        Ok(stat)
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file's bytes: those that are open already, or newly opened.
+    pub fn data(&self, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        let mut opened = self.opened();
+        let fits = opened.as_ref().filter(|opened| opened.writable || !writable);
+        if let Some(data) = fits.and_then(|opened| opened.data.upgrade()) {
+            return Ok(data);
+        }
+        // For writing even if it shall only be read: who opens it next may write, and both must see the same bytes.
+        let (file, may) = match self.open(OFlags::RDWR) {
+            Ok(file) => (file, true),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) if !writable => {
+                (self.open(OFlags::RDONLY)?, false)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let data = self.layer.open(self.id, File::from(file), may)?;
+        *opened = Some(Opened { data: Arc::downgrade(&data), writable: may });
+        Ok(data)
+    }
+
+    /// Takes a file just created as the one that is open.
+    pub fn adopt(&self, file: OwnedFd) -> io::Result<Arc<dyn FileData>> {
+        let mut opened = self.opened();
+        if let Some(data) = opened.as_ref().filter(|opened| opened.writable).and_then(|opened| opened.data.upgrade()) {
+            return Ok(data);
+        }
+        let data = self.layer.open(self.id, File::from(file), true)?;
+        *opened = Some(Opened { data: Arc::downgrade(&data), writable: true });
+        Ok(data)
+    }
+}
+
+/// All nodes by the kernel's number.
+pub(super) struct Nodes {
+    known: Mutex<HashMap<u64, Known>>,
+    device: u64,
+    layer: Arc<dyn FileLayer>,
+}
+
+struct Known {
+    node: Arc<Node>,
+    /// How often the kernel was told of it and has not forgotten it.
+    lookups: u64,
+}
+
+impl Nodes {
+    /// Starts with the root.
+    pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>) -> rustix::io::Result<Self> {
+        let stat = rustix::fs::fstat(&root)?;
+        let node = Arc::new(Node::new(root, &stat, ROOT, layer.clone()));
+        let known = HashMap::from([(ROOT, Known { node, lookups: 1 })]);
+        Ok(Self { known: Mutex::new(known), device: stat.st_dev, layer })
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node that the kernel was told of.
+    pub fn get(&self, number: u64) -> rustix::io::Result<Arc<Node>> {
+        self.known().get(&number).map(|known| known.node.clone()).ok_or(Errno::STALE)
+    }
+
+    /// The node of a name; the kernel is told of it once more, if this succeeds.
+    pub fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, Stat)> {
+        // The kernel resolves these itself; from the root they would lead out of the backing directory.
+        if name == ".." || name == "." {
+            return Err(Errno::NOENT.into());
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = rustix::fs::openat(&parent.place, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&place)?;
+        if stat.st_dev != self.device {
+            return Err(Errno::XDEV.into());
+        }
+        let mut known = self.known();
+        // While it is here its handle keeps the number from being used again.
+        let entry = known.entry(stat.st_ino).or_insert_with(|| {
+            let node = Arc::new(Node::new(place, &stat, stat.st_ino, self.layer.clone()));
+            Known { node, lookups: 0 }
+        });
+        entry.lookups += 1;
+        let node = entry.node.clone();
+        drop(known);
+        match node.stat() {
+            Ok(stat) => Ok((node, stat)),
+            Err(error) => {
+                self.forget(node.number, 1);
+                Err(error)
+            }
+        }
+    }
+
+    /// The kernel forgets a node `count` times.
+    pub fn forget(&self, number: u64, count: u64) {
+        let mut known = self.known();
+        let Some(entry) = known.get_mut(&number) else { return };
+        entry.lookups = entry.lookups.saturating_sub(count);
+        if entry.lookups == 0 && number != ROOT {
+            let last = known.remove(&number);
+            // What may follow from it needs no lock.
+            drop(known);
+            drop(last);
+        }
+    }
+}

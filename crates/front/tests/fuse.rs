@@ -1,0 +1,457 @@
+//! The FUSE door: what each operation does to the files below, seen from both sides.
+
+mod support;
+
+use entresol_front::Error;
+use entresol_front::fuse::{DirectFile, DirectFiles, FileData, FileId, FileLayer, Mount, Options, Sought};
+use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use support::mounted::Mounted;
+
+fn direct() -> Option<Mounted> {
+    Mounted::new(Arc::new(DirectFiles))
+}
+
+fn open(path: impl AsRef<std::path::Path>) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+#[test]
+fn what_is_written_to_the_mount_is_in_the_backing_file_and_the_other_way_round() {
+    let Some(mut mounted) = direct() else { return };
+    fs::write(mounted.at("a"), b"from above").unwrap();
+    assert_eq!(fs::read(mounted.below("a")).unwrap(), b"from above");
+    fs::write(mounted.below("b"), b"from below").unwrap();
+    assert_eq!(fs::read(mounted.at("b")).unwrap(), b"from below");
+    let large: Vec<u8> = (0..5_000_001_u32).map(|i| (i * 7 % 251) as u8).collect();
+    fs::write(mounted.at("large"), &large).unwrap();
+    assert!(fs::read(mounted.at("large")).unwrap() == large);
+    assert!(fs::read(mounted.below("large")).unwrap() == large);
+    mounted.unmount();
+    assert_eq!(fs::read_dir(mounted.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn sizes_are_exact_after_every_operation() {
+    let Some(mounted) = direct() else { return };
+    let mut file = open(mounted.at("f"));
+    let size = |file: &mut File| {
+        let by_seek = file.seek(SeekFrom::End(0)).unwrap();
+        let by_stat = fs::metadata(mounted.at("f")).unwrap().len();
+        assert_eq!(by_seek, by_stat);
+        assert_eq!(by_stat, fs::metadata(mounted.below("f")).unwrap().len());
+        by_stat
+    };
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    assert_eq!(size(&mut file), 8192);
+    file.write_all_at(&[1; 10], 100_000).unwrap();
+    assert_eq!(size(&mut file), 100_010);
+    file.set_len(5).unwrap();
+    assert_eq!(size(&mut file), 5);
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 20_000).unwrap();
+    assert_eq!(size(&mut file), 20_000);
+    rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 50_000).unwrap();
+    assert_eq!(size(&mut file), 20_000);
+    let mut appending = OpenOptions::new().append(true).open(mounted.at("f")).unwrap();
+    for end in 1..=20 {
+        appending.write_all(&[2; 100]).unwrap();
+        assert_eq!(size(&mut file), 20_000 + end * 100);
+    }
+    assert_eq!(file.read_at(&mut [0; 4096], 21_990).unwrap(), 10, "a read across the end is short");
+    assert_eq!(file.read_at(&mut [0; 4096], 22_000).unwrap(), 0);
+}
+
+#[test]
+fn a_file_may_be_renamed_replaced_and_removed_while_it_is_open() {
+    let Some(mounted) = direct() else { return };
+    let file = open(mounted.at("a"));
+    file.write_all_at(b"first", 0).unwrap();
+    fs::rename(mounted.at("a"), mounted.at("b")).unwrap();
+    file.write_all_at(b"F", 0).unwrap();
+    assert_eq!(fs::read(mounted.below("b")).unwrap(), b"First");
+    fs::write(mounted.at("c"), b"second").unwrap();
+    fs::rename(mounted.at("c"), mounted.at("b")).unwrap();
+    assert_eq!(fs::read(mounted.at("b")).unwrap(), b"second");
+    let mut bytes = [0; 5];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"First", "the open file is the one that was replaced");
+    let second = open(mounted.at("b"));
+    fs::remove_file(mounted.at("b")).unwrap();
+    second.write_all_at(b"still written", 0).unwrap();
+    second.read_exact_at(&mut bytes, 6).unwrap();
+    assert_eq!(&bytes, b"writt");
+    second.sync_all().unwrap();
+    assert_eq!(second.metadata().unwrap().len(), 13);
+    assert_eq!(second.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::read_dir(mounted.below("")).unwrap().count(), 0);
+}
+
+#[test]
+fn renames_follow_their_flags() {
+    let Some(mounted) = direct() else { return };
+    fs::write(mounted.at("a"), b"a").unwrap();
+    fs::write(mounted.at("b"), b"b").unwrap();
+    let rename =
+        |flags| rustix::fs::renameat_with(rustix::fs::CWD, mounted.at("a"), rustix::fs::CWD, mounted.at("b"), flags);
+    assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+    rename(RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read(mounted.at("a")).unwrap(), b"b");
+    assert_eq!(fs::read(mounted.below("b")).unwrap(), b"a");
+}
+
+#[test]
+fn sparse_files_stay_sparse() {
+    let Some(mounted) = direct() else { return };
+    let file = open(mounted.at("f"));
+    file.set_len(1 << 30).unwrap();
+    file.write_all_at(&[7; 4096], 512 << 20).unwrap();
+    let blocks = |path| fs::metadata(path).unwrap().blocks();
+    assert!(blocks(mounted.at("f")) <= 64, "{}", blocks(mounted.at("f")));
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap(), 512 << 20);
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(512 << 20)).unwrap(), (512 << 20) + 4096);
+    let beyond = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(600 << 20));
+    assert_eq!(beyond, Err(rustix::io::Errno::NXIO));
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, punch, 512 << 20, 4096).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)), Err(rustix::io::Errno::NXIO));
+    let mut bytes = [1; 4096];
+    file.read_exact_at(&mut bytes, 512 << 20).unwrap();
+    assert_eq!(bytes, [0; 4096]);
+    let collapse = rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
+    assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
+}
+
+#[test]
+fn mappings_and_calls_see_each_other() {
+    let Some(mounted) = direct() else { return };
+    if !mounted.mount.as_ref().unwrap().shared_mappings() {
+        println!("skipped: this kernel maps no file that is opened for direct I/O");
+        return;
+    }
+    let file = open(mounted.at("f"));
+    file.write_all_at(&[1; 16384], 0).unwrap();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at a place that the kernel chooses, used within its length and unmapped once.
+    let mapped =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 16384, protection, MapFlags::SHARED, &file, 0) }.unwrap();
+    // SAFETY: as above; nothing else refers to the mapping.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), 16384) };
+    assert!(bytes.iter().all(|&byte| byte == 1));
+    bytes[5000..5010].fill(2);
+    let mut read = [0; 12];
+    file.read_exact_at(&mut read, 4999).unwrap();
+    assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1], "a read sees what the mapping holds");
+    file.write_all_at(&[3; 100], 9000).unwrap();
+    assert_eq!(bytes[8999..9101], [&[1][..], &[3; 100], &[1]].concat(), "the mapping sees what was written");
+    bytes[0] = 9;
+    // SAFETY: the mapping is still there.
+    unsafe { rustix::mm::msync(mapped, 16384, MsyncFlags::SYNC) }.unwrap();
+    assert_eq!(fs::read(mounted.below("f")).unwrap()[..2], [9, 1]);
+    // SAFETY: mapped above with this length, not used any more.
+    unsafe { rustix::mm::munmap(mapped, 16384) }.unwrap();
+}
+
+#[test]
+fn names_and_attributes_are_the_backing_directorys() {
+    let Some(mounted) = direct() else { return };
+    fs::create_dir_all(mounted.at("d/e")).unwrap();
+    fs::write(mounted.at("d/e/f"), b"x").unwrap();
+    fs::hard_link(mounted.at("d/e/f"), mounted.at("d/g")).unwrap();
+    std::os::unix::fs::symlink("e/f", mounted.at("d/s")).unwrap();
+    assert_eq!(fs::read(mounted.at("d/s")).unwrap(), b"x");
+    fs::set_permissions(mounted.at("d/g"), fs::Permissions::from_mode(0o640)).unwrap();
+    let below = fs::metadata(mounted.below("d/e/f")).unwrap();
+    let above = fs::metadata(mounted.at("d/e/f")).unwrap();
+    assert_eq!((below.mode() & 0o7777, below.nlink()), (0o640, 2));
+    assert_eq!((above.mode(), above.ino(), above.uid()), (below.mode(), below.ino(), below.uid()));
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
+    File::open(mounted.at("d/g")).unwrap().set_modified(time).unwrap();
+    assert_eq!(fs::metadata(mounted.below("d/g")).unwrap().modified().unwrap(), time);
+    assert_eq!(fs::metadata(mounted.at("d/g")).unwrap().modified().unwrap(), time);
+    let names = |path| {
+        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(mounted.at("d")), ["e", "g", "s"]);
+    assert_eq!(fs::remove_dir(mounted.at("d")).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+    for i in 0..3000 {
+        fs::write(mounted.at(&format!("d/e/many-{i}")), b"").unwrap();
+    }
+    assert_eq!(names(mounted.at("d/e")), names(mounted.below("d/e")));
+    assert_eq!(names(mounted.at("d/e")).len(), 3001);
+    let total = rustix::fs::statvfs(mounted.path()).unwrap().f_blocks;
+    assert_eq!(total, rustix::fs::statvfs(mounted.backing()).unwrap().f_blocks);
+}
+
+#[test]
+fn extended_attributes_are_the_backing_files() {
+    let Some(mounted) = direct() else { return };
+    fs::write(mounted.at("f"), b"").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    if let Err(error) = rustix::fs::setxattr(mounted.below("f"), "user.probe", b"x", flags) {
+        println!("skipped: the backing file system has none: {error}");
+        return;
+    }
+    rustix::fs::setxattr(mounted.at("f"), "user.colour", b"green", flags).unwrap();
+    let mut value = [0; 16];
+    assert_eq!(rustix::fs::getxattr(mounted.below("f"), "user.colour", &mut value).unwrap(), 5);
+    assert_eq!(rustix::fs::getxattr(mounted.at("f"), "user.colour", &mut value).unwrap(), 5);
+    assert_eq!(&value[..5], b"green");
+    let none = rustix::fs::getxattr(mounted.at("f"), "user.none", &mut value);
+    assert_eq!(none, Err(rustix::io::Errno::NODATA));
+    let mut names = [0; 64];
+    let length = rustix::fs::listxattr(mounted.at("f"), &mut names).unwrap();
+    let names = String::from_utf8_lossy(&names[..length]).into_owned();
+    assert!(names.contains("user.colour\0") && names.contains("user.probe\0"), "{names:?}");
+    rustix::fs::removexattr(mounted.at("f"), "user.colour").unwrap();
+    let gone = rustix::fs::getxattr(mounted.below("f"), "user.colour", &mut value);
+    assert_eq!(gone, Err(rustix::io::Errno::NODATA));
+}
+
+#[test]
+fn directories_can_be_synced() {
+    let Some(mounted) = direct() else { return };
+    fs::create_dir(mounted.at("d")).unwrap();
+    fs::write(mounted.at("d/f"), b"x").unwrap();
+    File::open(mounted.at("d")).unwrap().sync_all().unwrap();
+    File::open(mounted.path()).unwrap().sync_data().unwrap();
+}
+
+#[test]
+fn a_file_may_be_opened_with_o_direct_and_at_any_offset() {
+    const O_DIRECT: i32 = 0o40000;
+    let Some(mounted) = direct() else { return };
+    let file = OpenOptions::new().read(true).write(true).create_new(true).custom_flags(O_DIRECT).open(mounted.at("f"));
+    let file = file.unwrap();
+    file.write_all_at(&[5; 12288], 4096).unwrap();
+    file.write_all_at(b"odd", 4099).unwrap();
+    let mut bytes = [0; 7];
+    file.read_exact_at(&mut bytes, 4097).unwrap();
+    assert_eq!(&bytes, b"\x05\x05odd\x05\x05");
+}
+
+#[test]
+fn locks_are_kept_by_the_kernel() {
+    let Some(mounted) = direct() else { return };
+    let (first, second) = (open(mounted.at("f")), open(mounted.at("f")));
+    first.lock().unwrap();
+    assert!(second.try_lock().is_err());
+    first.unlock().unwrap();
+    second.try_lock().unwrap();
+}
+
+/// Files that note what is asked of them, and whose reads can be held up.
+#[derive(Default)]
+struct Noting {
+    calls: Mutex<Vec<String>>,
+    held: Mutex<bool>,
+    released: Condvar,
+    open: Mutex<Vec<FileId>>,
+}
+
+struct Layer(Arc<Noting>);
+
+struct Noted(DirectFile, FileId, Arc<Noting>);
+
+impl Noting {
+    fn note(&self, call: impl Into<String>) {
+        self.calls.lock().unwrap().push(call.into());
+    }
+
+    fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+}
+
+impl FileLayer for Layer {
+    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        self.0.note(format!("open {writable}"));
+        self.0.open.lock().unwrap().push(id);
+        Ok(Arc::new(Noted(DirectFile(file), id, self.0.clone())))
+    }
+    fn removed(&self, id: FileId) {
+        assert!(!self.0.open.lock().unwrap().contains(&id), "removed while open");
+        self.0.note("removed");
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.2.open.lock().unwrap().retain(|id| *id != self.1);
+        self.2.note("close");
+    }
+}
+
+impl FileData for Noted {
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.0.size_bytes()
+    }
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        if *self.2.held.lock().unwrap() { Ok(None) } else { self.0.read_now(offset, bytes) }
+    }
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.2.note("miss");
+        drop(self.2.released.wait_while(self.2.held.lock().unwrap(), |held| *held).unwrap());
+        self.0.read(offset, bytes)
+    }
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        // An odd part at once, the rest later.
+        self.0.write_now(offset, &bytes[..bytes.len() / 3])
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(offset, bytes)
+    }
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.2.note(format!("sync {data_only}"));
+        self.0.sync(data_only)
+    }
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.0.truncate(bytes)
+    }
+    fn allocate(&self, _: FallocateFlags, _: u64, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        self.0.seek(sought, offset)
+    }
+}
+
+fn noting() -> Option<(Mounted, Arc<Noting>)> {
+    let noting = Arc::new(Noting::default());
+    Mounted::new(Arc::new(Layer(noting.clone()))).map(|mounted| (mounted, noting))
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("never came: {what}");
+}
+
+#[test]
+fn all_handles_of_a_file_share_its_bytes_until_the_last_is_closed() {
+    let Some((mounted, noting)) = noting() else { return };
+    let writer = open(mounted.at("f"));
+    fs::hard_link(mounted.at("f"), mounted.at("g")).unwrap();
+    let reader = File::open(mounted.at("g")).unwrap();
+    writer.write_all_at(&[8; 9000], 0).unwrap();
+    let mut bytes = vec![0; 9000];
+    reader.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(bytes, [8; 9000]);
+    assert_eq!(noting.taken(), ["open true"]);
+    drop(writer);
+    fs::remove_file(mounted.at("f")).unwrap();
+    fs::remove_file(mounted.at("g")).unwrap();
+    assert_eq!(reader.metadata().unwrap().len(), 9000);
+    assert_eq!(noting.taken(), [""; 0], "one handle is left");
+    drop(reader);
+    eventually("the end of the file", || noting.calls.lock().unwrap().len() == 2);
+    assert_eq!(noting.taken(), ["close", "removed"]);
+}
+
+#[test]
+fn a_write_to_a_file_opened_with_o_dsync_is_durable_when_it_returns() {
+    const O_DSYNC: i32 = 0o10000;
+    const O_SYNC: i32 = 0o4010000;
+    let Some((mounted, noting)) = noting() else { return };
+    for (flag, expected) in [(O_DSYNC, "sync true"), (O_SYNC, "sync false")] {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flag).open(mounted.at("f"));
+        let file = file.unwrap();
+        noting.taken();
+        file.write_all_at(b"durable", 0).unwrap();
+        assert!(noting.taken().contains(&expected.to_owned()), "{expected}");
+    }
+    let file = open(mounted.at("f"));
+    noting.taken();
+    file.sync_data().unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(noting.taken(), ["sync true", "sync false"]);
+}
+
+#[test]
+fn misses_do_not_hold_up_what_is_behind_them() {
+    let Some((mounted, noting)) = noting() else { return };
+    fs::write(mounted.at("f"), [4; 4096]).unwrap();
+    *noting.held.lock().unwrap() = true;
+    let path = mounted.at("f");
+    // More than there are session threads.
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 16];
+                File::open(path).unwrap().read_exact(&mut bytes).unwrap();
+                bytes
+            })
+        })
+        .collect();
+    eventually("the misses", || noting.calls.lock().unwrap().iter().filter(|call| *call == "miss").count() == 8);
+    fs::write(mounted.at("g"), b"not held up").unwrap();
+    assert_eq!(fs::metadata(mounted.at("g")).unwrap().len(), 11);
+    *noting.held.lock().unwrap() = false;
+    noting.released.notify_all();
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), [4; 16]);
+    }
+}
+
+#[test]
+fn an_error_of_the_layer_reaches_the_program() {
+    let Some((mounted, _)) = noting() else { return };
+    let file = open(mounted.at("f"));
+    let full = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 4096);
+    assert_eq!(full, Err(rustix::io::Errno::IO), "an error without a number of the system is one of I/O");
+}
+
+#[test]
+fn a_directory_is_served_once_and_only_directories_are() {
+    let Some(mounted) = direct() else { return };
+    let again = tempfile::tempdir().unwrap();
+    let layer = || Arc::new(DirectFiles) as Arc<dyn FileLayer>;
+    let start =
+        |backing: &std::path::Path, at: &std::path::Path| Mount::start(backing, at, layer(), Options::default());
+    assert!(matches!(start(&mounted.backing(), again.path()), Err(Error::InUse(_))));
+    let file = again.path().join("file");
+    fs::write(&file, b"").unwrap();
+    assert!(matches!(start(&file, again.path()), Err(Error::Path { .. })));
+    assert!(matches!(start(again.path(), &file), Err(Error::Path { .. })));
+    assert!(matches!(start(again.path(), &again.path().join("absent")), Err(Error::Path { .. })));
+}
+
+#[test]
+fn it_stays_mounted_while_files_are_open_unless_it_is_dropped() {
+    let Some(mut mounted) = direct() else { return };
+    let file = open(mounted.at("f"));
+    let unmounter = mounted.mount.as_ref().unwrap().unmounter();
+    let busy = unmounter.unmount().unwrap_err().to_string();
+    assert!(busy.contains("busy"), "{busy}");
+    file.write_all_at(b"still served", 0).unwrap();
+    drop(file);
+    mounted.unmount();
+    unmounter.unmount().unwrap();
+    assert_eq!(fs::read(mounted.below("f")).unwrap(), b"still served");
+}
+
+#[test]
+fn another_file_system_below_the_backing_directory_is_not_entered() {
+    let Some(mounted) = direct() else { return };
+    fs::create_dir(mounted.below("inner")).unwrap();
+    let Some(inner) = Mounted::new(Arc::new(DirectFiles)) else { return };
+    let other =
+        Mount::start(&inner.plain(), &mounted.below("inner"), Arc::new(DirectFiles), Options::default()).unwrap();
+    let error = fs::read_dir(mounted.at("inner")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CrossesDevices);
+    other.unmount().unwrap();
+    let empty = rustix::fs::statat(rustix::fs::CWD, mounted.at("inner"), AtFlags::empty());
+    assert!(empty.is_ok());
+}
