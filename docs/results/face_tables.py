@@ -290,10 +290,10 @@ for trace in TRACES[:6]:
     TABLES[f"runs {trace}"] = lambda trace=trace: runs(trace)
 
 
-def renew(page):
+def renew(page, tables=TABLES):
     def replace(match):
         try:
-            return f"{match[1]}\n{TABLES[match[2]]()}\n<!-- end -->"
+            return f"{match[1]}\n{tables[match[2]]()}\n<!-- end -->"
         except FileNotFoundError as error:
             print(f"{page.name}: '{match[2]}' is left as it is: {error.filename} is absent", file=sys.stderr)
             return match[0]

@@ -17,8 +17,11 @@ use entresol_device::{Calendar, Device, Io};
 const CAPACITY: u64 = 8 << 30;
 const CALENDAR: Option<f64> = Some(50.0);
 
+/// Makes an I/O of an offset and a size.
+type Direction = fn(u64, u32) -> Io;
+
 /// Serves random I/Os of 4 KiB, sixteen at a time: each arrives when the sixteenth before it is done.
-fn serve(calendar: &mut impl Calendar, count: u64, io: fn(u64, u32) -> Io) -> String {
+fn serve(calendar: &mut impl Calendar, count: u64, io: Direction) -> String {
     let mut random = Random::new(1);
     let mut done = [0; 16];
     let mut now = 0;
@@ -33,7 +36,7 @@ fn serve(calendar: &mut impl Calendar, count: u64, io: fn(u64, u32) -> Io) -> St
 
 fn calendar<C: Calendar>(name: &str, new: impl Fn() -> C, rounds: u32, shorter: u64) -> [Measured; 2] {
     let count = 20_000_000 / shorter;
-    let directions: [(&str, fn(u64, u32) -> Io); 2] = [("reads", Io::read), ("writes", Io::write)];
+    let directions: [(&str, Direction); 2] = [("reads", Io::read), ("writes", Io::write)];
     directions.map(|(what, io)| {
         let name = format!("{name}, random {what}");
         Measured::of(name, CALENDAR, count, rounds, &new, |mut calendar| serve(&mut calendar, count, io))
