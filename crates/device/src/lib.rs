@@ -13,6 +13,7 @@ mod check;
 mod device;
 pub mod disk;
 pub mod dram;
+mod due;
 pub mod fixed;
 pub mod host;
 mod io;
@@ -30,6 +31,7 @@ mod tail;
 
 pub use check::Parameters;
 pub use device::{Calendar, Device};
+pub use due::Due;
 pub use io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
 pub use queued::Queued;
 pub use rate::Energy;
