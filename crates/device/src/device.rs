@@ -22,6 +22,14 @@ pub trait Device {
     /// When it reaches beyond the end; the device is unchanged.
     fn submit(&mut self, now: Nanos, io: Io) -> Result<(), DeviceError>;
 
+    /// Hands over an I/O like [`Device::submit`] to a device that knows at once when it will be done, and returns that.
+    /// The completion is the caller's to keep until its time, and [`Device::advance`] does not bring it. `None` from a
+    /// device that cannot know, which has not taken the I/O: it must be submitted. A device always answers the same
+    /// way, so a caller that once used this method uses no other to hand over.
+    fn foresee(&mut self, _now: Nanos, _io: Io) -> Option<Result<Completion, DeviceError>> {
+        None
+    }
+
     /// When the device next does something on its own: completes an I/O or starts one. `None` when it is idle.
     fn next_event(&self) -> Option<Nanos>;
 
@@ -44,6 +52,10 @@ pub trait Device {
 impl<D: Device + ?Sized> Device for Box<D> {
     fn submit(&mut self, now: Nanos, io: Io) -> Result<(), DeviceError> {
         (**self).submit(now, io)
+    }
+
+    fn foresee(&mut self, now: Nanos, io: Io) -> Option<Result<Completion, DeviceError>> {
+        (**self).foresee(now, io)
     }
 
     fn next_event(&self) -> Option<Nanos> {

@@ -110,6 +110,19 @@ impl<D: Device> Device for Hosted<D> {
         Ok(())
     }
 
+    /// I/Os reach the device in the order in which they are handed over, so it can be asked ahead of their time.
+    fn foresee(&mut self, now: Nanos, io: Io) -> Option<Result<Completion, DeviceError>> {
+        let thread = self.threads_free_at.iter_mut().min().expect("a host has a thread");
+        let start = now.max(*thread);
+        Some(self.device.foresee(start + self.parameters.software_ns, io)?.map(|mut completion| {
+            *thread = start + self.parameters.busy_ns;
+            completion.submitted = now;
+            completion.latency.queue += start - now;
+            completion.latency.host += self.parameters.software_ns;
+            completion
+        }))
+    }
+
     fn next_event(&self) -> Option<Nanos> {
         let reach = self.coming.front().map(|(at, _)| *at);
         [reach, self.device.next_event()].into_iter().flatten().min()
@@ -176,5 +189,28 @@ mod tests {
         let behind = Latency { queue: 3_410, ..alone };
         assert_eq!(done[1], Completion { tag: 71, submitted: 10, finished: 5_521, latency: behind });
         assert_eq!(host.next_event(), None);
+    }
+
+    #[test]
+    fn what_is_foreseen_is_what_comes() {
+        let seed = 17;
+        println!("seed {seed}");
+        let mut random = entresol_core::Random::new(seed);
+        for threads in [1, 3] {
+            let (mut foreseeing, mut waiting) = (hosted(threads), hosted(threads));
+            let (mut foreseen, mut come, mut now) = (Vec::new(), Vec::new(), 0);
+            for tag in 0..500 {
+                now += random.below(4_000);
+                let io = Io { tag, ..Io::read(random.below(1 << 20), 1 + random.below(200_000) as u32) };
+                foreseen.push(foreseeing.foresee(now, io).expect("DRAM foresees").expect("within"));
+                waiting.advance(now, &mut come);
+                waiting.submit(now, io).expect("within");
+            }
+            waiting.advance(Nanos::MAX, &mut come);
+            foreseen.sort_by_key(|completion| completion.finished);
+            assert_eq!(foreseen, come);
+            assert!(foreseeing.foresee(now, Io::read(1 << 30, 1)).expect("DRAM foresees").is_err());
+            assert_eq!(foreseeing.next_event(), None, "what is foreseen is the caller's to keep");
+        }
     }
 }

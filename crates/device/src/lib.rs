@@ -15,6 +15,7 @@ mod check;
 mod device;
 pub mod disk;
 pub mod dram;
+mod due;
 #[cfg(target_os = "linux")]
 pub mod emulated;
 pub mod fixed;
@@ -34,6 +35,7 @@ mod tail;
 
 pub use check::Parameters;
 pub use device::{Calendar, Device};
+pub use due::Due;
 pub use io::{Completion, DeviceError, Io, IoKind, Latency, Nanos, Wear};
 pub use queued::Queued;
 pub use rate::Energy;

@@ -1,60 +1,20 @@
 //! A device made of a calendar: completions wait until their time.
 
 use crate::device::{Calendar, Device};
+use crate::due::Due;
 use crate::io::{Completion, DeviceError, Io, Nanos, Wear};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-
-/// Completions ordered by time, then by order of submission.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    number: u64,
-    completion: Completion,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl Due {
-    fn key(&self) -> (Nanos, u64) {
-        (self.completion.finished, self.number)
-    }
-}
 
 /// A [`Device`] made of a [`Calendar`].
-///
-/// Most completions come in the order of submission and wait in a queue; only those that overtake go through a heap.
 #[derive(Clone, Debug)]
 pub struct Queued<C> {
     calendar: C,
-    /// In order of time.
-    in_order: VecDeque<Due>,
-    /// Submitted later than the last of `in_order` and done before it.
-    overtaking: BinaryHeap<Reverse<Due>>,
-    submitted: u64,
+    due: Due<Completion>,
 }
 
 impl<C: Calendar> Queued<C> {
     /// A device around a calendar.
     pub fn new(calendar: C) -> Self {
-        Queued { calendar, in_order: VecDeque::new(), overtaking: BinaryHeap::new(), submitted: 0 }
+        Queued { calendar, due: Due::default() }
     }
 
     /// The model itself.
@@ -62,47 +22,36 @@ impl<C: Calendar> Queued<C> {
         &self.calendar
     }
 
-    /// What is due first, if it is one that overtook others.
     #[inline]
-    fn overtakes(&self) -> bool {
-        let Some(Reverse(overtaking)) = self.overtaking.peek() else { return false };
-        self.in_order.front().is_none_or(|due| overtaking < due)
-    }
-}
-
-impl<C: Calendar> Device for Queued<C> {
-    fn submit(&mut self, now: Nanos, io: Io) -> Result<(), DeviceError> {
+    fn serve(&mut self, now: Nanos, io: Io) -> Result<Completion, DeviceError> {
         let capacity = self.calendar.capacity_bytes();
         if io.offset.checked_add(u64::from(io.bytes)).is_none_or(|end| end > capacity) {
             return Err(DeviceError::BeyondEnd { offset: io.offset, bytes: io.bytes, capacity });
         }
         let completion = self.calendar.serve(now, io);
         debug_assert_eq!(completion.finished, completion.submitted + completion.latency.total());
-        let due = Due { number: self.submitted, completion };
-        if self.in_order.back().is_none_or(|last| last.completion.finished <= completion.finished) {
-            self.in_order.push_back(due);
-        } else {
-            self.overtaking.push(Reverse(due));
-        }
-        self.submitted += 1;
+        Ok(completion)
+    }
+}
+
+impl<C: Calendar> Device for Queued<C> {
+    fn submit(&mut self, now: Nanos, io: Io) -> Result<(), DeviceError> {
+        let completion = self.serve(now, io)?;
+        self.due.push(completion.finished, completion);
         Ok(())
     }
 
+    fn foresee(&mut self, now: Nanos, io: Io) -> Option<Result<Completion, DeviceError>> {
+        Some(self.serve(now, io))
+    }
+
     fn next_event(&self) -> Option<Nanos> {
-        if self.overtakes() {
-            return self.overtaking.peek().map(|due| due.0.completion.finished);
-        }
-        self.in_order.front().map(|due| due.completion.finished)
+        self.due.next()
     }
 
     fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>) {
-        while self.next_event().is_some_and(|at| at <= until) {
-            let due = if self.overtakes() {
-                self.overtaking.pop().map(|Reverse(due)| due)
-            } else {
-                self.in_order.pop_front()
-            };
-            done.push(due.expect("an event was seen").completion);
+        while let Some((_, completion)) = self.due.pop(until, u64::MAX) {
+            done.push(completion);
         }
     }
 

@@ -150,7 +150,10 @@ impl Counting<'_> {
     }
 
     fn take_movements(&mut self, into: &mut Vec<Movement>) {
-        if let Some(tap) = &mut self.tap {
+        let Some(tap) = &mut self.tap else { return };
+        if into.is_empty() {
+            std::mem::swap(into, &mut tap.movements);
+        } else {
             into.append(&mut tap.movements);
         }
     }

@@ -173,6 +173,12 @@ impl<'w> Planner<'w> {
         segment.reads.extend(read);
     }
 
+    /// Where a tier has a page: in its frame, or where it came with its whole object.
+    fn offset(&self, tier: usize, page: Page) -> u64 {
+        let frames = &self.frames[tier];
+        if frames.holds(page) { frames.offset(page) } else { frames.wrapped(self.backing_offset(page)) }
+    }
+
     fn backing_offset(&self, page: Page) -> u64 {
         let address = self.world.address(page);
         self.object_base[address.object.index()] + address.block * u64::from(self.bytes())
@@ -185,11 +191,15 @@ impl<'w> Planner<'w> {
 
     /// Loads what will be looked up for the request that comes some way behind `at` into the processor's cache.
     #[inline(always)]
-    pub fn prefetch(&self, at: usize) {
+    pub fn prefetch_behind(&self, at: usize) {
+        let Some(&page) = self.world.trace.pages.get(at + PREFETCH_AHEAD) else { return };
+        self.run.layers.iter().for_each(|layer| layer.prefetch(Page(page)));
+        self.prefetch(Page(page));
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, page: Page) {
         let trace = self.world.trace;
-        let Some(&page) = trace.pages.get(at + PREFETCH_AHEAD) else { return };
-        let page = Page(page);
-        self.run.layers.iter().for_each(|layer| layer.prefetch(page));
         self.frames.iter().for_each(|frames| frames.prefetch(page));
         prefetch(&trace.page_block, page.index());
         prefetch(&trace.page_object, page.index());
@@ -209,16 +219,11 @@ impl<'w> Planner<'w> {
 
     fn layer(&mut self, depth: usize, at: usize, request: Request, for_write: bool, plan: &mut Plan) -> usize {
         let first = self.first_tier[depth];
-        let tiers = self.run.layers[depth].info().tiers.len();
         let page = request.page;
-        // Where the page is now; a hit may move it before it is read.
-        let mut offsets = [None; crate::counts::MAX_TIERS];
-        for (t, offset) in offsets.iter_mut().enumerate().take(tiers) {
-            let frames = &self.frames[first + t];
-            *offset = frames.holds(page).then(|| frames.offset(page));
-        }
         let mut movements = std::mem::take(&mut self.movements[depth]);
         let outcome = self.run.layers[depth].decide(at, request, for_write, &mut movements);
+        // The victims, at last known, all at once rather than one after the other.
+        movements.iter().filter(|movement| movement.page != page).for_each(|movement| self.prefetch(movement.page));
         let mut place = self.below();
         match outcome {
             Outcome::Hit(tier) => {
@@ -227,9 +232,8 @@ impl<'w> Planner<'w> {
                 let reads = request.op == RequestOp::Read
                     || request.op == RequestOp::Update && self.run.layers[depth].info().log;
                 if reads && !promoted {
-                    let wrapped = || self.frames[place].wrapped(self.backing_offset(page));
-                    let offset = offsets[tier.index()].unwrap_or_else(wrapped);
-                    plan.foreground.push(Op::read(place, offset, self.bytes()));
+                    // Where the page is before any movement: one may move it.
+                    plan.foreground.push(Op::read(place, self.offset(place, page), self.bytes()));
                 }
             }
             Outcome::Miss { .. } if request.op == RequestOp::Update => {
@@ -288,10 +292,7 @@ impl<'w> Planner<'w> {
             }
             Verb::WriteBack { from } => {
                 let from = device(from);
-                let frames = &self.frames[from];
-                let wrapped = || frames.wrapped(self.backing_offset(page));
-                let source = if frames.holds(page) { frames.offset(page) } else { wrapped() };
-                let read = Op::read(from, source, bytes);
+                let read = Op::read(from, self.offset(from, page), bytes);
                 self.write_below(depth, at, page, read, joined, plan);
             }
             Verb::Requeue { tier } => {

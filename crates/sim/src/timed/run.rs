@@ -2,14 +2,14 @@
 
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
-use super::work::{Op, Owner, Station, Works, histogram, record};
+use super::work::{Done, Op, Owner, Station, Works, histogram, record};
 use crate::cell::{CellError, CellOptions, Run, Stack, Totals, thread_cpu_time};
 use crate::row::{Interval, Row};
 use crate::spec::LayerSpec;
 use crate::sweep::Cell;
 use crate::world::World;
 use entresol_core::{Hint, ObjectId};
-use entresol_device::{Completion, Device, DeviceError, IoKind, Nanos};
+use entresol_device::{Completion, Device, DeviceError, Nanos};
 use entresol_trace::EventKind;
 use hdrhistogram::Histogram;
 use std::cmp::Reverse;
@@ -284,53 +284,77 @@ impl<'w> Simulation<'w> {
 
     /// When something happens next; `None` when all is done.
     fn next_time(&self) -> Option<Nanos> {
-        let devices = self.stations.iter().filter_map(|station| station.next_event);
+        let devices = self.stations.iter().map(|station| station.next_event).min().filter(|&next| next < Nanos::MAX);
         let exhausted = self.next_request >= self.world.trace.len();
         let client = self.arrivals.peek().filter(|_| !exhausted).map(|arrival| arrival.0.at);
-        devices.chain(client).chain(self.clock_arrival()).min().map(|next| next.max(self.now))
+        devices.into_iter().chain(client).chain(self.clock_arrival()).min().map(|next| next.max(self.now))
     }
 
     /// When the trace's own clock brings the next request.
     fn clock_arrival(&self) -> Option<Nanos> {
-        let times = self.world.trace.times_us.as_ref().filter(|_| self.options.clients == 0)?;
+        if self.options.clients > 0 {
+            return None;
+        }
+        let times = self.world.trace.times_us.as_ref()?;
         times.get(self.next_arrival).map(|us| us * 1000)
     }
 
     fn complete_io(&mut self) -> Result<(), TimedError> {
         for device in 0..self.stations.len() {
-            if self.stations[device].next_event.is_none_or(|next| next > self.now) {
+            if self.stations[device].next_event > self.now {
+                continue;
+            }
+            // What these I/Os cause on the same device is not done before the next step, should it take no time at all.
+            let foreseen = self.stations[device].foreseen();
+            if foreseen > 0 {
+                while let Some((finished, done)) = self.stations[device].pop(self.now, foreseen) {
+                    self.proceed(device, finished, done)?;
+                }
                 continue;
             }
             let mut completions = std::mem::take(&mut self.completions);
             self.stations[device].advance(self.now, &mut completions);
             for completion in completions.drain(..) {
-                self.proceed(device, &completion)?;
+                self.proceed(device, completion.finished, Done::from(completion))?;
             }
             self.completions = completions;
         }
         Ok(())
     }
 
-    fn proceed(&mut self, device: usize, completion: &Completion) -> Result<(), TimedError> {
-        let slot = completion.tag as usize;
-        let direction = usize::from(self.works.last(slot).io.kind == IoKind::Write);
-        self.stations[device].complete(completion, direction);
-        self.advance_work(slot, completion.finished)
+    /// An I/O is done: submits the next one of its chain, or finishes it.
+    fn proceed(&mut self, device: usize, finished: Nanos, done: Done) -> Result<(), TimedError> {
+        let Done { slot, latency_ns } = done;
+        self.stations[device].complete(finished, latency_ns, self.works.direction(slot));
+        if let Some(op) = self.works.next(slot) {
+            return self.submit(finished, op);
+        }
+        let owner = self.works.finish(slot);
+        self.finish(owner, finished);
+        Ok(())
     }
 
-    /// Submits the next I/O of a chain, or finishes it.
-    fn advance_work(&mut self, slot: usize, now: Nanos) -> Result<(), TimedError> {
-        if let Some(Op { device, io }) = self.works.next(slot) {
-            let station = &mut self.stations[device];
-            return station
-                .submit(now, io)
-                .map_err(|error| TimedError::Refused { device: station.name.clone(), error });
-        }
-        match self.works.finish(slot) {
+    #[inline]
+    fn submit(&mut self, now: Nanos, Op { device, io }: Op) -> Result<(), TimedError> {
+        let station = &mut self.stations[device];
+        station.submit(now, io).map_err(|error| TimedError::Refused { device: station.name.clone(), error })
+    }
+
+    /// Submits the first I/O of a chain; one without any is done at once.
+    fn start_chain(&mut self, owner: Owner, chain: &[Op]) -> Result<(), TimedError> {
+        let Some((&first, rest)) = chain.split_first() else {
+            self.finish(owner, self.now);
+            return Ok(());
+        };
+        let op = self.works.start(owner, first, rest);
+        self.submit(self.now, op)
+    }
+
+    fn finish(&mut self, owner: Owner, now: Nanos) {
+        match owner {
             Owner::Background => self.background -= 1,
             Owner::Client { client, since, place } => self.answer(client, since, place, now),
         }
-        Ok(())
     }
 
     /// A request is done; its requester thinks and comes back.
@@ -360,19 +384,17 @@ impl<'w> Simulation<'w> {
     fn start_request(&mut self, arrival: Arrival) -> Result<(), TimedError> {
         let at = self.next_request;
         self.next_request += 1;
-        self.planner.prefetch(at);
+        self.planner.prefetch_behind(at);
         let mut plan = std::mem::take(&mut self.plan);
         plan.clear();
         self.pass_events(at, &mut plan);
         let place = self.planner.request(at, &mut plan);
         self.history.note(&self.planner.run, self.next_request, false);
         let owner = Owner::Client { client: arrival.client, since: arrival.at, place };
-        let slot = self.works.start(owner, &plan.foreground);
-        self.advance_work(slot, self.now)?;
+        self.start_chain(owner, &plan.foreground)?;
         for chain in plan.background.iter() {
             self.background += 1;
-            let slot = self.works.start(Owner::Background, chain);
-            self.advance_work(slot, self.now)?;
+            self.start_chain(Owner::Background, chain)?;
         }
         self.plan = plan;
         Ok(())

@@ -1,6 +1,6 @@
 //! I/Os that wait for each other, and the devices that carry them out.
 
-use entresol_device::{Completion, Device, Io, IoKind, Nanos, Wear};
+use entresol_device::{Completion, Device, Due, Io, IoKind, Nanos, Wear};
 use hdrhistogram::Histogram;
 
 /// One I/O of a chain.
@@ -19,6 +19,15 @@ impl Op {
     pub fn write(device: usize, offset: u64, bytes: u32) -> Self {
         Op { device, io: Io::write(offset, bytes) }
     }
+
+    /// 0 for reads, 1 for writes.
+    fn direction(&self) -> usize {
+        usize::from(self.io.kind == IoKind::Write)
+    }
+
+    fn tagged(self, slot: usize) -> Self {
+        Op { io: Io { tag: slot as u64, ..self.io }, ..self }
+    }
 }
 
 /// For whom a chain is carried out.
@@ -32,10 +41,14 @@ pub(super) enum Owner {
 
 /// A chain of I/Os: each starts when the one before it is done.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub owner: Owner,
-    pub ops: Vec<Op>,
-    pub done: usize,
+struct Work {
+    owner: Owner,
+    /// Does the I/O under way write? 1 if so.
+    direction: usize,
+    /// The I/Os behind the first: most chains have none.
+    rest: Vec<Op>,
+    /// How many of these were started.
+    started: usize,
 }
 
 /// Chains under way, by slot. Slots and their vectors are used again.
@@ -46,32 +59,36 @@ pub(super) struct Works {
 }
 
 impl Works {
-    /// Takes a chain in and returns its slot.
-    pub fn start(&mut self, owner: Owner, ops: &[Op]) -> usize {
+    /// Takes a chain in and returns its first I/O, tagged with its slot.
+    #[inline]
+    pub fn start(&mut self, owner: Owner, first: Op, rest: &[Op]) -> Op {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Work { owner, ops: Vec::new(), done: 0 });
+            self.slots.push(Work { owner, direction: 0, rest: Vec::new(), started: 0 });
             self.slots.len() - 1
         });
         let work = &mut self.slots[slot];
         work.owner = owner;
-        work.done = 0;
-        work.ops.clear();
-        work.ops.extend_from_slice(ops);
-        slot
+        work.direction = first.direction();
+        work.started = 0;
+        work.rest.clear();
+        work.rest.extend_from_slice(rest);
+        first.tagged(slot)
     }
 
     /// The next I/O of a chain, tagged with its slot; `None` when the chain is done.
+    #[inline]
     pub fn next(&mut self, slot: usize) -> Option<Op> {
         let work = &mut self.slots[slot];
-        let op = *work.ops.get(work.done)?;
-        work.done += 1;
-        Some(Op { io: Io { tag: slot as u64, ..op.io }, ..op })
+        let op = *work.rest.get(work.started)?;
+        work.started += 1;
+        work.direction = op.direction();
+        Some(op.tagged(slot))
     }
 
-    /// The I/O of a chain that was submitted last.
-    pub fn last(&self, slot: usize) -> Op {
-        let work = &self.slots[slot];
-        work.ops[work.done - 1]
+    /// Whether the I/O of a chain that was submitted last reads (0) or writes (1).
+    #[inline]
+    pub fn direction(&self, slot: usize) -> usize {
+        self.slots[slot].direction
     }
 
     /// Frees a slot and says whose it was.
@@ -81,12 +98,28 @@ impl Works {
     }
 }
 
+/// An I/O that is done, or will be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// The slot of its chain.
+    pub slot: usize,
+    pub latency_ns: Nanos,
+}
+
+impl From<Completion> for Done {
+    fn from(completion: Completion) -> Self {
+        Done { slot: completion.tag as usize, latency_ns: completion.latency.total() }
+    }
+}
+
 /// A device with its statistics.
 pub(super) struct Station {
     pub name: String,
     pub device: Box<dyn Device>,
-    /// When the device next does something: what it says itself after every call that may change it.
-    pub next_event: Option<Nanos>,
+    /// When an I/O is done next, or the device does something else; [`Nanos::MAX`] when it is idle.
+    pub next_event: Nanos,
+    /// I/Os whose completion the device foresaw; one that foresees none leaves it empty.
+    foreseen: Due<Done>,
     pub totals: Totals,
     outstanding: u64,
     busy_since: Nanos,
@@ -128,15 +161,32 @@ impl Totals {
 
 impl Station {
     pub fn new(name: String, device: Box<dyn Device>) -> Self {
-        let (worn_before, next_event) = (device.wear(), device.next_event());
-        Station { name, device, next_event, totals: Totals::new(), outstanding: 0, busy_since: 0, worn_before }
+        Station {
+            worn_before: device.wear(),
+            name,
+            next_event: device.next_event().unwrap_or(Nanos::MAX),
+            device,
+            foreseen: Due::default(),
+            totals: Totals::new(),
+            outstanding: 0,
+            busy_since: 0,
+        }
     }
 
     /// # Errors
     /// When the I/O reaches beyond the device.
     pub fn submit(&mut self, now: Nanos, io: Io) -> Result<(), entresol_device::DeviceError> {
-        self.device.submit(now, io)?;
-        self.next_event = self.device.next_event();
+        match self.device.foresee(now, io) {
+            Some(completion) => {
+                let completion = completion?;
+                self.next_event = self.next_event.min(completion.finished);
+                self.foreseen.push(completion.finished, Done::from(completion));
+            }
+            None => {
+                self.device.submit(now, io)?;
+                self.next_event = self.device.next_event().unwrap_or(Nanos::MAX);
+            }
+        }
         if self.outstanding == 0 {
             self.busy_since = now;
         }
@@ -149,18 +199,32 @@ impl Station {
         Ok(())
     }
 
-    /// Lets time pass until `until` and appends what completes by then.
+    /// Lets time pass until `until` and appends what a device that foresees nothing completes by then.
     pub fn advance(&mut self, until: Nanos, done: &mut Vec<Completion>) {
         self.device.advance(until, done);
-        self.next_event = self.device.next_event();
+        self.next_event = self.device.next_event().unwrap_or(Nanos::MAX);
     }
 
-    pub fn complete(&mut self, completion: &Completion, direction: usize) {
+    /// How many I/Os the device has foreseen; 0 when it foresees none.
+    pub fn foreseen(&self) -> u64 {
+        self.foreseen.pushed()
+    }
+
+    /// Takes the next I/O with the time at which it is done, if that is by `until` and it is one of the first `foreseen`.
+    #[inline]
+    pub fn pop(&mut self, until: Nanos, foreseen: u64) -> Option<(Nanos, Done)> {
+        let popped = self.foreseen.pop(until, foreseen);
+        self.next_event = self.foreseen.next().unwrap_or(Nanos::MAX);
+        popped
+    }
+
+    #[inline]
+    pub fn complete(&mut self, finished: Nanos, latency_ns: Nanos, direction: usize) {
         self.outstanding -= 1;
         if self.outstanding == 0 {
-            self.totals.busy_ns += completion.finished - self.busy_since;
+            self.totals.busy_ns += finished - self.busy_since;
         }
-        record(&mut self.totals.latency_ns[direction], completion.latency.total());
+        record(&mut self.totals.latency_ns[direction], latency_ns);
     }
 
     /// Starts the statistics anew at the end of the warm-up.
