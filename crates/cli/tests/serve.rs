@@ -93,3 +93,20 @@ fn what_cannot_be_served_is_refused() {
     says(&scratch.refused(&["serve", "nbd", "--file", "disk"]), &["--socket"]);
     says(&scratch.refused(&["serve", "nbd", "--file", "disk", "--socket", "s", "--tcp", "127.0.0.1:1"]), &["--tcp"]);
 }
+
+#[test]
+fn a_file_can_be_served_as_slow_as_another_device() {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![5; 65536]);
+    let emulate = |model| ["serve", "nbd", "--file", "disk", "--socket", "s", "--emulate", model];
+    says(&scratch.refused(&emulate("no-such")), &["no-such", "face-disk"]);
+    let (child, uri) = start(&scratch, &emulate("face-disk"));
+    assert_eq!(uri, "nbd+unix:///?socket=s");
+    assert_eq!(&greeting(&mut UnixStream::connect(scratch.path("s")).expect("a connection")), b"NBDMAGIC");
+    signal(&child, "-TERM");
+    let (code, said) = end(child);
+    assert_eq!(code, Some(0), "{said}");
+    // The last flush is an I/O of the disk.
+    says(&said, &["everything is flushed", "1 I/Os; given - asked: median"]);
+    assert_eq!((scratch.bytes("disk"), scratch.names()), (vec![5; 65536], vec!["disk".to_owned()]));
+}

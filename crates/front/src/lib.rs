@@ -2,6 +2,8 @@
 //!
 //! What each operation of each door does is in `docs/SEMANTICS.md`.
 
+#[cfg(target_os = "linux")]
+mod emulated;
 mod error;
 mod file;
 pub mod fuse;

@@ -1,0 +1,28 @@
+//! The file of an emulated device, held by this process alone as any other that is served.
+
+use crate::file::FileBlock;
+use entresol_device::emulated::Storage;
+use entresol_engine::Block;
+use std::io;
+
+impl Storage for FileBlock {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(Block::size_bytes(self))
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.read(offset, bytes)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(offset, bytes, false)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.flush()
+    }
+
+    fn punch(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.discard(offset, bytes)
+    }
+}
