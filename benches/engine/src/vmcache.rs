@@ -29,12 +29,8 @@ impl VmCache {
         let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
         // SAFETY: the range is the mapping just made.
         unsafe { madvise(start, bytes, advice)? };
-        let cache = VmCache {
-            states: (0..pages).map(|_| AtomicU64::new(0)).collect(),
-            start: start.cast(),
-            bytes,
-            page_bytes,
-        };
+        let cache =
+            VmCache { states: (0..pages).map(|_| AtomicU64::new(0)).collect(), start: start.cast(), bytes, page_bytes };
         for page in 0..pages {
             let words = cache.page(page).cast::<u64>();
             (0..page_bytes / 8).for_each(|i| {
