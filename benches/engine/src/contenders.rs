@@ -6,6 +6,7 @@ use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo};
 use entresol_engine::table::PageTable;
 use entresol_policy::{Options, catalogue};
 use foyer_memory::{Cache, CacheBuilder, LruConfig, S3FifoConfig};
+use std::hint::black_box;
 use std::io;
 
 const PAGE_BYTES: usize = 4096;
@@ -14,7 +15,38 @@ const PAGE_BYTES: usize = 4096;
 pub struct Contender {
     pub name: &'static str,
     /// Sums one word of each page of a list.
-    pub run: Box<dyn FnMut(&[(u32, u32)]) -> u64>,
+    pub run: Box<dyn Fn(&[(u32, u32)], Mode) -> u64>,
+}
+
+/// Whether the processor may overlap reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The next page is known before this one is read: as many reads overlap as the processor has room for.
+    Independent,
+    /// The next page is known only from this one, as in the descent of an index.
+    Chained,
+}
+
+impl Contender {
+    fn new(name: &'static str, read: impl Fn(u32, u32) -> u64 + 'static) -> Self {
+        let run = move |reads: &[(u32, u32)], mode| match mode {
+            Mode::Independent => sum::<false>(reads, &read),
+            Mode::Chained => sum::<true>(reads, &read),
+        };
+        Contender { name, run: Box::new(run) }
+    }
+}
+
+#[inline(always)]
+fn sum<const CHAINED: bool>(reads: &[(u32, u32)], read: impl Fn(u32, u32) -> u64) -> u64 {
+    // Not known to be zero when this is compiled, so each page depends on what was read before.
+    let zero = if CHAINED { black_box(0) } else { 0 };
+    let (mut sum, mut value) = (0u64, 0u64);
+    for &(page, word) in reads {
+        value = read(page ^ (value & zero) as u32, word);
+        sum = sum.wrapping_add(value);
+    }
+    sum
 }
 
 /// What every word of a page is.
@@ -57,15 +89,13 @@ fn word_of(page: &[u8], word: u32) -> u64 {
 }
 
 fn optimistic<T: PageTable + 'static>(name: &'static str, manager: BufferManager<T, MadeUp>) -> Contender {
-    let read = move |&(page, word): &(u32, u32)| {
+    Contender::new(name, move |page, word| {
         manager.read(at(page), |view| view.u64_at(word as usize * 8)).expect("a page")
-    };
-    Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) }
+    })
 }
 
 fn pinned<T: PageTable + 'static>(name: &'static str, manager: BufferManager<T, MadeUp>) -> Contender {
-    let read = move |&(page, word): &(u32, u32)| word_of(&manager.pin(at(page)).expect("a page"), word);
-    Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) }
+    Contender::new(name, move |page, word| word_of(&manager.pin(at(page)).expect("a page"), word))
 }
 
 /// A manager that holds all pages.
@@ -85,10 +115,9 @@ fn foyer(name: &'static str, cache: Cache<u64, Vec<u8>>, pages: usize) -> Result
     if !(0..pages as u64).all(|page| cache.contains(&page)) {
         return Err(format!("{name} did not keep {pages} pages"));
     }
-    let read = move |&(page, word): &(u32, u32)| {
+    Ok(Contender::new(name, move |page, word| {
         word_of(cache.get(&u64::from(page)).expect("a page that was inserted").value(), word)
-    };
-    Ok(Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) })
+    }))
 }
 
 /// Everybody, with as many pages resident.
@@ -120,25 +149,9 @@ pub fn all(pages: usize) -> Result<Vec<Contender>, String> {
     // Twice the pages: its shards fill unevenly, and a page that was evicted would be no hit.
     let builder = || CacheBuilder::new(2 * pages);
     Ok(vec![
-        Contender {
-            name: "vmcache, optimistic",
-            run: Box::new(move |reads| {
-                reads.iter().fold(0, |sum, &(page, word)| sum.wrapping_add(small.read(page as usize, word as usize)))
-            }),
-        },
-        Contender {
-            name: "vmcache on huge pages, optimistic",
-            run: Box::new(move |reads| {
-                reads.iter().fold(0, |sum, &(page, word)| sum.wrapping_add(huge.read(page as usize, word as usize)))
-            }),
-        },
-        Contender {
-            name: "vmcache, shared lock",
-            run: Box::new(move |reads| {
-                let read = |&(page, word): &(u32, u32)| locked.read_locked(page as usize, word as usize);
-                reads.iter().map(read).fold(0, u64::wrapping_add)
-            }),
-        },
+        Contender::new("vmcache, optimistic", move |page, word| small.read(page as usize, word as usize)),
+        Contender::new("vmcache on huge pages, optimistic", move |page, word| huge.read(page as usize, word as usize)),
+        Contender::new("vmcache, shared lock", move |page, word| locked.read_locked(page as usize, word as usize)),
         optimistic("array, optimistic (lru)", dense("lru")?),
         optimistic("array, optimistic (clock)", dense("clock")?),
         optimistic("hash, optimistic (lru)", hashed("lru")?),
@@ -160,8 +173,7 @@ pub fn misses() -> Result<Vec<Contender>, String> {
         let manager = BufferManager::hashed(options, info, &Options::defaults(info), MadeUp { thin: true }, None)
             .map_err(|error| error.to_string())?;
         // The first word only, since the storage makes up no more.
-        let read = move |&(page, _): &(u32, u32)| manager.read(at(page), |view| view.u64_at(0)).expect("a page");
-        Ok(Contender { name, run: Box::new(move |reads| reads.iter().map(&read).fold(0, u64::wrapping_add)) })
+        Ok(Contender::new(name, move |page, _| manager.read(at(page), |view| view.u64_at(0)).expect("a page")))
     };
     Ok(vec![build("lru", "lru")?, build("clock", "clock")?, build("arc", "arc")?, build("s3-fifo", "s3-fifo")?])
 }

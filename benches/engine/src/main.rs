@@ -6,7 +6,7 @@ mod report;
 mod vmcache;
 
 use clap::Parser;
-use contenders::{Contender, all, misses};
+use contenders::{Contender, Mode, all, misses};
 use entresol_core::Random;
 use report::Group;
 use std::fmt::Write as _;
@@ -28,9 +28,10 @@ struct Arguments {
     reads: u64,
 }
 
-/// Pools in pages of 4 KiB: one whose metadata and read words stay in the processor's caches, and one that is far larger
-/// than them.
-const POOLS: [usize; 2] = [4096, 131_072];
+/// Pools in pages of 4 KiB, and the words read of each page. Of the small one one word a page, so that all that is
+/// touched stays in the processor's caches and instructions are what is measured; of the large one any, so that nearly
+/// every read goes to memory.
+const POOLS: [(usize, u64); 2] = [(1024, 1), (131_072, 512)];
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -45,12 +46,15 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), String> {
     let mut out = heading();
     let before = load_average();
-    for pages in POOLS {
+    for (pages, words) in POOLS {
         eprintln!("{pages} pages ...");
-        let groups = measure(&mut all(pages)?, pages, arguments);
-        report::hits(&mut out, pages, &groups);
+        let contenders = all(pages)?;
+        for mode in [Mode::Chained, Mode::Independent] {
+            report::hits(&mut out, pages, mode, &measure(&contenders, (pages, words), mode, arguments));
+        }
     }
-    report::misses(&mut out, &measure(&mut misses()?, contenders::MISS_PAGES, arguments));
+    let pages = (contenders::MISS_PAGES, 1);
+    report::misses(&mut out, &measure(&misses()?, pages, Mode::Independent, arguments));
     writeln!(out, "Load average at the start: {before}; at the end: {}.", load_average()).expect("writing to a string");
     print!("{out}");
     match &arguments.out {
@@ -60,15 +64,19 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Every contender reads the same words of the same pages; rounds are interleaved.
-fn measure(contenders: &mut [Contender], pages: usize, arguments: &Arguments) -> Vec<Group> {
+fn measure(contenders: &[Contender], pages: (usize, u64), mode: Mode, arguments: &Arguments) -> Vec<Group> {
     let mut random = Random::new(7);
-    let reads: Vec<(u32, u32)> =
-        (0..arguments.reads).map(|_| (random.below(pages as u64) as u32, random.below(512) as u32)).collect();
+    let mut read = || {
+        let page = random.below(pages.0 as u64) as u32;
+        // One word of a page, but not the same of every page: those would share a few sets of the caches.
+        (page, if pages.1 == 1 { page * 8 % 512 } else { random.below(pages.1) as u32 })
+    };
+    let reads: Vec<(u32, u32)> = (0..arguments.reads).map(|_| read()).collect();
     let mut groups: Vec<Group> = contenders.iter().map(|contender| Group::new(contender.name)).collect();
     for _ in 0..arguments.rounds {
-        for (contender, group) in contenders.iter_mut().zip(&mut groups) {
+        for (contender, group) in contenders.iter().zip(&mut groups) {
             let begun = cpu_time();
-            let sum = (contender.run)(&reads);
+            let sum = (contender.run)(&reads, mode);
             let taken = cpu_time() - begun;
             // What was read is what was written, or the figure means nothing.
             let expected = reads.iter().fold(0u64, |sum, &(page, _)| sum.wrapping_add(contenders::content(page)));

@@ -1,5 +1,6 @@
 //! The report: times, ratios and what the ratios should be.
 
+use crate::contenders::Mode;
 use std::fmt::Write as _;
 
 /// One contender's nanoseconds per read, by round.
@@ -50,10 +51,14 @@ enum Kind {
     Cheaper,
 }
 
-pub fn hits(out: &mut String, pages: usize, groups: &[Group]) {
+pub fn hits(out: &mut String, pages: usize, mode: Mode, groups: &[Group]) {
     let text = "writing to a string";
     let median = |name: &str| groups.iter().find(|group| group.name == name).expect("a contender").median();
-    writeln!(out, "## {pages} pages of 4 KiB ({} MiB), all resident\n", pages * 4 / 1024).expect(text);
+    let how = match mode {
+        Mode::Chained => "each page named by the one before",
+        Mode::Independent => "all pages known beforehand",
+    };
+    writeln!(out, "## {pages} pages of 4 KiB ({} MiB), all resident; {how}\n", pages * 4 / 1024).expect(text);
     table(out, groups);
     writeln!(out, "| ours | theirs | ratio | target |\n|:--|:--|--:|:--|").expect(text);
     for (ours, theirs, bound, kind) in TARGETS {

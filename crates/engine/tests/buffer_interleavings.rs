@@ -11,7 +11,7 @@ use shuttle::thread;
 use std::collections::HashMap;
 use std::io;
 
-const SCHEDULES: usize = 1000;
+const SCHEDULES: usize = 5000;
 
 fn at(block: u64) -> Address {
     Address { object: ObjectId(0), block }

@@ -114,7 +114,6 @@ struct Claim {
 impl<P: Policy> Core<P> {
     fn access(&mut self, page: Page, op: Op, desk: &mut Desk) -> Outcome {
         let request = Request { page, op, sequential: false };
-        let address = self.directory.key(page).address();
         let mut carrier = Carrier {
             now_us: desk.now_us.unwrap_or(self.decided.requests),
             writing: op.is_write(),
@@ -125,9 +124,9 @@ impl<P: Policy> Core<P> {
         };
         let outcome = self.policy.access(request, &mut carrier);
         self.decided.outcome(request, outcome);
-        if let Some(last) = self.objects.len().checked_sub(1) {
-            self.objects[address.object.index().min(last)].outcome(request, outcome);
-        }
+        let last = self.objects.len() - 1;
+        let object = if last == 0 { 0 } else { self.directory.key(page).address().object.index().min(last) };
+        self.objects[object].outcome(request, outcome);
         self.settle_claims(desk);
         // A policy may let go of the current page without a drop, when it sees it go past.
         if let Some(frame) = self.directory.frame(page).filter(|_| self.policy.state(page).tiers.is_empty()) {
@@ -162,10 +161,12 @@ impl<P: Policy> Core<P> {
 
 impl<P: Policy> Decider for Core<P> {
     fn hits(&mut self, batch: &[Hit], desk: &mut Desk) {
-        for (i, hit) in batch.iter().enumerate() {
-            if let Some(coming) = batch.get(i + 4).filter(|coming| (coming.handle() as usize) < self.config.pages) {
-                self.policy.prefetch(Page(coming.handle()));
-            }
+        // The batch is the future: all that it will touch is fetched while the first of it is at work.
+        for page in batch.iter().map(|hit| Page(hit.handle())).filter(|page| page.index() < self.config.pages) {
+            self.directory.prefetch(page);
+            self.policy.prefetch(page);
+        }
+        for hit in batch {
             let page = Page(hit.handle());
             if self.directory.frame(page) == Some(hit.frame()) {
                 self.access(page, hit.op(), desk);

@@ -74,17 +74,27 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         frame.set_handle(NO_HANDLE);
         self.parking.wake(number, frame.word.abort_load());
         state.free.push(number);
+        self.wake_waiting(shard, state);
+    }
+
+    /// Gives the lock up and wakes whoever waits for a frame.
+    fn wake_waiting(&self, shard: usize, state: MutexGuard<'_, ShardState>) {
+        let waiting = state.waiting > 0;
         drop(state);
-        self.shards[shard].freed.notify_all();
+        if waiting {
+            self.shards[shard].freed.notify_all();
+        }
     }
 
     /// Waits for a frame that is on its way out, or sends one there.
-    fn make_room(&self, shard: usize, state: MutexGuard<'_, ShardState>, plan: Plan) -> Result<(), BufferError> {
+    fn make_room(&self, shard: usize, mut state: MutexGuard<'_, ShardState>, plan: Plan) -> Result<(), BufferError> {
         if !plan.is_empty() {
             return self.finish(shard, state, plan);
         }
         if state.evicting > 0 {
-            drop(self.shards[shard].freed.wait(state).expect("no policy panicked"));
+            state.waiting += 1;
+            state = self.shards[shard].freed.wait(state).expect("no policy panicked");
+            state.waiting -= 1;
             return Ok(());
         }
         Err(BufferError::Exhausted { frames: self.options.frames_per_shard() })
@@ -131,7 +141,6 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     ) -> Result<(), BufferError> {
         let state_ref = &mut *state;
         state_ref.orphans.append(&mut plan.orphans);
-        let before = plan.evictions.len();
         plan.evictions.retain(|&(number, dirty)| {
             if !dirty {
                 self.leave(state_ref, number);
@@ -139,15 +148,11 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             dirty
         });
         state_ref.evicting += plan.evictions.len();
-        let freed = plan.evictions.len() < before;
         if plan.is_empty() {
             state_ref.plan = plan;
             plan = Plan::default();
         }
-        drop(state);
-        if freed {
-            self.shards[shard].freed.notify_all();
-        }
+        self.wake_waiting(shard, state);
         let mut result = Ok(());
         for (number, _) in plan.evictions {
             result = result.and(self.evict_dirty(shard, number));
@@ -181,8 +186,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             self.parking.wake(number, self.frames[number as usize].word.abort_evict(true));
             state.orphans.push(number);
         }
-        drop(state);
-        self.shards[shard].freed.notify_all();
+        self.wake_waiting(shard, state);
         written
     }
 

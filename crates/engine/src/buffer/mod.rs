@@ -97,6 +97,8 @@ struct ShardState {
     orphans: Vec<u32>,
     /// Evictions that are being written.
     evicting: usize,
+    /// Threads that wait for a frame: without any, nobody is woken, which costs a system call.
+    waiting: usize,
     batch: Vec<Hit>,
     /// An empty plan with room, so that most decisions allocate nothing.
     plan: Plan,
@@ -169,6 +171,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
                 free: (0..options.frames_per_shard()).rev().map(|f| (f * options.shards + number) as u32).collect(),
                 orphans: Vec::new(),
                 evicting: 0,
+                waiting: 0,
                 batch: Vec::with_capacity(2 * crate::ring::RING),
                 plan: Plan::default(),
             };
