@@ -2,5 +2,7 @@
 
 mod block;
 pub mod disk;
+mod mutant;
+pub mod store;
 
 pub use block::Block;
