@@ -1,6 +1,7 @@
 //! The live engine: a policy of the catalogue drives frames, bytes and devices instead of counters.
 
 mod block;
+pub mod cache;
 pub mod disk;
 mod mutant;
 pub mod store;

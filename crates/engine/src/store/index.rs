@@ -83,8 +83,8 @@ impl Index {
         self.entries.len()
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.entries.clear();
+    /// Forgets every page but those whose only copy was lost.
+    pub fn retain_lost(&mut self) {
+        self.entries.retain(|_, entry| entry.lost);
     }
 }

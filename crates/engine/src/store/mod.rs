@@ -10,7 +10,7 @@ mod table;
 pub use error::StoreError;
 pub use superblock::{Geometry, Identity};
 
-pub(crate) use index::{Entry, Index};
+pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use recovery::Recovered;
 
 use crate::disk::{AlignedBytes, Disk};
@@ -276,10 +276,11 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Pages and places of the versions in the oldest segment; none while it is the one being filled.
-    pub fn oldest_segment(&self) -> Option<Vec<(u64, u64)>> {
-        let versions = (self.segments.len() > 1).then(|| &self.segments[0])?;
-        Some(versions.iter().map(|&(page, block)| (page, self.tail + u64::from(block))).collect())
+    /// Pages and places of the versions in the n-th oldest segment; none when that is the one being filled.
+    pub fn segment(&self, n: usize) -> Option<Vec<(u64, u64)>> {
+        let versions = self.segments.get(n).filter(|_| n + 1 < self.segments.len())?;
+        let start = self.tail + n as u64 * self.segment_pages();
+        Some(versions.iter().map(|&(page, block)| (page, start + u64::from(block))).collect())
     }
 
     /// Declares the oldest segment dead. The next table says so.
@@ -332,4 +333,12 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
     let next = place + blocks;
     let left = segment_pages - next % segment_pages;
     if left < 2 { next + left } else { next }
+}
+
+/// Page size of the store on a device, from its superblock.
+///
+/// # Errors
+/// When there is no valid superblock.
+pub(crate) fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
+    Ok(u64::from(Superblock::read(disk)?.geometry.page_bytes))
 }
