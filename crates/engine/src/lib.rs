@@ -2,6 +2,8 @@
 
 mod block;
 pub mod cache;
+#[cfg(test)]
+mod crash;
 pub mod disk;
 mod mutant;
 pub mod store;

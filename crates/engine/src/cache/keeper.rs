@@ -334,10 +334,18 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
 
     /// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync.
     fn reclaim(&mut self) -> io::Result<()> {
-        let wanted = (self.log.geometry().segments / 64).clamp(1, 8) as usize;
+        let geometry = self.log.geometry();
+        let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
+        let start = self.log.rear();
         let mut taken = Vec::new();
         let mut owed = false;
-        while taken.len() < wanted && (taken.is_empty() || self.log.free_segments() >= FREE_MIN - 1) {
+        // The copies of several segments are packed together: those of one alone might fill as many blocks as it frees.
+        loop {
+            let freed = taken.len() as u64 * u64::from(geometry.segment_pages);
+            let no_room = self.log.free_segments() < FREE_MIN - 1;
+            if freed >= wanted + (self.log.rear() - start) || (no_room && !taken.is_empty()) {
+                break;
+            }
             let Some(versions) = self.log.segment(taken.len()) else { break };
             for &(page, place) in &versions {
                 owed |= self.empty_place(page, place)?;
@@ -355,7 +363,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         }
         taken.iter().for_each(|_| self.log.drop_oldest_segment());
         self.counts.segments_reclaimed += taken.len() as u64;
-        self.sync_log()
+        if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { self.sync_log() }
     }
 
     /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store.

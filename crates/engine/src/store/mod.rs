@@ -118,6 +118,11 @@ impl<D: Disk> Log<D> {
         u64::from(self.geometry.segments).saturating_sub(occupied)
     }
 
+    /// Place after everything that was appended.
+    pub fn rear(&self) -> u64 {
+        self.place + if self.records.is_empty() { 0 } else { 1 + self.pages as u64 }
+    }
+
     /// Is everything that was appended on stable storage?
     pub fn is_durable(&self) -> bool {
         self.records.is_empty() && !self.unsynced

@@ -47,7 +47,7 @@ impl<D: Disk> Log<D> {
             geometry,
             identity: superblock.identity,
             generation: superblock.generation,
-            epoch: superblock.epoch + u64::from(!mutant::is(Mutant::SameEpoch)),
+            epoch: superblock.epoch + 1,
             index,
             segments,
             tail: end.tail,
@@ -101,7 +101,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     fn is_of_this_epoch(&self, table: &Table) -> bool {
-        self.is_ours(table) && (table.head.epoch == self.superblock.epoch || mutant::is(Mutant::NoEpochCheck))
+        self.is_ours(table) && (table.head.epoch == self.superblock.epoch || mutant::is(Mutant::NoLineageCheck))
     }
 
     fn table_at(&self, place: u64) -> Result<Option<Table>, StoreError> {
@@ -146,7 +146,7 @@ impl<D: Disk> Walk<'_, D> {
         let mut end = certain;
         let mut batches = 0;
         while let Some(table) = self.table_at(end.place)? {
-            let chained = table.head.chain == end.chain || mutant::is(Mutant::NoChainCheck);
+            let chained = table.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
             if !self.is_of_this_epoch(&table) || !chained || !self.pages_agree(&table)? {
                 break;
             }
@@ -190,7 +190,7 @@ impl<D: Disk> Walk<'_, D> {
         while place < end.place {
             let table = self.table_at(place)?.filter(|table| self.is_ours(table));
             let table = table.ok_or_else(|| self.damaged(place, "a table that was durable is not there any more"))?;
-            if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoChainCheck) {
+            if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                 return Err(self.damaged(place, "the table does not follow the one before"));
             }
             let segment = segments.back_mut().expect("never empty");
