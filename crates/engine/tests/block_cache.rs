@@ -38,7 +38,8 @@ fn open(disks: &(SimDisk, SimDisk), config: &CacheConfig) -> BlockCache {
 fn work(cache: &BlockCache, truth: &mut [u8], random: &mut Random, requests: u64) {
     for _ in 0..requests {
         let offset = random.below(truth.len() as u64);
-        let len = (1 + random.below([8, 600, 5000][random.below(3) as usize])).min(truth.len() as u64 - offset);
+        let longest = [8, 600, 5000][random.below(3) as usize];
+        let len = (1 + random.below(longest)).min(truth.len() as u64 - offset);
         let range = offset as usize..(offset + len) as usize;
         if random.chance(0.5) {
             let payload = random.next_u64() as u8;

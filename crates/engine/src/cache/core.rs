@@ -235,7 +235,11 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
 
     fn close(&mut self) -> io::Result<()> {
         Core::flush(self)?;
-        if self.off { Ok(()) } else { self.world.keeper.log.close() }
+        if self.off {
+            return Ok(());
+        }
+        let result = self.world.keeper.close();
+        self.after(result, |_| Ok(()))
     }
 
     fn stats(&self) -> CacheStats {

@@ -440,6 +440,14 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         self.sync_log()
     }
 
+    /// Leaves the log in good order, with all that is known of what is clean. Comes after a flush.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.settle()?;
+        self.sync_log()?;
+        let result = self.log.close();
+        self.noted(result)
+    }
+
     /// Gives the log up after its device failed: what only it has is queued as far as it can still be read. The rest is
     /// lost until it is written again.
     pub fn abandon_log(&mut self) {

@@ -28,7 +28,20 @@ impl Setup {
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let geometry = Geometry { page_bytes, segment_pages, segments: 9 + random.below(6) as u32 };
         let room = geometry.capacity_pages() * 3 / 4;
-        let policies = ["lru", "arc", "h-arc", "face", "face-gsc", "lc", "tac", "expcache", "io-cache", "fifo"];
+        let policies = [
+            "lru",
+            "arc",
+            "h-arc",
+            "face",
+            "face-gsc",
+            "lc",
+            "tac",
+            "expcache",
+            "io-cache",
+            "fifo",
+            "hibachi",
+            "multi-tier",
+        ];
         let policy = policies[random.below(policies.len() as u64) as usize];
         let info = catalogue::info(policy).expect("a policy");
         let cache = (1 + random.below(room)) as usize;
@@ -57,7 +70,9 @@ impl Setup {
 /// How often what happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
+    /// All of them.
     pub crashes: u64,
+    /// Of them those while a cache was being opened.
     pub crashes_in_recovery: u64,
     pub operations: u64,
     pub reclaimed: u64,
