@@ -116,6 +116,7 @@ fn what_was_cached_is_warm_after_a_restart() {
     cache.flush().expect("a flush");
     drop(cache);
     let cache = open(&disks, &config);
+    assert!(!cache.recovered().clean_shutdown);
     for page in 0..40u64 {
         let mut bytes = [0; 1024];
         cache.read(page * 1024, &mut bytes).expect("a read");
@@ -125,7 +126,9 @@ fn what_was_cached_is_warm_after_a_restart() {
     assert_eq!((stats.counts.read_hits, stats.dirty_pages), (40, 40));
     cache.drain().expect("a drain");
     cache.close().expect("a close");
-    assert_eq!(open(&disks, &config).stats().expect("counts").dirty_pages, 0, "a drain is remembered");
+    let cache = open(&disks, &config);
+    assert!(cache.recovered().clean_shutdown);
+    assert_eq!(cache.stats().expect("counts").dirty_pages, 0, "a drain is remembered");
 }
 
 #[test]
@@ -323,4 +326,86 @@ fn a_failing_backing_store_is_an_error_to_the_caller_and_costs_nothing_once_it_w
             }
         }
     }
+}
+
+#[test]
+fn a_passing_read_error_of_the_cache_device_costs_nothing() {
+    for fault in [Fault::ReadError, Fault::ReadFlip] {
+        let disks = formatted();
+        let cache = open(&disks, &config("lru", Mode::WriteBack));
+        cache.write(0, &[7; 1024], true).expect("a write");
+        disks.0.inject(fault);
+        let mut bytes = [0; 1024];
+        cache.read(0, &mut bytes).expect("it is read again");
+        assert_eq!(bytes, [7; 1024]);
+        assert_eq!(cache.stats().expect("counts").keeper.pages_lost, 0);
+    }
+}
+
+#[test]
+fn a_cache_opened_for_write_through_owes_nothing_of_its_past() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::WriteBack));
+    cache.write(0, &[7; 4096], true).expect("a write");
+    drop(cache);
+    let cache = open(&disks, &config("lru", Mode::WriteThrough));
+    disks.0.vanish();
+    let mut bytes = [0; 4096];
+    cache.read(0, &mut bytes).expect("the backing store has it");
+    assert_eq!(bytes, [7; 4096]);
+}
+
+#[test]
+fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
+    for (segment_pages, segments) in [(4, 12), (16, 9), (16, 64)] {
+        let geometry = Geometry { page_bytes: 512, segment_pages, segments };
+        let capacity = geometry.capacity_pages();
+        let power = Power::steady();
+        let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(2 * capacity * 512, &power));
+        BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+        for policy in ["lru", "random", "lfu"] {
+            let info = catalogue::info(policy).expect("a policy");
+            let config = CacheConfig::new(info, &[capacity as usize]);
+            let cache = BlockCache::open(cache.clone(), backing.clone(), ID, &config).expect("a cache");
+            let mut random = Random::new(1);
+            for i in 0..20 * capacity {
+                let page = random.below(if i % 3 == 0 { 2 * capacity } else { capacity });
+                cache.write(page * 512, &[i as u8; 512], true).expect("a write");
+            }
+            let stats = cache.stats().expect("counts");
+            assert!(!stats.failed && stats.keeper.segments_reclaimed > 0);
+            println!(
+                "{geometry:?} {policy}: {} copied per page written",
+                stats.keeper.copied as f64 / (20 * capacity) as f64
+            );
+        }
+    }
+}
+
+#[test]
+fn the_log_costs_what_its_format_says() {
+    let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 16 };
+    let power = Power::steady();
+    let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(32 << 20, &power));
+    BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+    let info = catalogue::info("face").expect("face");
+    let cache = BlockCache::open(cache, backing, ID, &CacheConfig::new(info, &[0, 2000])).expect("a cache");
+    for i in 0..20_000u64 {
+        let page = Random::mix(i) % 8000;
+        cache.write(page * 4096, &[i as u8; 4096], false).expect("a write");
+    }
+    let stats = cache.stats().expect("counts");
+    let (log, written) = (stats.log, 20_000.0);
+    let amplification = log.blocks as f64 / log.pages as f64;
+    let copied = stats.keeper.copied as f64 / written;
+    let syncs = log.syncs as f64 / written;
+    let mean_kib = log.blocks as f64 * 4.0 / log.batches as f64;
+    println!(
+        "{amplification:.4} blocks per page, {copied:.3} copied, 1/{:.0} syncs, writes of {mean_kib:.0} KiB",
+        1.0 / syncs
+    );
+    assert!(amplification <= 1.02, "{amplification} blocks per page");
+    assert!(copied < 0.05, "FaCE's order is the log's: {copied} copied per page");
+    assert!(syncs <= 1.0 / 100.0, "{syncs} syncs per page");
+    assert!(mean_kib >= 256.0, "{mean_kib} KiB per write");
 }

@@ -210,9 +210,13 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
         if self.mode == Mode::ReadOnly {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
         }
-        let free: Vec<u64> = pages.filter(|&page| !self.is_held(page)).collect();
-        for run in free.chunk_by(|a, b| a + 1 == *b) {
-            self.world.keeper.discard(run[0]..run[0] + run.len() as u64)?;
+        let mut page = pages.start;
+        while page < pages.end {
+            let free = (page..pages.end).take_while(|&page| !self.is_held(page)).count() as u64;
+            if free > 0 {
+                self.world.keeper.discard(page..page + free)?;
+            }
+            page += free + 1;
         }
         Ok(())
     }

@@ -213,11 +213,11 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
 
     /// Makes the log durable, then writes below what is queued (rule 1).
     pub fn commit(&mut self) -> io::Result<()> {
-        if !mutant::is(Mutant::BelowOvertakes) {
-            self.sync_log()?;
+        if mutant::is(Mutant::BelowOvertakes) {
+            self.write_queue()?;
         }
-        self.write_queue()?;
-        self.sync_log()
+        self.sync_log()?;
+        self.write_queue()
     }
 
     fn sync_log(&mut self) -> io::Result<()> {
@@ -415,7 +415,9 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         while page < pages.end {
             let free = (page..pages.end).take_while(|&page| !held(page)).count() as u64;
             if free > 0 {
-                self.backing.discard(page * self.page_bytes as u64, free * self.page_bytes as u64)?;
+                let at = page * self.page_bytes as u64;
+                let inside = (self.backing_bytes - at).min(free * self.page_bytes as u64);
+                self.backing.discard(at, inside)?;
             }
             page += free + 1;
         }

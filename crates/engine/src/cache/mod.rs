@@ -11,7 +11,7 @@ pub use keeper::KeeperCounts;
 
 use crate::block::Block;
 use crate::disk::Disk;
-use crate::store::{Geometry, Identity, Log, LogCounts, StoreError};
+use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError};
 use core::{Core, Engine};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
@@ -139,6 +139,7 @@ pub struct BlockCache {
     core: Mutex<Box<dyn Core>>,
     size_bytes: u64,
     page_bytes: u64,
+    recovered: Recovered,
     started: Instant,
 }
 
@@ -157,6 +158,10 @@ impl<C: Disk + 'static, B: Disk + 'static> Visitor for Build<C, B> {
         let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.backing_pages);
         let mut engine = Engine::new(policy, world, mode, page_bytes);
         engine.replay()?;
+        if mode != Mode::WriteBack {
+            // What a crash left dirty must not depend on the cache device any longer.
+            engine.drain()?;
+        }
         Ok(Box::new(engine))
     }
 }
@@ -191,7 +196,7 @@ impl BlockCache {
         let size_bytes = backing.size_bytes();
         let page_bytes = crate::store::page_bytes(&cache)?;
         let backing_pages = size_bytes.div_ceil(page_bytes);
-        let (log, _recovered) = Log::open(cache, identity, backing_pages)?;
+        let (log, recovered) = Log::open(cache, identity, backing_pages)?;
         let room = log.geometry().capacity_pages();
         let given = *config.tiers.last().expect("a policy has a tier");
         if given as u64 > room {
@@ -207,7 +212,7 @@ impl BlockCache {
         };
         let build = Build { keeper: Keeper::new(log, backing), config: config.clone(), backing_pages };
         let core = catalogue::build(config.policy, &built_for, &config.options, build)?.map_err(StoreError::Io)?;
-        Ok(BlockCache { core: Mutex::new(core), size_bytes, page_bytes, started: Instant::now() })
+        Ok(BlockCache { core: Mutex::new(core), size_bytes, page_bytes, recovered, started: Instant::now() })
     }
 
     /// A panic of another thread inside the core may have left it half way through a decision.
@@ -294,6 +299,11 @@ impl BlockCache {
     /// What a store answered.
     pub fn close(&self) -> io::Result<()> {
         self.core()?.close()
+    }
+
+    /// What the open found.
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
     }
 
     /// Counts and state.

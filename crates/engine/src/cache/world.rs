@@ -132,7 +132,9 @@ impl<C: Disk, B: Disk> World<C, B> {
     /// A page comes up from below.
     fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
         let page = self.directory.page(handle);
-        let mut bytes = std::mem::take(&mut self.current.bytes);
+        let wanted = page == self.current.page && !self.current.op.is_write();
+        let len = self.current.bytes.len();
+        let mut bytes = if wanted { std::mem::take(&mut self.current.bytes) } else { vec![0; len].into_boxed_slice() };
         let read = self.keeper.read_below(page, &mut bytes);
         let kept = match &read {
             Ok(()) if to == self.log_tier => self.keeper.put(page, &bytes, false, true).map(|_| ()),
@@ -142,8 +144,10 @@ impl<C: Disk, B: Disk> World<C, B> {
             }
             Err(_) => Ok(()),
         };
-        self.current.bytes = bytes;
-        self.current.found |= read.is_ok() && page == self.current.page;
+        if wanted {
+            self.current.bytes = bytes;
+            self.current.found = read.is_ok();
+        }
         // A copy that could not be kept is a miss the next time; the reader has what it wants.
         self.counts.admissions_failed += u64::from(kept.is_err());
         read

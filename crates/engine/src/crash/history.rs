@@ -27,7 +27,7 @@ impl Setup {
         let page_bytes = [512, 1024][random.below(2) as usize];
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let geometry = Geometry { page_bytes, segment_pages, segments: 9 + random.below(6) as u32 };
-        let room = geometry.capacity_pages() * 3 / 4;
+        let room = geometry.capacity_pages();
         let policies = [
             "lru",
             "arc",

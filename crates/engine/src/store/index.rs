@@ -78,11 +78,6 @@ impl Index {
         self.entries.iter().map(|(&page, &entry)| (page, entry))
     }
 
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Forgets every page but those whose only copy was lost.
     pub fn retain_lost(&mut self) {
         self.entries.retain(|_, entry| entry.lost);

@@ -11,7 +11,7 @@ pub use error::StoreError;
 pub use superblock::{Geometry, Identity};
 
 pub(crate) use index::{Entry, Index, PageMap};
-pub(crate) use recovery::Recovered;
+pub use recovery::Recovered;
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
@@ -40,6 +40,9 @@ pub struct LogCounts {
     pub reads: u64,
 }
 
+/// Page and block within the segment of every version in the live segments, oldest segment first.
+type Segments = VecDeque<Vec<(u64, u32)>>;
+
 /// The log on a device, and what it holds of each page.
 pub(crate) struct Log<D> {
     disk: D,
@@ -49,8 +52,7 @@ pub(crate) struct Log<D> {
     epoch: u64,
     /// What the log holds of each page.
     pub index: Index,
-    /// Page and block within the segment of every version in the live segments, oldest segment first.
-    segments: VecDeque<Vec<(u64, u32)>>,
+    segments: Segments,
     tail: u64,
     /// Tail in the last table written.
     written_tail: u64,
@@ -272,10 +274,15 @@ impl<D: Disk> Log<D> {
             bytes.copy_from_slice(&self.buffer[at..at + bytes.len()]);
             return Ok(());
         }
+        // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+        self.read_device(entry, bytes).or_else(|_| self.read_device(entry, bytes))
+    }
+
+    fn read_device(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         self.counts.reads += 1;
-        self.disk.read_at(self.byte_of(entry.place), bytes)?;
+        let byte = self.byte_of(entry.place);
+        self.disk.read_at(byte, bytes)?;
         if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
-            let byte = self.byte_of(entry.place);
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("wrong checksum at byte {byte}")));
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::index::{Entry, Index};
 use super::superblock::{Geometry, LogEnd, State, Superblock};
 use super::table::{self, Kind, Table};
-use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
+use super::{Log, LogCounts, Segments, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ const SCAN_BATCH: usize = 64;
 
 /// What an open found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recovered {
+pub struct Recovered {
     /// The cache had been closed in good order.
     pub clean_shutdown: bool,
     /// Batches after the last sync that counted.
@@ -181,7 +181,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 4: the tables from the tail to the end, oldest first.
-    fn load(&self, end: LogEnd) -> Result<(Index, VecDeque<Vec<(u64, u32)>>), StoreError> {
+    fn load(&self, end: LogEnd) -> Result<(Index, Segments), StoreError> {
         let segment_pages = u64::from(self.geometry().segment_pages);
         let mut index = Index::default();
         let mut segments = VecDeque::from([Vec::new()]);
@@ -192,6 +192,10 @@ impl<D: Disk> Walk<'_, D> {
             let table = table.ok_or_else(|| self.damaged(place, "a table that was durable is not there any more"))?;
             if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                 return Err(self.damaged(place, "the table does not follow the one before"));
+            }
+            let pages = self.superblock.identity.backing_pages;
+            if table.records.iter().any(|record| record.page >= pages) {
+                return Err(self.damaged(place, "the table names a page beyond the end of the backing store"));
             }
             let segment = segments.back_mut().expect("never empty");
             load_table(&table, segment_pages, &mut index, segment);

@@ -74,12 +74,15 @@ impl Geometry {
         self.base() + self.segment_bytes() * u64::from(self.segments)
     }
 
-    /// Pages that can be held at once while reclaim still has room to work: all but four segments, full batches.
+    /// Pages that a policy may hold at once. Four segments are reclaim's to work in; of the rest a quarter stays free for
+    /// versions that are dead but lie between live ones. A segment is reckoned with one table more than it needs, for
+    /// the batches that a flush or reclaim cuts short.
     pub fn capacity_pages(&self) -> u64 {
         let entries = table::entries_max(self.page_bytes as usize) as u64;
         let pages = u64::from(self.segment_pages);
         let tables = pages.div_ceil(entries + 1);
-        (pages - tables) * u64::from(self.segments - 4)
+        let full = (pages - tables - 1) * u64::from(self.segments - 4);
+        full - full / 4
     }
 }
 
@@ -302,7 +305,7 @@ mod tests {
         assert_eq!(small.segment_pages, 16);
         assert!(small.size_bytes() <= 4 << 20);
         Geometry::for_device(100_000, 4096).expect_err("too small");
-        assert_eq!(Geometry { page_bytes: 4096, segment_pages: 256, segments: 12 }.capacity_pages(), 255 * 8);
-        assert_eq!(Geometry { page_bytes: 512, segment_pages: 256, segments: 12 }.capacity_pages(), (256 - 8) * 8);
+        assert_eq!(Geometry { page_bytes: 4096, segment_pages: 256, segments: 12 }.capacity_pages(), 254 * 6);
+        assert_eq!(Geometry { page_bytes: 512, segment_pages: 256, segments: 12 }.capacity_pages(), (256 - 9) * 6);
     }
 }
