@@ -11,8 +11,8 @@ use entresol_trace::{Trace, generate};
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
-/// Pages between the beginnings of two objects of the trace on the backing store.
-const OBJECT_PAGES: u64 = 1024;
+/// Pages of the backing store, which is the trace's only object.
+const PAGES: u64 = 1024;
 const SEED: u64 = 9;
 
 /// Counts that both keep.
@@ -38,7 +38,7 @@ fn trace(seed: u64) -> Trace {
     let spec = format!(
         "zipf:n=1500:pages=200:seed={seed}:write=40:update=30 | scan:n=300:base=300:write=50:update=20 \
          + loop:n=600:pages=60:base=40:write=70 \
-         + uniform:n=800:pages=250:seed={seed}:write=20:update=50 | zipf:n=400:pages=80:object=index:write=30"
+         + uniform:n=800:pages=250:seed={seed}:write=20:update=50 | zipf:n=400:pages=80:base=900:write=30"
     );
     generate(&spec.parse().expect("a trace specification"))
 }
@@ -61,8 +61,8 @@ fn simulated(world: &World, info: &'static Info, tiers: &[usize]) -> Counted {
 
 fn block(trace: &Trace, page: u32) -> u64 {
     let address = trace.address(Page(page));
-    assert!(address.block < OBJECT_PAGES);
-    u64::from(address.object.0) * OBJECT_PAGES + address.block
+    assert!(address.object.0 == 0 && address.block < PAGES);
+    address.block
 }
 
 /// Runs the trace through a block cache, checking what every read returns.
@@ -70,7 +70,7 @@ fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize]) -> Counted {
     let power = Power::steady();
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16 };
     let cache = SimDisk::new(geometry.size_bytes(), &power);
-    let backing = SimDisk::new(trace.objects.len() as u64 * OBJECT_PAGES * PAGE, &power);
+    let backing = SimDisk::new(PAGES * PAGE, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
     let config = CacheConfig { handles: trace.footprint(), seed: SEED, ..CacheConfig::new(info, tiers) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
