@@ -15,7 +15,7 @@ const PAGE_BYTES: usize = 4096;
 pub struct Contender {
     pub name: &'static str,
     /// Sums one word of each page of a list.
-    pub run: Box<dyn Fn(&[(u32, u32)], Mode) -> u64>,
+    pub run: Run,
 }
 
 /// Whether the processor may overlap reads.

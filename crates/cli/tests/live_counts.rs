@@ -1,0 +1,136 @@
+//! Decide once, drive twice, with the real engine: on one stream of requests, one at a time, the block cache counts what
+//! the simulator counts, and every byte is right.
+
+use entresol_core::{Op, Page, Size};
+use entresol_engine::cache::{BlockCache, CacheConfig, Tag};
+use entresol_engine::disk::{Power, SimDisk};
+use entresol_engine::store::Geometry;
+use entresol_policy::{Info, Options, catalogue};
+use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_trace::{Trace, generate};
+use std::collections::HashMap;
+
+const PAGE: u64 = 4096;
+/// Pages of the backing store, which is the trace's only object.
+const PAGES: u64 = 1024;
+const SEED: u64 = 9;
+
+/// Counts that both keep.
+#[derive(Debug, PartialEq, Eq)]
+struct Counted {
+    read_hits: u64,
+    write_hits: u64,
+    fetches: u64,
+    admissions: u64,
+    write_backs: u64,
+    write_back_ios: u64,
+    bypasses: u64,
+}
+
+/// Policies that run live over a range of bytes: all that need neither the future nor queries. MQ is left out because the
+/// simulator tells it the trace's peak distance, which a live cache does not know.
+fn live() -> impl Iterator<Item = &'static Info> {
+    let excluded = ["mq", "heuristicdb", "table-placement"];
+    catalogue::ALL.iter().copied().filter(move |info| !info.future && !excluded.contains(&info.name))
+}
+
+fn trace(seed: u64) -> Trace {
+    let spec = format!(
+        "zipf:n=1500:pages=200:seed={seed}:write=40:update=30 | scan:n=300:base=300:write=50:update=20 \
+         + loop:n=600:pages=60:base=40:write=70 \
+         + uniform:n=800:pages=250:seed={seed}:write=20:update=50 | zipf:n=400:pages=80:base=900:write=30"
+    );
+    generate(&spec.parse().expect("a trace specification"))
+}
+
+fn simulated(world: &World, info: &'static Info, tiers: &[usize]) -> Counted {
+    let policy = PolicySpec { info, options: Options::defaults(info) };
+    let sizes = tiers.iter().map(|&pages| Size::Pages(pages as u64)).collect();
+    let options = CellOptions { seed: SEED, ..CellOptions::default() };
+    let row = run_cell(world, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
+    Counted {
+        read_hits: row.read_hits,
+        write_hits: row.write_hits,
+        fetches: row.fetches,
+        admissions: row.admissions,
+        write_backs: row.write_backs,
+        write_back_ios: row.write_back_ios,
+        bypasses: row.bypasses,
+    }
+}
+
+fn block(trace: &Trace, page: u32) -> u64 {
+    let address = trace.address(Page(page));
+    assert!(address.object.0 == 0 && address.block < PAGES);
+    address.block
+}
+
+/// Runs the trace through a block cache, checking what every read returns.
+fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize]) -> Counted {
+    let power = Power::steady();
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16 };
+    let cache = SimDisk::new(geometry.size_bytes(), &power);
+    let backing = SimDisk::new(PAGES * PAGE, &power);
+    BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
+    let config = CacheConfig { handles: trace.footprint(), seed: SEED, ..CacheConfig::new(info, tiers) };
+    let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
+    // What each half of a page was last filled with.
+    let mut truth: HashMap<u64, [u8; 2]> = HashMap::new();
+    for at in 0..trace.len() {
+        let request = trace.request(at);
+        let block = block(trace, trace.pages[at]);
+        let now_us = trace.times_us.as_ref().map_or(at as u64, |times| times[at]);
+        let tag = Tag { sequential: request.sequential, now_us };
+        let halves = truth.entry(block).or_insert([0; 2]);
+        let (offset, payload) = (block * PAGE, (at % 251) as u8 + 1);
+        match request.op {
+            Op::Read => {
+                let mut bytes = [0; PAGE as usize];
+                cache.read_tagged(offset, &mut bytes, tag).expect("a read");
+                let (first, second) = bytes.split_at(PAGE as usize / 2);
+                let same = first.iter().all(|&b| b == halves[0]) && second.iter().all(|&b| b == halves[1]);
+                assert!(same, "{} {tiers:?}, request {at}: block {block} read wrong", info.name);
+            }
+            Op::Write => {
+                *halves = [payload; 2];
+                cache.write_tagged(offset, &[payload; PAGE as usize], tag).expect("a write");
+            }
+            Op::Update => {
+                halves[1] = payload;
+                cache.write_tagged(offset + PAGE / 2, &[payload; PAGE as usize / 2], tag).expect("an update");
+            }
+        }
+    }
+    let stats = cache.stats().expect("counts");
+    assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.keeper.pages_lost, 0);
+    let counts = stats.counts;
+    Counted {
+        read_hits: counts.read_hits,
+        write_hits: counts.write_hits,
+        fetches: counts.fetches,
+        admissions: counts.admissions,
+        write_backs: counts.write_backs,
+        write_back_ios: counts.write_back_ios,
+        bypasses: counts.bypasses,
+    }
+}
+
+#[test]
+fn the_block_cache_counts_what_the_simulator_counts() {
+    let trace = trace(1);
+    let world = World::new(&trace);
+    let mut compared = 0;
+    for info in live() {
+        let sizes: &[&[usize]] =
+            if info.tiers.len() == 1 { &[&[3], &[20], &[80]] } else { &[&[1, 5], &[10, 30], &[40, 80], &[0, 30]] };
+        for tiers in sizes {
+            let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
+            println!("{} {tiers:?}", info.name);
+            let (live, simulated) = (live_counts(&trace, info, &tiers), simulated(&world, info, &tiers));
+            assert_eq!(live, simulated, "{} {tiers:?}: (live, simulated)", info.name);
+            compared += 1;
+        }
+    }
+    println!("{compared} cells");
+    assert!(compared > 100);
+}

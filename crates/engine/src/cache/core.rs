@@ -1,0 +1,266 @@
+//! One policy with its world: serves pages, one request at a time.
+
+use super::counts::Counts;
+use super::keeper::KeeperCounts;
+use super::world::{World, request};
+use super::{CacheStats, Mode, Tag};
+use crate::disk::Disk;
+use entresol_core::Op;
+use entresol_policy::Policy;
+use std::io;
+
+/// A core of any policy: one virtual call per page.
+pub(super) trait Core: Send {
+    /// Reads a whole page.
+    fn read(&mut self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()>;
+    /// Writes part of a page from a byte on. `whole` when no byte of the page that counts is left out.
+    fn write(&mut self, page: u64, from: usize, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
+    /// Makes durable what was written.
+    fn flush(&mut self) -> io::Result<()>;
+    /// Discards whole pages.
+    fn discard(&mut self, pages: std::ops::Range<u64>) -> io::Result<()>;
+    /// Changes the mode.
+    fn set_mode(&mut self, mode: Mode) -> io::Result<()>;
+    /// Writes every dirty page below.
+    fn drain(&mut self) -> io::Result<()>;
+    /// Flushes and notes that all is in order.
+    fn close(&mut self) -> io::Result<()>;
+    /// Counts and state.
+    fn stats(&self) -> CacheStats;
+    /// Pages whose only copy was lost.
+    fn lost_pages(&self) -> Vec<u64>;
+}
+
+pub(super) struct Engine<P, C, B> {
+    policy: P,
+    world: World<C, B>,
+    mode: Mode,
+    /// The cache device has failed and is out of use.
+    off: bool,
+    /// A page's worth of bytes.
+    scratch: Vec<u8>,
+}
+
+impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
+    pub fn new(policy: P, world: World<C, B>, mode: Mode, page_bytes: usize) -> Self {
+        Engine { policy, world, mode, off: false, scratch: vec![0; page_bytes] }
+    }
+
+    /// Shows the policy what was recovered, oldest first, so that it holds it again.
+    pub fn replay(&mut self) -> io::Result<()> {
+        let mut held: Vec<(u64, u64, bool)> = self
+            .world
+            .keeper
+            .log
+            .index
+            .iter()
+            .filter(|(_, entry)| !entry.lost)
+            .map(|(page, entry)| (entry.place, page, entry.dirty))
+            .collect();
+        held.sort_unstable();
+        for (_, page, _) in held {
+            self.world.keeper.make_ready()?;
+            // Making room may have written it below.
+            let Some(entry) = self.world.keeper.log.index.get(page) else { continue };
+            let op = if entry.dirty { Op::Write } else { Op::Read };
+            let policy = &self.policy;
+            let Some(handle) = self.world.directory.handle(page, |handle| !policy.state(handle).known) else {
+                continue;
+            };
+            self.world.begin_replay(page, op);
+            self.policy.access(request(handle, op, false), &mut self.world);
+            self.world.end()?;
+        }
+        self.world.end_replay()
+    }
+
+    /// Runs one page request through the policy; false when the directory has no handle for its page.
+    fn access(
+        &mut self,
+        page: u64,
+        op: Op,
+        whole: Option<&[u8]>,
+        tag: Tag,
+    ) -> Option<(entresol_core::Page, io::Result<()>)> {
+        let policy = &self.policy;
+        let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known);
+        let Some(handle) = handle else {
+            self.world.counts.directory_full += 1;
+            return None;
+        };
+        self.world.begin(page, op, whole, tag.now_us);
+        let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.world);
+        self.world.counts.outcome(op, outcome);
+        Some((handle, self.world.end()))
+    }
+
+    fn is_held(&self, page: u64) -> bool {
+        self.world.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
+    }
+
+    fn write_page(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> io::Result<()> {
+        if self.mode == Mode::WriteAround && !self.is_held(page) {
+            self.world.counts.around += 1;
+            self.world.counts.writes += 1;
+            return self.world.keeper.write_past(page, bytes);
+        }
+        let Some((handle, result)) = self.access(page, op, Some(bytes), tag) else {
+            return self.world.keeper.write_past(page, bytes);
+        };
+        result?;
+        if self.mode != Mode::WriteBack && !self.world.went_past() {
+            self.world.write_through(handle)?;
+        }
+        Ok(())
+    }
+
+    /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use.
+    fn give_up_cache(&mut self) -> io::Result<()> {
+        self.off = true;
+        self.world.keeper.abandon_log();
+        self.world.write_frames_below(false)?;
+        self.world.keeper.flush_without_log()
+    }
+
+    /// Before a request: see [`Keeper::make_ready`](super::keeper::Keeper::make_ready).
+    fn make_ready(&mut self) -> io::Result<()> {
+        if self.off {
+            return self.world.keeper.make_ready_without_log();
+        }
+        let result = self.world.keeper.make_ready();
+        self.after(result, |_| Ok(()))
+    }
+
+    /// Ends an operation. A failure of the cache device turns into an error only where it cost data or an
+    /// acknowledgement.
+    fn after(&mut self, result: io::Result<()>, again: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        if self.off || !self.world.keeper.broken {
+            return result;
+        }
+        self.give_up_cache()?;
+        if result.is_err() { again(self) } else { Ok(()) }
+    }
+}
+
+impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
+    fn read(&mut self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+        self.make_ready()?;
+        if self.off {
+            return self.world.keeper.read_below(page, bytes);
+        }
+        let result = match self.access(page, Op::Read, None, tag) {
+            None => self.world.keeper.read_below(page, bytes),
+            Some((handle, accessed)) => {
+                if let Some(found) = self.world.found() {
+                    bytes.copy_from_slice(found);
+                    Ok(())
+                } else {
+                    accessed.and_then(|()| self.world.read_newest(page, Some(handle), bytes))
+                }
+            }
+        };
+        // The reader of a page that was found is not told of trouble with others: they stay queued or are listed.
+        let was_off = self.off;
+        self.after(result, |_| Ok(()))?;
+        if self.off && !was_off { self.world.keeper.read_below(page, bytes) } else { Ok(()) }
+    }
+
+    fn write(&mut self, page: u64, from: usize, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
+        if self.mode == Mode::ReadOnly {
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
+        }
+        self.make_ready()?;
+        let mut full = std::mem::take(&mut self.scratch);
+        let completed = if whole {
+            full.fill(0);
+            Ok(())
+        } else if self.off {
+            self.world.keeper.read_below(page, &mut full)
+        } else {
+            let handle = self.world.directory.find(page);
+            self.world.read_newest(page, handle, &mut full)
+        };
+        let result = completed.and_then(|()| {
+            full[from..from + bytes.len()].copy_from_slice(bytes);
+            if self.off {
+                self.world.keeper.write_without_log(page, &full);
+                return Ok(());
+            }
+            let op = if whole { Op::Write } else { Op::Update };
+            let result = self.write_page(page, op, &full, tag);
+            self.after(result, |engine| {
+                engine.world.keeper.write_without_log(page, &full);
+                Ok(())
+            })
+        });
+        self.scratch = full;
+        result
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.off {
+            return self.world.keeper.flush_without_log();
+        }
+        let through = self.mode != Mode::WriteBack;
+        let result = self.world.log_frames().and_then(|()| self.world.keeper.flush(through));
+        self.after(result, |_| Ok(()))
+    }
+
+    fn discard(&mut self, pages: std::ops::Range<u64>) -> io::Result<()> {
+        if self.mode == Mode::ReadOnly {
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
+        }
+        let mut page = pages.start;
+        while page < pages.end {
+            let free = (page..pages.end).take_while(|&page| !self.is_held(page)).count() as u64;
+            if free > 0 {
+                self.world.keeper.discard(page..page + free)?;
+            }
+            page += free + 1;
+        }
+        Ok(())
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> io::Result<()> {
+        if self.mode == Mode::WriteBack && mode != Mode::WriteBack {
+            self.drain()?;
+        }
+        self.mode = mode;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        if self.off {
+            return self.world.keeper.flush_without_log();
+        }
+        let result = self.world.write_frames_below(true).and_then(|()| self.world.keeper.drain());
+        self.after(result, |_| Ok(()))
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        Core::flush(self)?;
+        if self.off {
+            return Ok(());
+        }
+        let result = self.world.keeper.close();
+        self.after(result, |_| Ok(()))
+    }
+
+    fn stats(&self) -> CacheStats {
+        let counts: Counts = self.world.counts;
+        let keeper: KeeperCounts = self.world.keeper.counts;
+        let dirty = self.world.keeper.log.index.iter().filter(|(_, entry)| entry.dirty).count() as u64;
+        CacheStats {
+            counts,
+            keeper,
+            log: self.world.keeper.log.counts(),
+            dirty_pages: dirty,
+            mode: self.mode,
+            failed: self.off,
+        }
+    }
+
+    fn lost_pages(&self) -> Vec<u64> {
+        self.world.keeper.lost_pages()
+    }
+}

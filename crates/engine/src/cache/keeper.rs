@@ -1,0 +1,499 @@
+//! Keeps the promise that no durable write is lost and no page grows older, by the rules of `docs/cache-format.md`,
+//! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
+
+use crate::disk::Disk;
+use crate::mutant::{self, Mutant};
+use crate::store::{Entry, Log, PageMap};
+use std::collections::BTreeMap;
+use std::io;
+
+/// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
+const FREE_MIN: u64 = 3;
+
+/// Segments' worth of pages written below after which the backing store is synced without being asked.
+const UNSYNCED_SEGMENTS: usize = 16;
+
+/// How what is written below relates to what the log holds of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cover {
+    /// It is the version at this place.
+    Same(u64),
+    /// It is newer than what the log holds; a dirty copy at this place is obsolete once it is durable.
+    Newer(Option<u64>),
+}
+
+/// A page on its way below.
+struct Pending {
+    bytes: Box<[u8]>,
+    cover: Cover,
+}
+
+/// What the keeper has done, in pages unless it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeeperCounts {
+    /// Pages written to the backing store.
+    pub below_pages: u64,
+    /// Writes by which that was done.
+    pub below_ios: u64,
+    /// Syncs of the backing store.
+    pub below_syncs: u64,
+    /// Pages read from the backing store.
+    pub below_reads: u64,
+    /// Pages that reclaim appended again.
+    pub copied: u64,
+    /// Pages that reclaim had to write below because the policy did not hold them any more.
+    pub rescued: u64,
+    /// Segments reclaimed.
+    pub segments_reclaimed: u64,
+    /// Clean copies whose bytes were wrong or could not be read; they were read from below instead.
+    pub clean_copies_bad: u64,
+    /// Pages whose only copy could not be read.
+    pub pages_lost: u64,
+}
+
+/// The log, the backing store and the pages between them.
+pub(super) struct Keeper<C, B> {
+    pub log: Log<C>,
+    backing: B,
+    backing_bytes: u64,
+    page_bytes: usize,
+    pending: BTreeMap<u64, Pending>,
+    pending_max: usize,
+    /// Pages written below since its last sync.
+    unsynced: PageMap<Cover>,
+    /// The log's device has failed: nothing that it did not sync can be counted on.
+    pub broken: bool,
+    pub counts: KeeperCounts,
+}
+
+impl<C: Disk, B: Disk> Keeper<C, B> {
+    pub fn new(log: Log<C>, backing: B) -> Self {
+        let geometry = log.geometry();
+        Keeper {
+            backing_bytes: backing.size_bytes(),
+            page_bytes: geometry.page_bytes as usize,
+            pending_max: geometry.segment_pages as usize,
+            log,
+            backing,
+            pending: BTreeMap::new(),
+            unsynced: PageMap::default(),
+            broken: false,
+            counts: KeeperCounts::default(),
+        }
+    }
+
+    /// Notes a failure of the log's device.
+    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.broken |= result.is_err();
+        result
+    }
+
+    /// Reads what a request that misses the cache gets: the queue, a copy of the log that should have been written
+    /// below but could not be, else the backing store.
+    pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        if let Some(pending) = self.pending.get(&page) {
+            bytes.copy_from_slice(&pending.bytes);
+            return Ok(());
+        }
+        if let Some(entry) = self.log.index.get(page).filter(|&entry| self.is_owed(page, entry)) {
+            return self.log.read(entry, bytes);
+        }
+        self.counts.below_reads += 1;
+        let at = page * self.page_bytes as u64;
+        let inside = (self.backing_bytes - at).min(self.page_bytes as u64) as usize;
+        let (inside, beyond) = bytes.split_at_mut(inside);
+        beyond.fill(0);
+        self.backing.read_at(at, inside)
+    }
+
+    /// Reads the copy that the log holds. A clean one that is bad is forgotten, a dirty one declared lost.
+    pub fn read_log(&mut self, page: u64, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        let Err(error) = self.log.read(entry, bytes) else { return Ok(()) };
+        if !entry.dirty {
+            self.counts.clean_copies_bad += 1;
+            self.log.gone(page)?;
+            return self.read_below(page, bytes);
+        }
+        // A version on its way below, or just there, is not lost with the copy.
+        if self.covers(page, entry.place) {
+            return self.read_below(page, bytes);
+        }
+        if error.kind() == io::ErrorKind::InvalidData && !entry.lost {
+            self.counts.pages_lost += 1;
+            self.log.lost(page)?;
+        }
+        Err(error)
+    }
+
+    /// Is this version, or a newer one, queued or written below?
+    fn covers(&self, page: u64, place: u64) -> bool {
+        let cover = self.pending.get(&page).map(|pending| pending.cover).or(self.unsynced.get(&page).copied());
+        matches!(cover, Some(Cover::Same(p) | Cover::Newer(Some(p))) if p == place)
+    }
+
+    /// The version at one place has been appended again at another.
+    fn moved(&mut self, page: u64, from: u64, to: u64) {
+        let pending = self.pending.get_mut(&page).map(|pending| &mut pending.cover);
+        for cover in pending.into_iter().chain(self.unsynced.get_mut(&page)) {
+            match cover {
+                Cover::Same(place) | Cover::Newer(Some(place)) if *place == from => *place = to,
+                _ => {}
+            }
+        }
+    }
+
+    /// Appends a version for the policy, or for durability alone when it is not `resident`. `dirty` when it is newer
+    /// than what was sent below; else it is what [`read_below`](Keeper::read_below) returns.
+    pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
+        self.make_room()?;
+        let on_its_way = self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
+        let owed = self.log.index.get(page).is_some_and(|entry| self.is_owed(page, entry));
+        let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
+        let place = self.log.append(page, bytes, marked, resident);
+        let place = self.noted(place)?;
+        if !dirty {
+            let pending = self.pending.get_mut(&page).map(|pending| &mut pending.cover);
+            let unsynced = self.unsynced.get_mut(&page);
+            // The queue is newer than what was written before.
+            if let Some(cover) = pending.or(unsynced) {
+                *cover = Cover::Same(place);
+            }
+        }
+        Ok(place)
+    }
+
+    /// The policy does not hold the page any more; what durability needs stays.
+    pub fn release(&mut self, page: u64) {
+        self.log.index.update(page, |entry| entry.resident = false);
+    }
+
+    /// Queues the version at a place of the log, whose bytes these are, to be written below.
+    pub fn write_back(&mut self, page: u64, bytes: &[u8], place: u64) {
+        self.queue(page, bytes, Cover::Same(place));
+    }
+
+    /// Does the version at this place still have to be written below?
+    pub fn is_owed(&self, page: u64, entry: Entry) -> bool {
+        entry.dirty && !self.covers(page, entry.place)
+    }
+
+    /// Queues a version that the log does not have.
+    pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
+        let obsolete = self.log.index.get(page);
+        let dirty = obsolete.filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
+        self.queue(page, bytes, Cover::Newer(dirty.map(|entry| entry.place)));
+        self.release(page);
+        if obsolete.is_some() && dirty.is_none() { self.declare_gone(page) } else { Ok(()) }
+    }
+
+    fn declare_gone(&mut self, page: u64) -> io::Result<()> {
+        if mutant::is(Mutant::NoGone) {
+            self.log.index.remove(page);
+            return Ok(());
+        }
+        let result = self.log.gone(page);
+        self.noted(result)
+    }
+
+    fn queue(&mut self, page: u64, bytes: &[u8], cover: Cover) {
+        self.pending.insert(page, Pending { bytes: bytes.into(), cover });
+    }
+
+    /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds
+    /// none is begun, so that within one nothing that leaves the cache is without a place to go.
+    pub fn make_ready(&mut self) -> io::Result<()> {
+        if self.pending.len() >= self.pending_max {
+            self.commit()?;
+        }
+        if self.unsynced.len() >= UNSYNCED_SEGMENTS * self.pending_max {
+            self.settle()?;
+        }
+        self.make_room()
+    }
+
+    /// Makes the log durable, then writes below what is queued (rule 1).
+    pub fn commit(&mut self) -> io::Result<()> {
+        if mutant::is(Mutant::BelowOvertakes) {
+            self.write_queue()?;
+        }
+        self.sync_log()?;
+        self.write_queue()
+    }
+
+    fn sync_log(&mut self) -> io::Result<()> {
+        let result = self.log.write_out().and_then(|()| self.log.sync());
+        self.noted(result)
+    }
+
+    /// Writes the queue below in runs of neighbours. What cannot be written stays queued.
+    fn write_queue(&mut self) -> io::Result<()> {
+        let mut queue = std::mem::take(&mut self.pending).into_iter().peekable();
+        let mut failed = None;
+        let mut run: Vec<(u64, Pending)> = Vec::new();
+        while let Some(first) = queue.next() {
+            run.clear();
+            run.push(first);
+            while let Some(next) = queue.next_if(|(page, _)| *page == run[0].0 + run.len() as u64) {
+                run.push(next);
+            }
+            match self.write_run(&run) {
+                Ok(()) => self.unsynced.extend(run.iter().map(|(page, pending)| (*page, pending.cover))),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    self.pending.extend(run.drain(..));
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn write_run(&mut self, run: &[(u64, Pending)]) -> io::Result<()> {
+        let at = run[0].0 * self.page_bytes as u64;
+        let bytes: Vec<u8> = run.iter().flat_map(|(_, pending)| pending.bytes.iter().copied()).collect();
+        let inside = (self.backing_bytes - at).min(bytes.len() as u64) as usize;
+        self.counts.below_pages += run.len() as u64;
+        self.counts.below_ios += 1;
+        self.backing.write_at(at, &bytes[..inside])
+    }
+
+    /// Makes durable what was written below and draws the consequences in the log; true when one of them has to be
+    /// durable before a flush may return.
+    pub fn settle(&mut self) -> io::Result<bool> {
+        if self.unsynced.is_empty() {
+            return Ok(false);
+        }
+        if !mutant::is(Mutant::NoBackingSync)
+            && let Err(error) = self.backing.sync()
+        {
+            self.queue_again();
+            return Err(error);
+        }
+        self.counts.below_syncs += 1;
+        let mut settled: Vec<(u64, Cover)> = std::mem::take(&mut self.unsynced).into_iter().collect();
+        settled.sort_unstable_by_key(|&(page, _)| page);
+        let mut urgent = false;
+        for (page, cover) in settled {
+            let Some(entry) = self.log.index.get(page) else { continue };
+            match cover {
+                Cover::Same(place) if place == entry.place && entry.dirty => {
+                    let result = self.log.cleaned(page);
+                    self.noted(result)?;
+                }
+                Cover::Newer(Some(place)) if place == entry.place => {
+                    urgent = true;
+                    self.declare_gone(page)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(urgent)
+    }
+
+    /// After a sync that failed nothing is known of what was written below: what the log has is queued again.
+    fn queue_again(&mut self) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        for (page, cover) in unsynced {
+            let entry = self.log.index.get(page);
+            match (cover, entry) {
+                (Cover::Same(place), Some(entry)) if entry.place == place && !self.pending.contains_key(&page) => {
+                    let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
+                    if self.log.read(entry, &mut bytes).is_ok() {
+                        self.pending.insert(page, Pending { bytes, cover });
+                    }
+                }
+                // The old copy must not come back while this program runs.
+                (Cover::Newer(Some(_)), _) => {
+                    self.unsynced.insert(page, cover);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes every version that was handed over durable: in the log, or below if the log does not have it. With
+    /// `through` below in any case.
+    pub fn flush(&mut self, through: bool) -> io::Result<()> {
+        self.commit()?;
+        let past = self.unsynced.values().any(|cover| matches!(cover, Cover::Newer(_)));
+        if (past || through) && self.settle()? {
+            self.sync_log()?;
+        }
+        Ok(())
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        let rounds = 2 * u64::from(self.log.geometry().segments);
+        for _ in 0..rounds {
+            if self.log.free_segments() >= FREE_MIN {
+                return Ok(());
+            }
+            self.reclaim()?;
+        }
+        Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
+    }
+
+    /// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync.
+    fn reclaim(&mut self) -> io::Result<()> {
+        let geometry = self.log.geometry();
+        let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
+        let start = self.log.rear();
+        let mut taken = Vec::new();
+        let mut owed = false;
+        // The copies of several segments are packed together: those of one alone might fill as many blocks as it frees.
+        loop {
+            let freed = taken.len() as u64 * u64::from(geometry.segment_pages);
+            let no_room = self.log.free_segments() < FREE_MIN - 1;
+            if freed >= wanted + (self.log.rear() - start) || (no_room && !taken.is_empty()) {
+                break;
+            }
+            let Some(versions) = self.log.segment(taken.len()) else { break };
+            for &(page, place) in &versions {
+                owed |= self.empty_place(page, place)?;
+            }
+            taken.push(versions);
+        }
+        if owed && !mutant::is(Mutant::TailTooEarly) {
+            self.commit()?;
+            self.settle()?;
+        }
+        for (page, place) in taken.iter().flatten() {
+            if self.log.index.get(*page).is_some_and(|entry| entry.place == *place) {
+                self.log.index.remove(*page);
+            }
+        }
+        taken.iter().for_each(|_| self.log.drop_oldest_segment());
+        self.counts.segments_reclaimed += taken.len() as u64;
+        if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { self.sync_log() }
+    }
+
+    /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store.
+    fn empty_place(&mut self, page: u64, place: u64) -> io::Result<bool> {
+        let Some(entry) = self.log.index.get(page).filter(|entry| entry.place == place) else { return Ok(false) };
+        if entry.lost {
+            let result = self.log.lost(page);
+            return self.noted(result).map(|()| false);
+        }
+        if !entry.resident && (!entry.dirty || mutant::is(Mutant::DirtyNotKept)) {
+            return Ok(false);
+        }
+        if !entry.resident && self.covers(page, place) {
+            return Ok(true);
+        }
+        let mut bytes = vec![0; self.page_bytes];
+        if self.log.read(entry, &mut bytes).is_err() {
+            return self.give_up(page, entry);
+        }
+        if !entry.resident {
+            self.counts.rescued += 1;
+            self.pending.insert(page, Pending { bytes: bytes.into(), cover: Cover::Same(place) });
+            return Ok(true);
+        }
+        self.counts.copied += 1;
+        let to = self.log.append(page, &bytes, entry.dirty, true);
+        let to = self.noted(to)?;
+        self.moved(page, place, to);
+        Ok(false)
+    }
+
+    /// A copy that reclaim cannot read: only a dirty one is a loss.
+    fn give_up(&mut self, page: u64, entry: Entry) -> io::Result<bool> {
+        if !self.is_owed(page, entry) {
+            self.counts.clean_copies_bad += 1;
+            return Ok(entry.dirty);
+        }
+        self.counts.pages_lost += 1;
+        let result = self.log.lost(page);
+        self.noted(result).map(|()| false)
+    }
+
+    /// Discards a range of whole pages below, except those that the log or the queue still holds something of.
+    pub fn discard(&mut self, pages: std::ops::Range<u64>) -> io::Result<()> {
+        let held = |page: u64| {
+            self.pending.contains_key(&page) || self.unsynced.contains_key(&page) || self.log.index.get(page).is_some()
+        };
+        let mut page = pages.start;
+        while page < pages.end {
+            let free = (page..pages.end).take_while(|&page| !held(page)).count() as u64;
+            if free > 0 {
+                let at = page * self.page_bytes as u64;
+                let inside = (self.backing_bytes - at).min(free * self.page_bytes as u64);
+                self.backing.discard(at, inside)?;
+            }
+            page += free + 1;
+        }
+        Ok(())
+    }
+
+    /// Writes below every dirty version of the log, and makes it durable there.
+    pub fn drain(&mut self) -> io::Result<()> {
+        let mut owed: Vec<(u64, Entry)> =
+            self.log.index.iter().filter(|&(page, entry)| !entry.lost && self.is_owed(page, entry)).collect();
+        owed.sort_unstable_by_key(|&(page, _)| page);
+        let mut bytes = vec![0; self.page_bytes];
+        for (page, _) in owed {
+            self.make_ready()?;
+            // Making room may have moved it, or written it below.
+            let Some(entry) = self.log.index.get(page).filter(|&now| self.is_owed(page, now)) else { continue };
+            self.read_log(page, entry, &mut bytes)?;
+            self.write_back(page, &bytes, entry.place);
+        }
+        self.commit()?;
+        self.settle()?;
+        self.sync_log()
+    }
+
+    /// Leaves the log in good order, with all that is known of what is clean. Comes after a flush.
+    pub fn close(&mut self) -> io::Result<()> {
+        self.settle()?;
+        self.sync_log()?;
+        let result = self.log.close();
+        self.noted(result)
+    }
+
+    /// Gives the log up after its device failed: what only it has is queued as far as it can still be read. The rest is
+    /// lost until it is written again.
+    pub fn abandon_log(&mut self) {
+        let owed: Vec<(u64, Entry)> =
+            self.log.index.iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
+        for (page, entry) in owed {
+            let mut bytes = vec![0; self.page_bytes];
+            // What the queue may hold of the page is older, or it would cover this.
+            if self.log.read(entry, &mut bytes).is_ok() {
+                self.queue(page, &bytes, Cover::Newer(None));
+            } else {
+                self.counts.pages_lost += 1;
+                self.log.index.update(page, |entry| entry.lost = true);
+            }
+        }
+        self.log.index.retain_lost();
+        // The device may refuse this too; then only a format helps, as the documentation says.
+        let _refused = self.log.retire();
+    }
+
+    /// A flush once the log is given up.
+    pub fn flush_without_log(&mut self) -> io::Result<()> {
+        self.write_queue()?;
+        self.backing.sync()?;
+        self.counts.below_syncs += 1;
+        self.unsynced.clear();
+        Ok(())
+    }
+
+    /// Makes room in the queue when there is no log any more.
+    pub fn make_ready_without_log(&mut self) -> io::Result<()> {
+        if self.pending.len() >= self.pending_max { self.write_queue() } else { Ok(()) }
+    }
+
+    /// Writes a page when there is no log any more.
+    pub fn write_without_log(&mut self, page: u64, bytes: &[u8]) {
+        self.log.index.remove(page);
+        self.queue(page, bytes, Cover::Newer(None));
+    }
+
+    /// Pages whose only copy was lost, ascending.
+    pub fn lost_pages(&self) -> Vec<u64> {
+        let mut lost: Vec<u64> = self.log.index.iter().filter(|(_, entry)| entry.lost).map(|(page, _)| page).collect();
+        lost.sort_unstable();
+        lost
+    }
+}

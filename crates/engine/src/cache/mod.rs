@@ -1,0 +1,364 @@
+//! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
+
+mod core;
+mod counts;
+mod directory;
+mod keeper;
+mod world;
+
+pub use counts::Counts;
+pub use keeper::KeeperCounts;
+
+use crate::block::Block;
+use crate::disk::Disk;
+use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError};
+use core::{Core, Engine};
+use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::{BuildError, Config, Info, Options, Policy};
+use keeper::Keeper;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use world::World;
+
+/// What becomes of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They stay in the cache until the policy writes them back. A flush makes them durable in the cache.
+    WriteBack,
+    /// They go to the cache and below. A flush makes them durable below: the cache device can be lost.
+    WriteThrough,
+    /// They go below; a page that the cache holds already is updated there too.
+    WriteAround,
+    /// They are refused. Reads are cached.
+    ReadOnly,
+}
+
+/// What a front-end may know of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// The request continues a sequential run.
+    pub sequential: bool,
+    /// Time in microseconds from some start.
+    pub now_us: u64,
+}
+
+/// How a cache is run.
+#[derive(Clone, Debug)]
+pub struct CacheConfig {
+    /// The policy.
+    pub policy: &'static Info,
+    /// Its options.
+    pub options: Options,
+    /// Capacity of each of its tiers in pages; the last one is the cache device, one before it is memory.
+    pub tiers: Vec<usize>,
+    /// Pages that the policy can know at once: residents and ghosts.
+    pub handles: usize,
+    /// What becomes of writes.
+    pub mode: Mode,
+    /// Seed of the policy's random choices.
+    pub seed: u64,
+}
+
+impl CacheConfig {
+    /// Write-back with the policy's default options, and handles for three times the pages that fit.
+    pub fn new(policy: &'static Info, tiers: &[usize]) -> Self {
+        CacheConfig {
+            policy,
+            options: Options::defaults(policy),
+            tiers: tiers.to_vec(),
+            handles: 3 * tiers.iter().sum::<usize>() + 16,
+            mode: Mode::WriteBack,
+            seed: 42,
+        }
+    }
+}
+
+/// Why a cache cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The store on the cache device.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The policy.
+    #[error(transparent)]
+    Policy(#[from] BuildError),
+    /// The policy needs what a live cache cannot give.
+    #[error("policy '{policy}' cannot run live: {why}")]
+    NotLive {
+        /// The policy.
+        policy: &'static str,
+        /// What it needs.
+        why: &'static str,
+    },
+    /// The tier on the cache device is larger than the device allows.
+    #[error("a cache tier of {given} pages does not fit: the store has room for {room}")]
+    TierTooLarge {
+        /// Pages asked for.
+        given: usize,
+        /// Pages that fit.
+        room: u64,
+    },
+}
+
+/// Counts and state of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Requests and movements.
+    pub counts: Counts,
+    /// What was done for durability.
+    pub keeper: KeeperCounts,
+    /// What was done on the cache device.
+    pub log: LogCounts,
+    /// Pages whose newest version is durable nowhere but in the cache, or not yet known to be.
+    pub dirty_pages: u64,
+    /// The mode.
+    pub mode: Mode,
+    /// The cache device has failed; requests go to the backing store.
+    pub failed: bool,
+}
+
+/// A cache device in front of a backing store, as one range of bytes.
+///
+/// ```
+/// use entresol_engine::{Block, cache::{BlockCache, CacheConfig}, disk::{Power, SimDisk}, store::Geometry};
+/// let (cache, backing) = (SimDisk::new(1 << 20, &Power::steady()), SimDisk::new(1 << 22, &Power::steady()));
+/// let geometry = Geometry::for_device(1 << 20, 4096)?;
+/// BlockCache::format(&cache, geometry, &backing, [7; 16], [1; 16])?;
+/// let config = CacheConfig::new(entresol_policy::catalogue::info("lru")?, &[100]);
+/// let cache = BlockCache::open(cache, backing, [1; 16], &config)?;
+/// cache.write(5000, b"hello", false)?;
+/// cache.flush()?;
+/// let mut bytes = [0; 5];
+/// cache.read(5000, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// cache.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct BlockCache {
+    core: Mutex<Box<dyn Core>>,
+    size_bytes: u64,
+    page_bytes: u64,
+    recovered: Recovered,
+    started: Instant,
+}
+
+struct Build<C, B> {
+    keeper: Keeper<C, B>,
+    config: CacheConfig,
+    backing_pages: u64,
+}
+
+impl<C: Disk + 'static, B: Disk + 'static> Visitor for Build<C, B> {
+    type Output = io::Result<Box<dyn Core>>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        let CacheConfig { tiers, handles, mode, .. } = self.config;
+        let page_bytes = self.keeper.log.geometry().page_bytes as usize;
+        let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.backing_pages);
+        let mut engine = Engine::new(policy, world, mode, page_bytes);
+        engine.replay()?;
+        if mode != Mode::WriteBack {
+            // What a crash left dirty must not depend on the cache device any longer.
+            engine.drain()?;
+        }
+        Ok(Box::new(engine))
+    }
+}
+
+impl BlockCache {
+    /// Makes an empty cache on a device for a backing store, which `identity` tells from all others. `uuid` must be new.
+    ///
+    /// # Errors
+    /// When the device is too small, or fails.
+    pub fn format<C: Disk, B: Disk>(
+        cache: &C,
+        geometry: Geometry,
+        backing: &B,
+        uuid: [u8; 16],
+        identity: [u8; 16],
+    ) -> Result<(), StoreError> {
+        let backing_pages = backing.size_bytes().div_ceil(u64::from(geometry.page_bytes));
+        Log::format(cache, geometry, Identity { uuid, backing: identity, backing_pages })
+    }
+
+    /// Opens a formatted cache; what it held is held again, after a crash too.
+    ///
+    /// # Errors
+    /// When the store is not in order or not of this backing store, when the policy cannot be built or does not fit.
+    pub fn open<C: Disk + 'static, B: Disk + 'static>(
+        cache: C,
+        backing: B,
+        identity: [u8; 16],
+        config: &CacheConfig,
+    ) -> Result<Self, CacheError> {
+        check_live(config)?;
+        let size_bytes = backing.size_bytes();
+        let page_bytes = crate::store::page_bytes(&cache)?;
+        let backing_pages = size_bytes.div_ceil(page_bytes);
+        let (log, recovered) = Log::open(cache, identity, backing_pages)?;
+        let room = log.geometry().capacity_pages();
+        let given = *config.tiers.last().expect("a policy has a tier");
+        if given as u64 > room {
+            return Err(CacheError::TierTooLarge { given, room });
+        }
+        let built_for = Config {
+            pages: config.handles,
+            objects: 1,
+            tiers: config.tiers.clone(),
+            page_bytes: page_bytes as u32,
+            seed: config.seed,
+            peak_temporal_distance: None,
+        };
+        let build = Build { keeper: Keeper::new(log, backing), config: config.clone(), backing_pages };
+        let core = catalogue::build(config.policy, &built_for, &config.options, build)?.map_err(StoreError::Io)?;
+        Ok(BlockCache { core: Mutex::new(core), size_bytes, page_bytes, recovered, started: Instant::now() })
+    }
+
+    /// A panic of another thread inside the core may have left it half way through a decision.
+    fn core(&self) -> io::Result<MutexGuard<'_, Box<dyn Core>>> {
+        let poisoned = |_: PoisonError<_>| io::Error::other("the cache stopped after a fault of its own");
+        self.core.lock().map_err(poisoned)
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> io::Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size_bytes => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{len} bytes at {offset} of a device of {} bytes", self.size_bytes),
+            )),
+        }
+    }
+
+    fn tag(&self) -> Tag {
+        Tag { sequential: false, now_us: self.started.elapsed().as_micros() as u64 }
+    }
+
+    /// Reads with what is known of the request. The pages of one call after the first continue a run.
+    ///
+    /// # Errors
+    /// As [`Block::read`].
+    pub fn read_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let mut core = self.core()?;
+        let mut page = vec![0; self.page_bytes as usize];
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let within = (at % self.page_bytes) as usize;
+            let len = (page.len() - within).min(bytes.len() - done);
+            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            core.read(at / self.page_bytes, &mut page, tag)?;
+            bytes[done..done + len].copy_from_slice(&page[within..within + len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Writes with what is known of the request. A write of several pages is several writes to a crash.
+    ///
+    /// # Errors
+    /// As [`Block::write`]; pages before the one that failed are written.
+    pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let mut core = self.core()?;
+        let page_bytes = self.page_bytes as usize;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let within = (at % self.page_bytes) as usize;
+            let len = (page_bytes - within).min(bytes.len() - done);
+            let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
+            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            core.write(at / self.page_bytes, within, &bytes[done..done + len], whole, tag)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Changes what becomes of writes. Leaving write-back writes every dirty page below first.
+    ///
+    /// # Errors
+    /// What a store answered; the mode is then unchanged.
+    pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        self.core()?.set_mode(mode)
+    }
+
+    /// Writes every dirty page below, durably: afterwards the backing store alone is complete.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn drain(&self) -> io::Result<()> {
+        self.core()?.drain()
+    }
+
+    /// Flushes and notes that the cache was left in good order.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn close(&self) -> io::Result<()> {
+        self.core()?.close()
+    }
+
+    /// What the open found.
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
+    }
+
+    /// Counts and state.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn stats(&self) -> io::Result<CacheStats> {
+        Ok(self.core()?.stats())
+    }
+
+    /// Pages whose only copy could not be read: reading them is an error until they are written again.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn lost_pages(&self) -> io::Result<Vec<u64>> {
+        Ok(self.core()?.lost_pages())
+    }
+}
+
+impl Block for BlockCache {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.read_tagged(offset, bytes, self.tag())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
+        self.write_tagged(offset, bytes, self.tag())?;
+        if fua { Block::flush(self) } else { Ok(()) }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.core()?.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check_range(offset, bytes)?;
+        let first = offset.div_ceil(self.page_bytes);
+        // The last page of the device may be shorter than others.
+        let end = offset + bytes;
+        let last = if end == self.size_bytes { end.div_ceil(self.page_bytes) } else { end / self.page_bytes };
+        if first < last { self.core()?.discard(first..last) } else { Ok(()) }
+    }
+}
+
+fn check_live(config: &CacheConfig) -> Result<(), CacheError> {
+    let info = config.policy;
+    let why = if info.future {
+        "it needs to know the future"
+    } else if matches!(info.name, "heuristicdb" | "table-placement") {
+        "it needs the objects and queries of a database, which a range of bytes does not have"
+    } else {
+        return Ok(());
+    };
+    Err(CacheError::NotLive { policy: info.name, why })
+}

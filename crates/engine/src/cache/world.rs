@@ -1,0 +1,423 @@
+//! Carries out what a policy decides, on bytes: the engine's driver.
+
+use super::counts::Counts;
+use super::directory::Directory;
+use super::keeper::Keeper;
+use crate::disk::Disk;
+use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Page, Request, Tier, Verb};
+use entresol_policy::Driver;
+use std::io;
+
+const OBJECT: ObjectId = ObjectId(0);
+
+/// A page in the volatile tier.
+struct Frame {
+    /// None while the log's copy has not been needed yet, after a restart.
+    bytes: Option<Box<[u8]>>,
+    /// Newer than what was sent below.
+    dirty: bool,
+    /// Place in the log of this very version.
+    logged: Option<u64>,
+}
+
+/// What the current request is about.
+struct Current {
+    page: u64,
+    op: Op,
+    /// The page as the write leaves it, or as the read found it.
+    bytes: Box<[u8]>,
+    /// The read has found it.
+    found: bool,
+    /// The write has been sent below.
+    past: bool,
+}
+
+/// Tiers, directory and stores: all that a policy's movements act on.
+pub(super) struct World<C, B> {
+    pub keeper: Keeper<C, B>,
+    pub directory: Directory,
+    pub counts: Counts,
+    /// By handle; empty when the policy has no volatile tier.
+    frames: Vec<Option<Frame>>,
+    /// The tier that the log is.
+    log_tier: Tier,
+    current: Current,
+    /// Recovered pages are being shown to the policy: bytes stay where they are.
+    replaying: bool,
+    now_us: u64,
+    backing_pages: u64,
+    error: Option<io::Error>,
+}
+
+impl<C: Disk, B: Disk> World<C, B> {
+    pub fn new(keeper: Keeper<C, B>, tiers: usize, handles: usize, page_bytes: usize, backing_pages: u64) -> Self {
+        let frames = if tiers > 1 { handles } else { 0 };
+        World {
+            keeper,
+            directory: Directory::new(handles),
+            counts: Counts::default(),
+            frames: std::iter::repeat_with(|| None).take(frames).collect(),
+            log_tier: Tier(tiers as u8 - 1),
+            current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), found: false, past: false },
+            replaying: false,
+            now_us: 0,
+            backing_pages,
+            error: None,
+        }
+    }
+
+    /// Begins a request; a write brings the whole page as it will be.
+    pub fn begin(&mut self, page: u64, op: Op, bytes: Option<&[u8]>, now_us: u64) {
+        if let Some(bytes) = bytes {
+            self.current.bytes.copy_from_slice(bytes);
+        }
+        self.current = Current { page, op, found: false, past: false, bytes: std::mem::take(&mut self.current.bytes) };
+        self.now_us = now_us;
+    }
+
+    /// Begins the replay of a recovered page.
+    pub fn begin_replay(&mut self, page: u64, op: Op) {
+        self.replaying = true;
+        self.begin(page, op, None, self.now_us);
+    }
+
+    /// Ends a request: the error that befell it.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Has the current write been sent below, past the tiers?
+    pub fn went_past(&self) -> bool {
+        self.current.past
+    }
+
+    /// The bytes that the current read found on its way, if it did.
+    pub fn found(&self) -> Option<&[u8]> {
+        self.current.found.then_some(&*self.current.bytes)
+    }
+
+    /// Reads the newest version of a page, wherever it is.
+    pub fn read_newest(&mut self, page: u64, handle: Option<Page>, bytes: &mut [u8]) -> io::Result<()> {
+        if let Some(frame) = handle.and_then(|handle| self.frames.get(handle.index())?.as_ref()) {
+            if let Some(held) = &frame.bytes {
+                bytes.copy_from_slice(held);
+                return Ok(());
+            }
+            let entry = self.keeper.log.index.get(page).filter(|entry| frame.logged == Some(entry.place));
+            return match entry {
+                Some(entry) => self.keeper.read_log(page, entry, bytes),
+                None => self.keeper.read_below(page, bytes),
+            };
+        }
+        match self.keeper.log.index.resident(page) {
+            Some(entry) => self.keeper.read_log(page, entry, bytes),
+            None => self.keeper.read_below(page, bytes),
+        }
+    }
+
+    fn attempt(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn frame(&mut self, handle: Page) -> Option<&mut Frame> {
+        self.frames[handle.index()].as_mut()
+    }
+
+    fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, logged: Option<u64>) {
+        self.frames[handle.index()] = Some(Frame { bytes: Some(bytes.into()), dirty, logged });
+    }
+
+    /// A page comes up from below.
+    fn fetch(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+        let page = self.directory.page(handle);
+        let wanted = page == self.current.page && !self.current.op.is_write();
+        let len = self.current.bytes.len();
+        let mut bytes = if wanted { std::mem::take(&mut self.current.bytes) } else { vec![0; len].into_boxed_slice() };
+        let read = self.keeper.read_below(page, &mut bytes);
+        let kept = match &read {
+            Ok(()) if to == self.log_tier => self.keeper.put(page, &bytes, false, true).map(|_| ()),
+            Ok(()) => {
+                self.set_frame(handle, &bytes, false, None);
+                Ok(())
+            }
+            Err(_) => Ok(()),
+        };
+        if wanted {
+            self.current.bytes = bytes;
+            self.current.found = read.is_ok();
+        }
+        // A copy that could not be kept is a miss the next time; the reader has what it wants.
+        self.counts.admissions_failed += u64::from(kept.is_err());
+        read
+    }
+
+    /// The bytes of the current write land in a tier.
+    fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
+        let bytes = std::mem::take(&mut self.current.bytes);
+        let landed = if to == self.log_tier {
+            self.keeper.put(self.current.page, &bytes, true, true).map(|_| ())
+        } else {
+            self.set_frame(handle, &bytes, true, None);
+            Ok(())
+        };
+        self.current.bytes = bytes;
+        landed
+    }
+
+    fn promote(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.directory.page(handle);
+        let mut bytes = vec![0; self.current.bytes.len()];
+        let Some(entry) = self.keeper.log.index.resident(page) else {
+            self.keeper.read_below(page, &mut bytes)?;
+            self.set_frame(handle, &bytes, false, None);
+            return Ok(());
+        };
+        if self.replaying {
+            let dirty = self.keeper.is_owed(page, entry);
+            self.frames[handle.index()] = Some(Frame { bytes: None, dirty, logged: Some(entry.place) });
+            return Ok(());
+        }
+        self.keeper.read_log(page, entry, &mut bytes)?;
+        let dirty = self.keeper.is_owed(page, entry);
+        self.set_frame(handle, &bytes, dirty, Some(entry.place));
+        Ok(())
+    }
+
+    fn demote(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.directory.page(handle);
+        let Some(frame) = self.frames[handle.index()].as_ref() else {
+            return Ok(());
+        };
+        let (dirty, logged) = (frame.dirty, frame.logged);
+        let held = self.keeper.log.index.get(page);
+        if held.is_some_and(|entry| logged == Some(entry.place)) {
+            // The log has this version already: from a flush, or from before it was promoted.
+            self.keeper.log.index.update(page, |entry| entry.resident = true);
+            return Ok(());
+        }
+        let mut bytes = vec![0; self.current.bytes.len()];
+        self.read_newest(page, Some(handle), &mut bytes)?;
+        match self.keeper.put(page, &bytes, dirty, true) {
+            Ok(place) => {
+                if let Some(frame) = self.frame(handle) {
+                    frame.logged = Some(place);
+                }
+                Ok(())
+            }
+            // The policy goes on to free the frame: what only it has must have left it.
+            Err(error) if dirty => self.keeper.write_past(page, &bytes).and(Err(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
+        let page = self.directory.page(handle);
+        let mut bytes = vec![0; self.current.bytes.len()];
+        if from == self.log_tier {
+            // Not there, or sent below before by durability's own rules: nothing is owed.
+            let entry = self.keeper.log.index.resident(page).filter(|&entry| self.keeper.is_owed(page, entry));
+            let Some(entry) = entry else { return Ok(()) };
+            self.keeper.read_log(page, entry, &mut bytes)?;
+            self.keeper.write_back(page, &bytes, entry.place);
+            return Ok(());
+        }
+        let Some(logged) = self.frame(handle).filter(|frame| frame.dirty).map(|frame| frame.logged) else {
+            return Ok(());
+        };
+        self.read_newest(page, Some(handle), &mut bytes)?;
+        match self.keeper.log.index.get(page).filter(|entry| logged == Some(entry.place)) {
+            Some(entry) => self.keeper.write_back(page, &bytes, entry.place),
+            None => self.keeper.write_past(page, &bytes)?,
+        }
+        if let Some(frame) = self.frame(handle) {
+            frame.dirty = false;
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, handle: Page, from: Tier) {
+        if from == self.log_tier {
+            self.keeper.release(self.directory.page(handle));
+        } else {
+            self.frames[handle.index()] = None;
+        }
+    }
+
+    fn bypass(&mut self) -> io::Result<()> {
+        let page = self.current.page;
+        let mut bytes = std::mem::take(&mut self.current.bytes);
+        let result = if self.current.op.is_write() {
+            self.current.past = true;
+            self.keeper.write_past(page, &bytes)
+        } else {
+            let read = self.keeper.read_below(page, &mut bytes);
+            self.current.found = read.is_ok();
+            read
+        };
+        self.current.bytes = bytes;
+        result
+    }
+
+    /// A movement of a page that was recovered: its bytes are in the log already.
+    fn replay(&mut self, handle: Page, verb: Verb) -> io::Result<()> {
+        let page = self.directory.page(handle);
+        match verb {
+            Verb::Fetch { to } | Verb::Install { to } if to == self.log_tier => {
+                self.keeper.log.index.update(page, |entry| entry.resident = true);
+            }
+            Verb::Fetch { .. } | Verb::Install { .. } => {
+                let entry = self.keeper.log.index.get(page);
+                let dirty = entry.is_some_and(|entry| entry.dirty);
+                self.frames[handle.index()] =
+                    Some(Frame { bytes: None, dirty, logged: entry.map(|entry| entry.place) });
+            }
+            Verb::Bypass => {
+                let owed = self.keeper.log.index.get(page).filter(|&entry| self.keeper.is_owed(page, entry));
+                let Some(entry) = owed else { return Ok(()) };
+                let mut bytes = vec![0; self.current.bytes.len()];
+                self.keeper.read_log(page, entry, &mut bytes)?;
+                self.keeper.write_back(page, &bytes, entry.place);
+            }
+            _ => unreachable!("{verb:?} needs no replay of its own"),
+        }
+        Ok(())
+    }
+
+    /// Ends the replay: frames get their bytes.
+    pub fn end_replay(&mut self) -> io::Result<()> {
+        self.replaying = false;
+        let mut bytes = vec![0; self.current.bytes.len()];
+        for at in 0..self.frames.len() {
+            let handle = Page(at as u32);
+            if self.frames[at].as_ref().is_some_and(|frame| frame.bytes.is_none()) {
+                let page = self.directory.page(handle);
+                match self.read_newest(page, Some(handle), &mut bytes) {
+                    Ok(()) => self.frames[at].as_mut().expect("just seen").bytes = Some(bytes.as_slice().into()),
+                    // It stays where it is; whoever reads it gets the error.
+                    Err(_) => self.counts.admissions_failed += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands to the keeper what only volatile memory has.
+    pub fn log_frames(&mut self) -> io::Result<()> {
+        for at in 0..self.frames.len() {
+            let handle = Page(at as u32);
+            let Some(frame) = self.frames[at].as_ref().filter(|frame| frame.dirty) else { continue };
+            let page = self.directory.page(handle);
+            let held = self.keeper.log.index.get(page);
+            if held.is_some_and(|entry| frame.logged == Some(entry.place)) {
+                continue;
+            }
+            let Some(bytes) = frame.bytes.clone() else { continue };
+            let resident = held.is_some_and(|entry| entry.resident);
+            let place = self.keeper.put(page, &bytes, true, resident)?;
+            self.frames[at].as_mut().expect("just seen").logged = Some(place);
+        }
+        Ok(())
+    }
+
+    /// Sends below what only volatile memory has: by the rules, or when there is no log any more.
+    pub fn write_frames_below(&mut self, log: bool) -> io::Result<()> {
+        for at in 0..self.frames.len() {
+            let handle = Page(at as u32);
+            if self.frames[at].as_ref().is_none_or(|frame| !frame.dirty) {
+                continue;
+            }
+            if log {
+                self.keeper.make_ready()?;
+                self.write_back(handle, Tier::TOP)?;
+                continue;
+            }
+            let page = self.directory.page(handle);
+            let frame = self.frames[at].as_mut().expect("just seen");
+            if let Some(bytes) = &frame.bytes {
+                self.keeper.write_without_log(page, bytes);
+                frame.dirty = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// The current write goes below at once as well.
+    pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
+        let page = self.current.page;
+        if self.frames.get(handle.index()).is_some_and(Option::is_some) {
+            return self.write_back(handle, Tier::TOP);
+        }
+        match self.keeper.log.index.resident(page) {
+            Some(_) => self.write_back(handle, self.log_tier),
+            None => self.keeper.write_past(page, &self.current.bytes),
+        }
+    }
+
+    fn carry_out(&mut self, Movement { page: handle, verb, .. }: Movement) -> io::Result<()> {
+        match verb {
+            Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass if self.replaying => self.replay(handle, verb),
+            Verb::Fetch { to } => self.fetch(handle, to),
+            Verb::Install { to } => self.install(handle, to),
+            Verb::Copy { from, .. } if from == self.log_tier => self.promote(handle),
+            Verb::Copy { .. } => self.demote(handle),
+            Verb::WriteBack { from } => self.write_back(handle, from),
+            Verb::Drop { from } | Verb::Supersede { tier: from } => {
+                self.give_up(handle, from);
+                Ok(())
+            }
+            // The log keeps its own account of dead versions, and gives those that are held their second chance when
+            // it reclaims their segment.
+            Verb::Reclaim { .. } | Verb::Requeue { .. } => Ok(()),
+            Verb::Bypass => self.bypass(),
+            Verb::FetchObject { .. } | Verb::DropObject { .. } => {
+                unreachable!("objects move at the word of queries, and a block cache hears of none")
+            }
+        }
+    }
+}
+
+impl<C: Disk, B: Disk> Driver for World<C, B> {
+    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+        // One request at a time, and none holds on to a page.
+        true
+    }
+
+    fn emit(&mut self, movement: Movement) {
+        if !self.replaying {
+            self.counts.movement(movement, self.current.op.is_write());
+        }
+        let result = self.carry_out(movement);
+        self.attempt(result);
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn next_use(&self) -> u32 {
+        NEVER
+    }
+
+    fn address(&self, page: Page) -> Address {
+        Address { object: OBJECT, block: self.directory.page(page) }
+    }
+
+    fn successor(&self, page: Page) -> Option<Page> {
+        self.directory.find(self.directory.page(page) + 1)
+    }
+
+    fn predecessor(&self, page: Page) -> Option<Page> {
+        self.directory.find(self.directory.page(page).checked_sub(1)?)
+    }
+
+    fn object_pages(&self, _object: ObjectId) -> u64 {
+        self.backing_pages
+    }
+}
+
+/// A request as a policy sees it.
+pub(super) fn request(handle: Page, op: Op, sequential: bool) -> Request {
+    Request { page: handle, op, sequential }
+}

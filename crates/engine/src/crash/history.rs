@@ -1,0 +1,339 @@
+//! One random life of a cache: requests, crashes in the middle of them and of recoveries, and what it reads as after.
+
+use super::oracle::{Oracle, SECTOR};
+use crate::Block;
+use crate::cache::{BlockCache, CacheConfig, Mode};
+use crate::disk::{Disk, Power, SimDisk};
+use crate::store::Geometry;
+use entresol_core::Random;
+use entresol_policy::catalogue;
+
+const BACKING: [u8; 16] = [9; 16];
+
+/// What kind of cache lives a history.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub policy: &'static str,
+    pub tiers: Vec<usize>,
+    pub mode: Mode,
+    pub geometry: Geometry,
+    pub backing_pages: u64,
+}
+
+impl Setup {
+    /// A small cache of some kind.
+    pub fn random(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let page_bytes = [512, 1024][random.below(2) as usize];
+        let segment_pages = [4, 8, 16][random.below(3) as usize];
+        let geometry = Geometry { page_bytes, segment_pages, segments: 9 + random.below(6) as u32 };
+        let room = geometry.capacity_pages();
+        let policies = [
+            "lru",
+            "arc",
+            "h-arc",
+            "face",
+            "face-gsc",
+            "lc",
+            "tac",
+            "expcache",
+            "io-cache",
+            "fifo",
+            "hibachi",
+            "multi-tier",
+        ];
+        let policy = policies[random.below(policies.len() as u64) as usize];
+        let info = catalogue::info(policy).expect("a policy");
+        let cache = (1 + random.below(room)) as usize;
+        let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
+        if info.tiers.len() == 2 {
+            // Without a pool a policy writes on entry; with one the newest version is in memory.
+            let pool = if random.chance(0.3) { 0 } else { random.below(10) as usize };
+            tiers.insert(0, pool.max(info.min_pages[0]));
+        }
+        let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
+        Setup { policy, tiers, mode, geometry, backing_pages: 8 + random.below(60) }
+    }
+
+    /// Does every write reach the log before it goes below, so that no page is ever torn?
+    fn is_atomic(&self) -> bool {
+        let one_tier = self.tiers.len() == 1;
+        one_tier && self.mode != Mode::WriteAround && self.policy != "expcache" && self.policy != "io-cache"
+    }
+
+    fn config(&self) -> CacheConfig {
+        let info = catalogue::info(self.policy).expect("a policy");
+        CacheConfig { mode: self.mode, ..CacheConfig::new(info, &self.tiers) }
+    }
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// All of them.
+    pub crashes: u64,
+    /// Of them those while a cache was being opened.
+    pub crashes_in_recovery: u64,
+    pub operations: u64,
+    pub reclaimed: u64,
+    pub rescued: u64,
+}
+
+/// What came of a flipped bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// Nothing that was needed was hit.
+    None,
+    /// A clean copy was bad; the backing store has it.
+    CleanCopy,
+    /// A dirty page is an error until it is written again.
+    PageLost,
+    /// The cache is not opened.
+    Refused,
+}
+
+pub(super) struct History {
+    setup: Setup,
+    power: Power,
+    cache: SimDisk,
+    backing: SimDisk,
+    random: Random,
+    oracle: Oracle,
+    uuid: u8,
+    pub tally: Tally,
+}
+
+/// Why an operation did not succeed.
+enum Stop {
+    PowerOff,
+    Wrong(String),
+}
+
+/// What stopped an operation while the power was on.
+fn wrong(stop: Stop) -> String {
+    match stop {
+        Stop::Wrong(why) => why,
+        Stop::PowerOff => unreachable!("the power is on"),
+    }
+}
+
+type Outcome<T> = Result<T, Stop>;
+
+impl History {
+    pub fn new(setup: Setup, seed: u64) -> Self {
+        let power = Power::steady();
+        let page_bytes = setup.geometry.page_bytes as usize;
+        let cache = SimDisk::new(setup.geometry.size_bytes(), &power);
+        let backing = SimDisk::new(setup.backing_pages * page_bytes as u64, &power);
+        let oracle = Oracle::new(setup.backing_pages, page_bytes, setup.is_atomic());
+        let mut history = History {
+            power,
+            cache,
+            backing,
+            random: Random::new(seed),
+            oracle,
+            uuid: 0,
+            tally: Tally::default(),
+            setup,
+        };
+        history.format();
+        history
+    }
+
+    fn format(&mut self) {
+        self.uuid += 1;
+        BlockCache::format(&self.cache, self.setup.geometry, &self.backing, [self.uuid; 16], BACKING)
+            .expect("room for the cache");
+    }
+
+    fn open(&self) -> Outcome<BlockCache> {
+        let opened = BlockCache::open(self.cache.clone(), self.backing.clone(), BACKING, &self.setup.config());
+        opened.map_err(|error| self.why(format!("opening: {error}")))
+    }
+
+    fn why(&self, error: String) -> Stop {
+        if self.power.is_off() { Stop::PowerOff } else { Stop::Wrong(error) }
+    }
+
+    fn try_io(&self, what: &str, result: std::io::Result<()>) -> Outcome<()> {
+        result.map_err(|error| self.why(format!("{what}: {error}")))
+    }
+
+    fn read(&self, cache: &BlockCache, page: u64) -> Outcome<Vec<u8>> {
+        let mut bytes = vec![0; self.setup.geometry.page_bytes as usize];
+        let result = cache.read(page * bytes.len() as u64, &mut bytes);
+        self.try_io("reading", result)?;
+        Ok(bytes)
+    }
+
+    fn some_page(&mut self) -> u64 {
+        let pages = self.oracle.pages();
+        if self.random.chance(0.5) { self.random.below(pages.div_ceil(4)) } else { self.random.below(pages) }
+    }
+
+    /// One request.
+    fn step(&mut self, cache: &BlockCache) -> Outcome<()> {
+        self.tally.operations += 1;
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        match self.random.below(20) {
+            0..=6 => {
+                let page = self.some_page();
+                let bytes = self.read(cache, page)?;
+                self.oracle.check_latest(page, &bytes).map_err(Stop::Wrong)
+            }
+            7..=17 => {
+                let page = self.some_page();
+                let sectors = page_bytes as usize / SECTOR;
+                let from = if self.random.chance(0.7) { 0 } else { self.random.below(sectors as u64) as usize };
+                let bytes = self.oracle.write(page, from..sectors);
+                let fua = self.random.chance(0.1);
+                let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
+                self.try_io("writing", result)?;
+                if fua {
+                    self.oracle.flushed();
+                }
+                Ok(())
+            }
+            18 => {
+                self.try_io("flushing", cache.flush())?;
+                self.oracle.flushed();
+                Ok(())
+            }
+            _ => self.rare(cache),
+        }
+    }
+
+    /// What happens once in a while.
+    fn rare(&mut self, cache: &BlockCache) -> Outcome<()> {
+        match self.random.below(6) {
+            0 => {
+                self.try_io("draining", cache.drain())?;
+                self.oracle.flushed();
+                Ok(())
+            }
+            1 => {
+                let modes = [Mode::WriteBack, Mode::WriteThrough];
+                let mode = modes[self.random.below(2) as usize];
+                if self.setup.mode == Mode::WriteAround { Ok(()) } else { self.try_io("mode", cache.set_mode(mode)) }
+            }
+            _ => {
+                self.try_io("flushing", cache.flush())?;
+                self.oracle.flushed();
+                Ok(())
+            }
+        }
+    }
+
+    /// Lives until the power goes after so many writes and syncs, or for so many requests, then recovers and checks.
+    pub fn round(&mut self, requests: u64, power_for: Option<u64>) -> Result<(), String> {
+        if let Some(operations) = power_for {
+            self.power.fail_after(operations);
+        }
+        let lived = self.live(requests);
+        match lived {
+            Err(Stop::Wrong(error)) => return Err(error),
+            Err(Stop::PowerOff) | Ok(()) => {}
+        }
+        self.crash();
+        self.recover()
+    }
+
+    fn live(&mut self, requests: u64) -> Outcome<()> {
+        let cache = self.open()?;
+        let mut result = Ok(());
+        for _ in 0..requests {
+            result = self.step(&cache);
+            if result.is_err() {
+                break;
+            }
+        }
+        let stats = cache.stats().expect("no thread panicked");
+        self.tally.reclaimed += stats.keeper.segments_reclaimed;
+        self.tally.rescued += stats.keeper.rescued;
+        result
+    }
+
+    fn crash(&mut self) {
+        self.tally.crashes += 1;
+        let seed = self.random.next_u64();
+        self.cache.crash(seed);
+        self.backing.crash(Random::mix(seed));
+        self.power.restore();
+    }
+
+    /// Recovers, now and then with another crash in the middle, and checks every page.
+    fn recover(&mut self) -> Result<(), String> {
+        for _ in 0..3 {
+            if self.random.chance(0.2) {
+                self.power.fail_after(self.random.below(8));
+                let opened = self.open();
+                if let Err(Stop::Wrong(error)) = opened {
+                    return Err(error);
+                }
+                self.tally.crashes_in_recovery += 1;
+                self.crash();
+            }
+        }
+        let cache = self.open().map_err(wrong)?;
+        for page in 0..self.oracle.pages() {
+            let bytes = self.read(&cache, page).map_err(wrong)?;
+            self.oracle.check_after_crash(page, &bytes)?;
+        }
+        if self.random.chance(0.1) { self.move_out(&cache) } else { Ok(()) }
+    }
+
+    /// Drains the cache, checks that the backing store alone is complete, and begins a new life on the same device.
+    fn move_out(&mut self, cache: &BlockCache) -> Result<(), String> {
+        cache.drain().and_then(|()| cache.close()).map_err(|error| format!("draining: {error}"))?;
+        let mut bytes = vec![0; self.setup.geometry.page_bytes as usize];
+        for page in 0..self.oracle.pages() {
+            self.backing.read_at(page * bytes.len() as u64, &mut bytes).expect("the backing store works");
+            self.oracle.check_latest(page, &bytes).map_err(|error| format!("below, after a drain: {error}"))?;
+        }
+        if self.random.chance(0.5) {
+            self.format();
+        }
+        Ok(())
+    }
+
+    /// Flips a bit of the cache device after a good life, and reads everything: right, or an error, and a page that
+    /// was written again is right in any case.
+    pub fn damage(&mut self, requests: u64) -> Result<Damage, String> {
+        self.live(requests).map_err(wrong)?;
+        let cache = self.open().map_err(wrong)?;
+        // The program before was gone without a word, but the devices were not.
+        for page in 0..self.oracle.pages() {
+            let bytes = self.read(&cache, page).map_err(wrong)?;
+            self.oracle.check_after_crash(page, &bytes)?;
+        }
+        cache.flush().and_then(|()| cache.close()).map_err(|error| format!("closing: {error}"))?;
+        drop(cache);
+        let byte = self.random.below(self.cache.size_bytes());
+        self.cache.flip(byte, self.random.below(8) as u8);
+        let Ok(cache) = self.open() else { return Ok(Damage::Refused) };
+        let mut damage = Damage::None;
+        for page in 0..self.oracle.pages() {
+            match self.read(&cache, page) {
+                Ok(bytes) => self.oracle.check_latest(page, &bytes)?,
+                Err(_) => damage = Damage::PageLost,
+            }
+        }
+        let lost = cache.lost_pages().expect("no thread panicked");
+        if (damage == Damage::PageLost) != (lost.len() == 1) {
+            return Err(format!("{damage:?}, but {lost:?} are listed"));
+        }
+        for page in lost {
+            let bytes = self.oracle.write(page, 0..self.setup.geometry.page_bytes as usize / SECTOR);
+            cache.write(page * bytes.len() as u64, &bytes, false).map_err(|error| format!("writing again: {error}"))?;
+            let bytes = self.read(&cache, page).map_err(wrong)?;
+            self.oracle.check_latest(page, &bytes)?;
+        }
+        let clean_bad = cache.stats().expect("no thread panicked").keeper.clean_copies_bad > 0;
+        Ok(if clean_bad { Damage::CleanCopy } else { damage })
+    }
+
+    /// Writes and syncs so far.
+    pub fn io_operations(&self) -> u64 {
+        self.power.operations()
+    }
+}

@@ -1,0 +1,108 @@
+//! What a cache must read as: a plain map of versions, sector by sector.
+
+use entresol_core::Random;
+use std::collections::VecDeque;
+
+/// Atom of a disk: what is never torn.
+pub(super) const SECTOR: usize = 512;
+
+/// The versions of a page's sectors.
+type Versions = Vec<u64>;
+
+/// For every page the states that a crash may leave: the last durable one and all after it.
+pub(super) struct Oracle {
+    pages: Vec<VecDeque<Versions>>,
+    page_bytes: usize,
+    next: u64,
+    /// A page is never torn, not even between two allowed states.
+    atomic: bool,
+}
+
+/// Contents of a sector at a version; version 0 is a new backing store's zeros.
+fn fill(page: u64, sector: usize, version: u64, bytes: &mut [u8]) {
+    if version == 0 {
+        bytes.fill(0);
+        return;
+    }
+    let mut random = Random::new(page << 32 ^ (sector as u64) << 24 ^ version << 3);
+    bytes[..8].copy_from_slice(&version.to_le_bytes());
+    let pattern = random.next_u64().to_le_bytes();
+    bytes[8..].chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
+}
+
+impl Oracle {
+    pub fn new(pages: u64, page_bytes: usize, atomic: bool) -> Self {
+        let zeros = VecDeque::from([vec![0; page_bytes / SECTOR]]);
+        Oracle { pages: vec![zeros; pages as usize], page_bytes, next: 1, atomic }
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    fn latest(&self, page: u64) -> &Versions {
+        self.pages[page as usize].back().expect("never empty")
+    }
+
+    /// Notes a write of sectors of one page, whether or not it will be acknowledged, and returns its bytes.
+    pub fn write(&mut self, page: u64, sectors: std::ops::Range<usize>) -> Vec<u8> {
+        let version = self.next;
+        self.next += 1;
+        let mut versions = self.latest(page).clone();
+        versions[sectors.clone()].fill(version);
+        self.pages[page as usize].push_back(versions);
+        let mut bytes = vec![0; sectors.len() * SECTOR];
+        for (sector, chunk) in sectors.zip(bytes.chunks_mut(SECTOR)) {
+            fill(page, sector, version, chunk);
+        }
+        bytes
+    }
+
+    /// A flush returned: everything written is durable.
+    pub fn flushed(&mut self) {
+        for states in &mut self.pages {
+            states.drain(..states.len() - 1);
+        }
+    }
+
+    /// Checks a read without a crash in between.
+    pub fn check_latest(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
+        let mut expected = vec![0; self.page_bytes];
+        for (sector, chunk) in expected.chunks_mut(SECTOR).enumerate() {
+            fill(page, sector, self.latest(page)[sector], chunk);
+        }
+        if expected == bytes {
+            return Ok(());
+        }
+        let found = self.versions_of(page, bytes);
+        Err(format!("page {page} reads as {found:?}, its last version is {:?}", self.latest(page)))
+    }
+
+    /// Versions that the sectors of a page hold; none for one that was never written.
+    fn versions_of(&self, page: u64, bytes: &[u8]) -> Vec<Option<u64>> {
+        let version = |(sector, chunk): (usize, &[u8])| {
+            let version = u64::from_le_bytes(chunk[..8].try_into().expect("eight bytes"));
+            let mut expected = vec![0; SECTOR];
+            fill(page, sector, version, &mut expected);
+            (expected == chunk).then_some(version)
+        };
+        bytes.chunks(SECTOR).enumerate().map(version).collect()
+    }
+
+    /// Checks what a page reads as after a crash; that is its state from here on, and durable.
+    pub fn check_after_crash(&mut self, page: u64, bytes: &[u8]) -> Result<(), String> {
+        let found = self.versions_of(page, bytes);
+        let states = &self.pages[page as usize];
+        let allowed = if self.atomic {
+            states.iter().any(|state| state.iter().zip(&found).all(|(version, found)| Some(*version) == *found))
+        } else {
+            (0..found.len()).all(|s| states.iter().any(|state| Some(state[s]) == found[s]))
+        };
+        if !allowed {
+            return Err(format!("after a crash page {page} reads as {found:?}, allowed was {states:?}"));
+        }
+        let settled = found.into_iter().map(|version| version.expect("just checked")).collect();
+        self.pages[page as usize] = VecDeque::from([settled]);
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! All I/O of the engine goes through one trait, so that a crash test is a run of the real code over a [`SimDisk`].
+//!
+//! Calls block. Whoever has several transfers to make hands them over together ([`Disk::submit`]): an implementation
+//! with a queue can then keep it full, and one without performs them in order.
+
+mod aligned;
+mod file;
+mod sim;
+
+pub use aligned::AlignedBytes;
+pub use file::{Caching, FileDisk};
+pub use sim::{Fault, Power, SimDisk};
+
+use std::io;
+use std::sync::Arc;
+
+/// One transfer of a batch.
+#[derive(Debug)]
+pub enum Transfer<'a> {
+    /// Fills `bytes` from byte `at` on.
+    Read {
+        /// Position in bytes.
+        at: u64,
+        /// What is filled.
+        bytes: &'a mut [u8],
+    },
+    /// Writes `bytes` from byte `at` on.
+    Write {
+        /// Position in bytes.
+        at: u64,
+        /// What is written.
+        bytes: &'a [u8],
+    },
+}
+
+/// A device or file of fixed size: positions and lengths in bytes.
+///
+/// A write that returned is seen by every later read. It survives a crash only after a [`sync`](Disk::sync) that began
+/// after it returned; until then any 512-byte sector of it may survive or not, in any order. After a failed sync
+/// nothing is known of the writes before it, and a later sync that succeeds says nothing of them either.
+pub trait Disk: Send + Sync {
+    /// Size in bytes.
+    fn size_bytes(&self) -> u64;
+
+    /// Fills `bytes` from byte `at` on.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` beyond the end; else what the device answered.
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `bytes` from byte `at` on. After an error any part of it may have been written.
+    ///
+    /// # Errors
+    /// `StorageFull` beyond the end or without space; else what the device answered.
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Returns when every write that returned before is on stable storage.
+    ///
+    /// # Errors
+    /// What the device answered.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Declares a range no longer needed. A hint: a device that cannot do it ignores it.
+    ///
+    /// # Errors
+    /// What the device answered.
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()>;
+
+    /// Performs transfers that do not depend on each other; their order is not defined.
+    ///
+    /// # Errors
+    /// One of the errors; the other transfers may have been performed or not.
+    fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        for transfer in transfers {
+            match transfer {
+                Transfer::Read { at, bytes } => self.read_at(*at, bytes)?,
+                Transfer::Write { at, bytes } => self.write_at(*at, bytes)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Disk + ?Sized> Disk for Arc<D> {
+    fn size_bytes(&self) -> u64 {
+        (**self).size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        (**self).write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (**self).sync()
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        (**self).discard(at, bytes)
+    }
+
+    fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        (**self).submit(transfers)
+    }
+}

@@ -1,0 +1,81 @@
+//! Faults that the tests put into the engine itself, one at a time, to see whether the crash suite finds them out.
+//! In a build without tests every question is answered no by a constant.
+
+/// One step of the protocol of `docs/cache-format.md` that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// A flush does not sync the log.
+    NoLogSync,
+    /// A flush does not sync the backing store.
+    NoBackingSync,
+    /// Pages of batches that were not synced are not checked at recovery.
+    NoPageCheck,
+    /// Tables are believed without their CRC.
+    NoTableCheck,
+    /// The UUID of a table is not compared.
+    NoUuidCheck,
+    /// Neither the epoch nor the chain of a table is compared. (Either alone catches what the other lets pass, but for
+    /// batches that repeat one another to the byte.)
+    NoLineageCheck,
+    /// A page read from the log is not checked.
+    NoReadCheck,
+    /// Rule 1: writes below do not wait for the log.
+    BelowOvertakes,
+    /// Rule 2: what was read from below before it was durable there is entered as clean.
+    CleanTooEarly,
+    /// Rules 3 and 4: obsolete copies are not declared gone.
+    NoGone,
+    /// Rule 4: a dirty copy is declared gone before the newer version is durable.
+    GoneTooEarly,
+    /// Rule 5: a dirty copy dies with the policy's interest in it.
+    DirtyNotKept,
+    /// Rule 6: a slot is written again before the new tail is durable.
+    ReuseTooEarly,
+    /// Rule 6: the tail moves before the backing store was synced.
+    TailTooEarly,
+}
+
+#[cfg(test)]
+impl Mutant {
+    /// All of them.
+    pub(crate) const ALL: [Mutant; 14] = [
+        Mutant::NoLogSync,
+        Mutant::NoBackingSync,
+        Mutant::NoPageCheck,
+        Mutant::NoTableCheck,
+        Mutant::NoUuidCheck,
+        Mutant::NoLineageCheck,
+        Mutant::NoReadCheck,
+        Mutant::BelowOvertakes,
+        Mutant::CleanTooEarly,
+        Mutant::NoGone,
+        Mutant::GoneTooEarly,
+        Mutant::DirtyNotKept,
+        Mutant::ReuseTooEarly,
+        Mutant::TailTooEarly,
+    ];
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Is this step left out?
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) const fn is(_mutant: Mutant) -> bool {
+    false
+}
+
+/// Is this step left out on this thread?
+#[cfg(test)]
+pub(crate) fn is(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Leaves a step out on this thread, or none.
+#[cfg(test)]
+pub(crate) fn activate(mutant: Option<Mutant>) {
+    ACTIVE.set(mutant);
+}

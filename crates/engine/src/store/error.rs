@@ -1,0 +1,88 @@
+//! What can be wrong with a cache store.
+
+use super::superblock::Geometry;
+use std::io;
+
+/// Why a cache store cannot be formatted, opened or used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no superblock.
+    #[error("not an Entresol cache: neither superblock is there (format it first)")]
+    NotACache,
+    /// The superblock is of another version of the layout.
+    #[error("a cache of layout version {found}; this program knows version 1")]
+    Version {
+        /// The version that was found.
+        found: u32,
+    },
+    /// Both superblocks are damaged.
+    #[error("both superblocks of the cache are damaged")]
+    Superblocks,
+    /// The sizes make no store.
+    #[error("no cache can have {geometry:?}: {why}")]
+    Geometry {
+        /// The sizes.
+        geometry: Geometry,
+        /// What is wrong with them.
+        why: &'static str,
+    },
+    /// The device is smaller than the store on it.
+    #[error("the cache needs {needed} bytes, the device has {found} (has it shrunk?)")]
+    Shrunk {
+        /// Bytes that the store takes.
+        needed: u64,
+        /// Bytes that the device has.
+        found: u64,
+    },
+    /// The device is too small for the store that is to be made on it.
+    #[error("a cache of this geometry needs {needed} bytes, the device has {found}")]
+    TooSmall {
+        /// Bytes that the store would take.
+        needed: u64,
+        /// Bytes that the device has.
+        found: u64,
+    },
+    /// The store caches something else.
+    #[error("this is the cache of another backing store ({found:02x?}, not {expected:02x?})")]
+    OtherBacking {
+        /// Identity in the superblock.
+        found: [u8; 16],
+        /// Identity of the backing store at hand.
+        expected: [u8; 16],
+    },
+    /// The backing store has another size than the cache was made for.
+    #[error("the backing store has {found} pages, the cache was made for {expected}")]
+    BackingSize {
+        /// Pages now.
+        found: u64,
+        /// Pages when the cache was formatted.
+        expected: u64,
+    },
+    /// The device failed while the cache was in use; what it holds may be out of date.
+    #[error("this cache was retired when its device failed; what it holds may be out of date: format it")]
+    Retired,
+    /// Durable contents of the log are damaged.
+    #[error(
+        "the log is damaged at block {block} (byte {byte} of the device): {why}; pages that were durable may be lost"
+    )]
+    Damaged {
+        /// Place in the log.
+        block: u64,
+        /// Where that is.
+        byte: u64,
+        /// What was found.
+        why: &'static str,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Io(error) => error,
+            other => io::Error::new(io::ErrorKind::InvalidData, other),
+        }
+    }
+}

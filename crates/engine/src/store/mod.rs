@@ -1,0 +1,356 @@
+//! The cache store: a log of page versions on a cache device. `docs/cache-format.md` draws it to the byte and states the
+//! rules by which it is used; this module keeps the log, the rules are kept by whoever writes to the backing store too.
+
+mod error;
+mod index;
+mod recovery;
+mod superblock;
+mod table;
+
+pub use error::StoreError;
+pub use superblock::{Geometry, Identity};
+
+pub(crate) use index::{Entry, Index, PageMap};
+pub use recovery::Recovered;
+
+use crate::disk::{AlignedBytes, Disk};
+use crate::mutant::{self, Mutant};
+use std::collections::VecDeque;
+use std::io;
+use superblock::{LogEnd, State, Superblock};
+use table::{Head, Kind, Record};
+
+/// CRC-32C (Castagnoli), as in iSCSI.
+fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// What a log has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounts {
+    /// Batches written: write I/Os of the device.
+    pub batches: u64,
+    /// Blocks in them, tables included.
+    pub blocks: u64,
+    /// Of them pages.
+    pub pages: u64,
+    /// Syncs of the device.
+    pub syncs: u64,
+    /// Pages read.
+    pub reads: u64,
+}
+
+/// Page and block within the segment of every version in the live segments, oldest segment first.
+type Segments = VecDeque<Vec<(u64, u32)>>;
+
+/// The log on a device, and what it holds of each page.
+pub(crate) struct Log<D> {
+    disk: D,
+    geometry: Geometry,
+    identity: Identity,
+    generation: u64,
+    epoch: u64,
+    /// What the log holds of each page.
+    pub index: Index,
+    segments: Segments,
+    tail: u64,
+    /// Tail in the last table written.
+    written_tail: u64,
+    /// Place of the open batch.
+    place: u64,
+    chain: u32,
+    durable: LogEnd,
+    unsynced: bool,
+    /// The open batch: its table goes into the first block when it is written.
+    buffer: AlignedBytes,
+    records: Vec<Record>,
+    pages: usize,
+    counts: LogCounts,
+}
+
+impl<D: Disk> Log<D> {
+    /// Makes an empty store on a device. Whatever was there is void.
+    ///
+    /// # Errors
+    /// When the device is too small, or fails.
+    pub fn format(disk: &D, geometry: Geometry, identity: Identity) -> Result<(), StoreError> {
+        geometry.check()?;
+        let (needed, found) = (geometry.size_bytes(), disk.size_bytes());
+        if found < needed {
+            return Err(StoreError::TooSmall { needed, found });
+        }
+        let end = LogEnd { place: 0, tail: 0, chain: 0 };
+        // A generation above any that an earlier superblock can have: if the second copy is lost, the first counts.
+        let generation = Superblock::read(disk).map_or(1, |earlier| earlier.generation + 1);
+        let superblock = Superblock { geometry, identity, state: State::Closed, generation, epoch: 0, end };
+        Ok(superblock.write(disk)?)
+    }
+
+    /// Sizes of the store.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What was done since the open.
+    pub fn counts(&self) -> LogCounts {
+        self.counts
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.geometry.page_bytes as usize
+    }
+
+    fn segment_pages(&self) -> u64 {
+        u64::from(self.geometry.segment_pages)
+    }
+
+    fn byte_of(&self, place: u64) -> u64 {
+        byte_of(&self.geometry, place)
+    }
+
+    /// Blocks from the open batch to the end of its segment.
+    fn blocks_left(&self) -> usize {
+        (self.segment_pages() - self.place % self.segment_pages()) as usize
+    }
+
+    /// Segments after the one being filled that may be written: all that lay there is dead, durably.
+    pub fn free_segments(&self) -> u64 {
+        let limit = if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail };
+        let occupied = self.place / self.segment_pages() + 1 - limit / self.segment_pages();
+        u64::from(self.geometry.segments).saturating_sub(occupied)
+    }
+
+    /// Place after everything that was appended.
+    pub fn rear(&self) -> u64 {
+        self.place + if self.records.is_empty() { 0 } else { 1 + self.pages as u64 }
+    }
+
+    /// Is everything that was appended on stable storage?
+    pub fn is_durable(&self) -> bool {
+        self.records.is_empty() && !self.unsynced
+    }
+
+    /// Is this the place of a version that only memory holds so far?
+    pub fn is_open(&self, place: u64) -> bool {
+        place >= self.place
+    }
+
+    /// Appends a version of a page; it becomes what the log holds of it.
+    ///
+    /// # Errors
+    /// When a full batch could not be written. `StorageFull` without a free segment: a fault of whoever reclaims.
+    pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
+        self.reserve(1)?;
+        let block = 1 + self.pages;
+        let at = block * self.page_bytes();
+        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        let crc = crc32c(bytes);
+        self.records.push(Record { page, kind: if dirty { Kind::Dirty } else { Kind::Clean }, crc });
+        self.pages += 1;
+        let place = self.place + block as u64;
+        self.remember(page, place);
+        self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
+        Ok(place)
+    }
+
+    /// Declares that what the log holds of a page is obsolete.
+    ///
+    /// # Errors
+    /// As [`append`](Log::append).
+    pub fn gone(&mut self, page: u64) -> io::Result<()> {
+        self.record(page, Kind::Gone)?;
+        self.index.remove(page);
+        Ok(())
+    }
+
+    /// Declares that the backing store has what the log holds of a page.
+    ///
+    /// # Errors
+    /// As [`append`](Log::append).
+    pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
+        self.index.update(page, |entry| entry.dirty = false);
+        // A hint that spares work after a crash: not worth the space that reclaim needs.
+        if self.free_segments() > 1 { self.record(page, Kind::Cleaned) } else { Ok(()) }
+    }
+
+    /// Declares that the only copy of a page cannot be read.
+    ///
+    /// # Errors
+    /// As [`append`](Log::append).
+    pub fn lost(&mut self, page: u64) -> io::Result<()> {
+        self.record(page, Kind::Lost)?;
+        self.remember(page, self.place);
+        self.index.insert(page, Entry { place: self.place, crc: 0, dirty: true, resident: false, lost: true });
+        Ok(())
+    }
+
+    fn record(&mut self, page: u64, kind: Kind) -> io::Result<()> {
+        self.reserve(0)?;
+        self.records.push(Record { page, kind, crc: 0 });
+        Ok(())
+    }
+
+    fn remember(&mut self, page: u64, place: u64) {
+        let block = (place % self.segment_pages()) as u32;
+        self.segments.back_mut().expect("the segment being filled").push((page, block));
+    }
+
+    /// Makes room in the open batch for one entry and so many pages.
+    fn reserve(&mut self, pages: usize) -> io::Result<()> {
+        let full = self.records.len() == table::entries_max(self.page_bytes());
+        if full || 1 + self.pages + pages > self.blocks_left() {
+            self.write_out()?;
+        }
+        let segment = self.place / self.segment_pages();
+        let limit = if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail };
+        if segment >= limit / self.segment_pages() + u64::from(self.geometry.segments) {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the cache log has no free segment"));
+        }
+        Ok(())
+    }
+
+    /// Writes the open batch, if there is anything in it or a new tail to tell of.
+    ///
+    /// # Errors
+    /// What the device answered. The batch stays open.
+    pub fn write_out(&mut self) -> io::Result<()> {
+        if self.records.is_empty() && self.written_tail == self.tail {
+            return Ok(());
+        }
+        let head = Head {
+            uuid: self.identity.uuid,
+            epoch: self.epoch,
+            place: self.place,
+            tail: self.tail,
+            durable: self.durable,
+            chain: self.chain,
+        };
+        let page_bytes = self.page_bytes();
+        let crc = table::encode(&head, &self.records, &mut self.buffer[..page_bytes]);
+        let blocks = 1 + self.pages;
+        self.disk.write_at(self.byte_of(self.place), &self.buffer[..blocks * page_bytes])?;
+        self.counts.batches += 1;
+        self.counts.blocks += blocks as u64;
+        self.counts.pages += self.pages as u64;
+        self.chain = crc;
+        self.written_tail = self.tail;
+        self.records.clear();
+        self.pages = 0;
+        self.unsynced = true;
+        let segment = self.place / self.segment_pages();
+        self.place = next_place(&self.geometry, self.place, blocks as u64);
+        if self.place / self.segment_pages() > segment {
+            self.segments.push_back(Vec::new());
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable that was written out.
+    ///
+    /// # Errors
+    /// What the device answered: nothing is known then of what was written since the last success.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.unsynced {
+            if !mutant::is(Mutant::NoLogSync) {
+                self.disk.sync()?;
+            }
+            self.counts.syncs += 1;
+            self.durable = LogEnd { place: self.place, tail: self.written_tail, chain: self.chain };
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Reads a version.
+    ///
+    /// # Errors
+    /// `InvalidData` when the bytes are not those that were written; else what the device answered.
+    pub fn read(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        if entry.lost {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
+        }
+        if self.is_open(entry.place) {
+            let at = (entry.place - self.place) as usize * self.page_bytes();
+            bytes.copy_from_slice(&self.buffer[at..at + bytes.len()]);
+            return Ok(());
+        }
+        // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+        self.read_device(entry, bytes).or_else(|_| self.read_device(entry, bytes))
+    }
+
+    fn read_device(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        self.counts.reads += 1;
+        let byte = self.byte_of(entry.place);
+        self.disk.read_at(byte, bytes)?;
+        if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("wrong checksum at byte {byte}")));
+        }
+        Ok(())
+    }
+
+    /// Pages and places of the versions in the n-th oldest segment; none when that is the one being filled.
+    pub fn segment(&self, n: usize) -> Option<Vec<(u64, u64)>> {
+        let versions = self.segments.get(n).filter(|_| n + 1 < self.segments.len())?;
+        let start = self.tail + n as u64 * self.segment_pages();
+        Some(versions.iter().map(|&(page, block)| (page, start + u64::from(block))).collect())
+    }
+
+    /// Declares the oldest segment dead. The next table says so.
+    pub fn drop_oldest_segment(&mut self) {
+        assert!(self.segments.len() > 1, "the segment being filled is the only one");
+        self.segments.pop_front();
+        self.tail += self.segment_pages();
+    }
+
+    /// Notes in the superblock that the log ends in good order. Everything must be durable.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn close(&mut self) -> io::Result<()> {
+        assert!(self.is_durable(), "a log is flushed before it is closed");
+        self.write_superblock(State::Closed)
+    }
+
+    /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn retire(&mut self) -> io::Result<()> {
+        self.write_superblock(State::Retired)
+    }
+
+    fn write_superblock(&mut self, state: State) -> io::Result<()> {
+        self.generation += 1;
+        let superblock = Superblock {
+            geometry: self.geometry,
+            identity: self.identity,
+            state,
+            generation: self.generation,
+            epoch: self.epoch,
+            end: self.durable,
+        };
+        superblock.write(&self.disk)
+    }
+}
+
+/// Where a place is on the device, in bytes.
+fn byte_of(geometry: &Geometry, place: u64) -> u64 {
+    let ring = u64::from(geometry.segment_pages) * u64::from(geometry.segments);
+    geometry.base() + place % ring * u64::from(geometry.page_bytes)
+}
+
+/// Where the batch after one of so many blocks begins: a segment's last block alone holds none.
+fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
+    let segment_pages = u64::from(geometry.segment_pages);
+    let next = place + blocks;
+    let left = segment_pages - next % segment_pages;
+    if left < 2 { next + left } else { next }
+}
+
+/// Page size of the store on a device, from its superblock.
+///
+/// # Errors
+/// When there is no valid superblock.
+pub(crate) fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
+    Ok(u64::from(Superblock::read(disk)?.geometry.page_bytes))
+}

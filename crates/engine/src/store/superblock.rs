@@ -1,0 +1,311 @@
+//! The superblock: what the cache is, whose it is and where its log ended when it was opened. Layout:
+//! `docs/cache-format.md`.
+
+use super::error::StoreError;
+use super::{crc32c, table};
+use crate::disk::{AlignedBytes, Disk};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes between the two copies, and what is read and written of each.
+const COPY_BYTES: usize = 4096;
+const MAGIC: [u8; 8] = *b"\x89ETCACHE";
+const VERSION: u32 = 1;
+
+/// Sizes of a cache store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Page size in bytes: a power of two, 512 to 65536.
+    pub page_bytes: u32,
+    /// Pages in a segment, the tables included: at least 4.
+    pub segment_pages: u32,
+    /// Segments: at least 8.
+    pub segments: u32,
+}
+
+impl Geometry {
+    /// The default for a device of this size: 1-MiB segments of 4-KiB pages, or smaller ones where fewer than 64 of
+    /// those would fit.
+    ///
+    /// # Errors
+    /// When the device is too small for any.
+    pub fn for_device(size_bytes: u64, page_bytes: u32) -> Result<Self, StoreError> {
+        let room = |segment_pages: u32| {
+            let geometry = Geometry { page_bytes, segment_pages, segments: 0 };
+            let segments = size_bytes.saturating_sub(geometry.base()) / geometry.segment_bytes();
+            Geometry { segments: u32::try_from(segments).unwrap_or(u32::MAX), ..geometry }
+        };
+        let pages = ((1 << 20) / page_bytes).max(16);
+        let sizes = std::iter::successors(Some(pages), |&pages| (pages > 16).then_some(pages / 2));
+        let geometry = sizes.map(room).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| room(16));
+        geometry.check()?;
+        Ok(geometry)
+    }
+
+    /// Are the sizes ones that a store can have?
+    ///
+    /// # Errors
+    /// `Geometry` with what is wrong.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let why = if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {
+            "the page size is not a power of two from 512 to 65536"
+        } else if self.segment_pages < 4 || self.segment_pages > 1 << 16 {
+            "a segment has fewer than 4 or more than 65536 pages"
+        } else if self.segments < 8 {
+            "there are fewer than 8 segments"
+        } else {
+            return Ok(());
+        };
+        Err(StoreError::Geometry { geometry: *self, why })
+    }
+
+    /// Where segment 0 begins, in bytes.
+    pub fn base(&self) -> u64 {
+        u64::from(self.page_bytes).max(2 * COPY_BYTES as u64)
+    }
+
+    /// Bytes of one segment.
+    pub fn segment_bytes(&self) -> u64 {
+        u64::from(self.page_bytes) * u64::from(self.segment_pages)
+    }
+
+    /// Bytes of the whole store.
+    pub fn size_bytes(&self) -> u64 {
+        self.base() + self.segment_bytes() * u64::from(self.segments)
+    }
+
+    /// Pages that a policy may hold at once. Four segments are reclaim's to work in; of the rest a quarter stays free for
+    /// versions that are dead but lie between live ones. A segment is reckoned with one table more than it needs, for
+    /// the batches that a flush or reclaim cuts short.
+    pub fn capacity_pages(&self) -> u64 {
+        let entries = table::entries_max(self.page_bytes as usize) as u64;
+        let pages = u64::from(self.segment_pages);
+        let tables = pages.div_ceil(entries + 1);
+        let full = (pages - tables - 1) * u64::from(self.segments - 4);
+        full - full / 4
+    }
+}
+
+/// Where the log ends, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogEnd {
+    /// Place of the next batch.
+    pub place: u64,
+    /// First live place: the start of a segment.
+    pub tail: u64,
+    /// CRC of the last table.
+    pub chain: u32,
+}
+
+/// Whose cache it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Distinguishes this life of the cache from all others.
+    pub uuid: [u8; 16],
+    /// The backing store, in whatever way its owner tells stores apart.
+    pub backing: [u8; 16],
+    /// Size of the backing store in pages.
+    pub backing_pages: u64,
+}
+
+/// Whether the cache was left in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Open = 0,
+    Closed = 1,
+    Retired = 2,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub geometry: Geometry,
+    pub identity: Identity,
+    pub state: State,
+    pub generation: u64,
+    pub epoch: u64,
+    pub end: LogEnd,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    state: U32,
+    generation: U64,
+    uuid: [u8; 16],
+    backing: [u8; 16],
+    backing_pages: U64,
+    epoch: U64,
+    place: U64,
+    tail: U64,
+    chain: U32,
+    page_bytes: U32,
+    segment_pages: U32,
+    segments: U32,
+    zeros: [u8; 404],
+    crc: U32,
+}
+
+const RAW: usize = size_of::<Raw>();
+
+impl Superblock {
+    fn encode(&self, into: &mut [u8]) {
+        let Geometry { page_bytes, segment_pages, segments } = self.geometry;
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            state: (self.state as u32).into(),
+            generation: self.generation.into(),
+            uuid: self.identity.uuid,
+            backing: self.identity.backing,
+            backing_pages: self.identity.backing_pages.into(),
+            epoch: self.epoch.into(),
+            place: self.end.place.into(),
+            tail: self.end.tail.into(),
+            chain: self.end.chain.into(),
+            page_bytes: page_bytes.into(),
+            segment_pages: segment_pages.into(),
+            segments: segments.into(),
+            zeros: [0; 404],
+            crc: 0.into(),
+        };
+        raw.crc = crc32c(&raw.as_bytes()[..RAW - 4]).into();
+        into[..RAW].copy_from_slice(raw.as_bytes());
+    }
+
+    /// Decodes one copy.
+    ///
+    /// # Errors
+    /// Says what it is instead of a superblock.
+    pub fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        let raw = Raw::read_from_prefix(bytes).map_err(|_| StoreError::NotACache)?.0;
+        if raw.magic != MAGIC {
+            return Err(StoreError::NotACache);
+        }
+        if raw.version != VERSION {
+            return Err(StoreError::Version { found: raw.version.get() });
+        }
+        if crc32c(&bytes[..RAW - 4]) != raw.crc.get() {
+            return Err(StoreError::Superblocks);
+        }
+        let geometry = Geometry {
+            page_bytes: raw.page_bytes.get(),
+            segment_pages: raw.segment_pages.get(),
+            segments: raw.segments.get(),
+        };
+        geometry.check()?;
+        let state = match raw.state.get() {
+            0 => State::Open,
+            1 => State::Closed,
+            2 => State::Retired,
+            _ => return Err(StoreError::Superblocks),
+        };
+        let end = LogEnd { place: raw.place.get(), tail: raw.tail.get(), chain: raw.chain.get() };
+        if end.tail > end.place || !end.tail.is_multiple_of(u64::from(geometry.segment_pages)) {
+            return Err(StoreError::Superblocks);
+        }
+        Ok(Superblock {
+            geometry,
+            identity: Identity { uuid: raw.uuid, backing: raw.backing, backing_pages: raw.backing_pages.get() },
+            state,
+            generation: raw.generation.get(),
+            epoch: raw.epoch.get(),
+            end,
+        })
+    }
+
+    /// Writes both copies, each synced before the next is touched.
+    pub fn write<D: Disk>(&self, disk: &D) -> std::io::Result<()> {
+        let mut copy = AlignedBytes::zeroed(COPY_BYTES);
+        self.encode(&mut copy);
+        for at in [0, COPY_BYTES as u64] {
+            disk.write_at(at, &copy)?;
+            disk.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Reads the newer valid copy.
+    ///
+    /// # Errors
+    /// When neither is valid: what the first one is instead.
+    pub fn read<D: Disk>(disk: &D) -> Result<Self, StoreError> {
+        if disk.size_bytes() < 2 * COPY_BYTES as u64 {
+            return Err(StoreError::NotACache);
+        }
+        let mut copies = AlignedBytes::zeroed(2 * COPY_BYTES);
+        disk.read_at(0, &mut copies)?;
+        let (first, second) = copies.split_at(COPY_BYTES);
+        let newest = match (Superblock::decode(first), Superblock::decode(second)) {
+            (Ok(a), Ok(b)) => Ok(if a.generation >= b.generation { a } else { b }),
+            (Ok(only), Err(_)) | (Err(_), Ok(only)) => Ok(only),
+            (Err(StoreError::NotACache), Err(why)) => Err(why),
+            (Err(why), Err(_)) => Err(why),
+        }?;
+        let needed = newest.geometry.size_bytes();
+        if disk.size_bytes() < needed {
+            return Err(StoreError::Shrunk { needed, found: disk.size_bytes() });
+        }
+        Ok(newest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+
+    fn example() -> Superblock {
+        Superblock {
+            geometry: Geometry { page_bytes: 4096, segment_pages: 256, segments: 100 },
+            identity: Identity { uuid: [1; 16], backing: [2; 16], backing_pages: 77 },
+            state: State::Closed,
+            generation: 5,
+            epoch: 6,
+            end: LogEnd { place: 1000, tail: 256, chain: 8 },
+        }
+    }
+
+    #[test]
+    fn it_comes_back_as_it_was_and_is_as_long_as_documented() {
+        let mut bytes = [0; RAW];
+        example().encode(&mut bytes);
+        assert_eq!(RAW, 512);
+        assert_eq!(Superblock::decode(&bytes).expect("a superblock"), example());
+        assert_eq!(bytes[92..96], 4096u32.to_le_bytes());
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_noise_is_refused() {
+        let mut bytes = [0; RAW];
+        example().encode(&mut bytes);
+        for bit in 0..RAW * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            Superblock::decode(&bytes).expect_err("a flipped bit");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let mut random = Random::new(1);
+        for _ in 0..1000 {
+            let len = random.below(600) as usize;
+            let mut noise: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
+            if len > 12 {
+                noise[..8].copy_from_slice(&MAGIC);
+                noise[8..12].copy_from_slice(&VERSION.to_le_bytes());
+            }
+            Superblock::decode(&noise).expect_err("noise");
+        }
+    }
+
+    #[test]
+    fn a_geometry_fits_its_device() {
+        let geometry = Geometry::for_device(10 << 30, 4096).expect("10 GiB");
+        assert_eq!((geometry.segment_pages, geometry.segments), (256, 10239));
+        let small = Geometry::for_device(4 << 20, 4096).expect("4 MiB");
+        assert_eq!(small.segment_pages, 16);
+        assert!(small.size_bytes() <= 4 << 20);
+        Geometry::for_device(100_000, 4096).expect_err("too small");
+        assert_eq!(Geometry { page_bytes: 4096, segment_pages: 256, segments: 12 }.capacity_pages(), 254 * 6);
+        assert_eq!(Geometry { page_bytes: 512, segment_pages: 256, segments: 12 }.capacity_pages(), (256 - 9) * 6);
+    }
+}

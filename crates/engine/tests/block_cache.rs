@@ -1,0 +1,411 @@
+//! The block cache as its callers see it: bytes of any alignment, modes, restarts, wrong devices and failing ones.
+
+use entresol_core::Random;
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode};
+use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
+use entresol_engine::store::{Geometry, StoreError};
+use entresol_policy::catalogue;
+use std::io::ErrorKind;
+
+const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16 };
+const ID: [u8; 16] = [3; 16];
+/// No multiple of the page size: the last page is short.
+const BACKING_BYTES: u64 = 100 * 1024 + 512;
+
+fn disks() -> (SimDisk, SimDisk) {
+    let power = Power::steady();
+    (SimDisk::new(GEOMETRY.size_bytes(), &power), SimDisk::new(BACKING_BYTES, &power))
+}
+
+fn config(policy: &str, mode: Mode) -> CacheConfig {
+    let info = catalogue::info(policy).expect("a policy");
+    let tiers: &[usize] = if info.tiers.len() == 1 { &[60] } else { &[10, 60] };
+    CacheConfig { mode, ..CacheConfig::new(info, tiers) }
+}
+
+fn formatted() -> (SimDisk, SimDisk) {
+    let (cache, backing) = disks();
+    BlockCache::format(&cache, GEOMETRY, &backing, [1; 16], ID).expect("room");
+    (cache, backing)
+}
+
+fn open(disks: &(SimDisk, SimDisk), config: &CacheConfig) -> BlockCache {
+    BlockCache::open(disks.0.clone(), disks.1.clone(), ID, config).expect("a cache in order")
+}
+
+/// Random writes and reads of any alignment and length, checked against plain bytes.
+fn work(cache: &BlockCache, truth: &mut [u8], random: &mut Random, requests: u64) {
+    for _ in 0..requests {
+        let offset = random.below(truth.len() as u64);
+        let longest = [8, 600, 5000][random.below(3) as usize];
+        let len = (1 + random.below(longest)).min(truth.len() as u64 - offset);
+        let range = offset as usize..(offset + len) as usize;
+        if random.chance(0.5) {
+            let payload = random.next_u64() as u8;
+            truth[range.clone()].iter_mut().enumerate().for_each(|(i, b)| *b = payload.wrapping_add(i as u8));
+            cache.write(offset, &truth[range], random.chance(0.05)).expect("a write");
+        } else {
+            let mut bytes = vec![0; len as usize];
+            cache.read(offset, &mut bytes).expect("a read");
+            assert!(bytes == truth[range], "{len} bytes at {offset}");
+        }
+    }
+}
+
+fn whole(cache: &BlockCache) -> Vec<u8> {
+    let mut bytes = vec![0; BACKING_BYTES as usize];
+    cache.read(0, &mut bytes).expect("a read");
+    bytes
+}
+
+#[test]
+fn any_bytes_in_any_mode_are_read_back_across_restarts() {
+    for policy in ["lru", "arc", "face-gsc", "lc", "tac", "hibachi", "multi-tier"] {
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+            println!("{policy} {mode:?}");
+            let (disks, config) = (formatted(), config(policy, mode));
+            let mut truth = vec![0; BACKING_BYTES as usize];
+            let mut random = Random::new(11);
+            for _ in 0..4 {
+                let cache = open(&disks, &config);
+                assert!(whole(&cache) == truth, "after a restart");
+                work(&cache, &mut truth, &mut random, 300);
+                cache.close().expect("a close");
+            }
+            let cache = open(&disks, &config);
+            cache.drain().expect("a drain");
+            let mut below = vec![0; BACKING_BYTES as usize];
+            disks.1.read_at(0, &mut below).expect("the backing store");
+            assert!(below == truth, "after a drain the backing store is complete");
+        }
+    }
+}
+
+#[test]
+fn a_file_serves_as_well_as_the_simulated_disk() {
+    let dir = std::env::temp_dir().join(format!("entresol-block-cache-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let (cache_path, backing_path) = (dir.join("cache"), dir.join("backing"));
+    let mut truth = vec![0; 1 << 20];
+    for round in 0..3 {
+        let cache = FileDisk::create(&cache_path, 2 << 20, Caching::Buffered).expect("a file");
+        let backing = FileDisk::create(&backing_path, 1 << 20, Caching::Buffered).expect("a file");
+        if round == 0 {
+            let geometry = Geometry::for_device(2 << 20, 4096).expect("a geometry");
+            BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+        }
+        let lru = catalogue::info("lru").expect("lru");
+        let cache = BlockCache::open(cache, backing, ID, &CacheConfig::new(lru, &[100])).expect("a cache");
+        let mut bytes = vec![0; truth.len()];
+        cache.read(0, &mut bytes).expect("a read");
+        assert!(bytes == truth, "round {round}");
+        work(&cache, &mut truth, &mut Random::new(round), 200);
+        cache.flush().expect("a flush");
+    }
+    std::fs::remove_dir_all(&dir).expect("the directory just made");
+}
+
+#[test]
+fn what_was_cached_is_warm_after_a_restart() {
+    let (disks, config) = (formatted(), config("lru", Mode::WriteBack));
+    let cache = open(&disks, &config);
+    for page in 0..40u64 {
+        cache.write(page * 1024, &[page as u8 + 1; 1024], false).expect("a write");
+    }
+    cache.flush().expect("a flush");
+    drop(cache);
+    let cache = open(&disks, &config);
+    assert!(!cache.recovered().clean_shutdown);
+    for page in 0..40u64 {
+        let mut bytes = [0; 1024];
+        cache.read(page * 1024, &mut bytes).expect("a read");
+        assert_eq!(bytes, [page as u8 + 1; 1024]);
+    }
+    let stats = cache.stats().expect("counts");
+    assert_eq!((stats.counts.read_hits, stats.dirty_pages), (40, 40));
+    cache.drain().expect("a drain");
+    cache.close().expect("a close");
+    let cache = open(&disks, &config);
+    assert!(cache.recovered().clean_shutdown);
+    assert_eq!(cache.stats().expect("counts").dirty_pages, 0, "a drain is remembered");
+}
+
+#[test]
+fn a_device_that_is_no_cache_of_this_store_is_refused_with_the_reason() {
+    let config = config("lru", Mode::WriteBack);
+    let why = |cache: &SimDisk, backing: &SimDisk, id: [u8; 16]| {
+        BlockCache::open(cache.clone(), backing.clone(), id, &config).err().expect("an error").to_string()
+    };
+    let (blank, backing) = disks();
+    assert!(why(&blank, &backing, ID).contains("not an Entresol cache"));
+    let (cache, backing) = formatted();
+    assert!(why(&cache, &backing, [4; 16]).contains("another backing store"));
+    let shorter = SimDisk::new(BACKING_BYTES - 4096, &Power::steady());
+    assert!(why(&cache, &shorter, ID).contains("made for 101"));
+
+    let copy_onto = |bytes: u64| {
+        let onto = SimDisk::new(bytes, &Power::steady());
+        let mut superblocks = vec![0; 8192];
+        cache.read_at(0, &mut superblocks).expect("a read");
+        onto.write_at(0, &superblocks).expect("a write");
+        onto
+    };
+    assert!(why(&copy_onto(GEOMETRY.size_bytes() - 1024), &backing, ID).contains("shrunk"));
+    let newer = copy_onto(GEOMETRY.size_bytes());
+    [8, 4096 + 8].into_iter().for_each(|byte| newer.flip(byte, 1));
+    assert!(why(&newer, &backing, ID).contains("version 3"));
+    let damaged = copy_onto(GEOMETRY.size_bytes());
+    [70, 4096 + 70].into_iter().for_each(|byte| damaged.flip(byte, 1));
+    assert!(why(&damaged, &backing, ID).contains("both superblocks"));
+    let one_left = copy_onto(GEOMETRY.size_bytes());
+    one_left.flip(70, 1);
+    BlockCache::open(one_left, backing.clone(), ID, &config).expect("one good superblock is enough");
+
+    let small = SimDisk::new(GEOMETRY.size_bytes() - 1, &Power::steady());
+    let too_small = BlockCache::format(&small, GEOMETRY, &backing, [1; 16], ID).expect_err("too small");
+    assert!(matches!(too_small, StoreError::TooSmall { .. }), "{too_small}");
+    let min = catalogue::info("min").expect("min");
+    let offline = BlockCache::open(cache.clone(), backing.clone(), ID, &CacheConfig::new(min, &[10]));
+    assert!(matches!(offline, Err(CacheError::NotLive { .. })));
+    let lru = catalogue::info("lru").expect("lru");
+    let large = BlockCache::open(cache, backing, ID, &CacheConfig::new(lru, &[1000]));
+    assert!(matches!(large, Err(CacheError::TierTooLarge { .. })));
+}
+
+#[test]
+fn ranges_beyond_the_end_and_writes_in_read_only_mode_are_refused() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::ReadOnly));
+    assert_eq!(cache.read(BACKING_BYTES - 1, &mut [0; 2]).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(cache.write(u64::MAX, &[0; 2], false).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(cache.discard(0, BACKING_BYTES + 1).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(cache.write(0, &[1], false).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(cache.discard(0, 4096).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    cache.read(0, &mut [0; 100]).expect("reads are served");
+    cache.set_mode(Mode::WriteBack).expect("a change of mode");
+    cache.write(0, &[1], true).expect("writes are served now");
+}
+
+#[test]
+fn a_discard_gives_zeros_or_what_was_there() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::WriteBack));
+    let mut truth = vec![0; BACKING_BYTES as usize];
+    work(&cache, &mut truth, &mut Random::new(5), 300);
+    cache.discard(1000, 50_000).expect("a discard");
+    cache.discard(BACKING_BYTES - 700, 700).expect("a discard of the end");
+    let after = whole(&cache);
+    let discarded = |at: usize| (1024..50 * 1024 - 200).contains(&at);
+    let mut zeroed = 0;
+    for (at, (&now, &before)) in after.iter().zip(&truth).enumerate() {
+        let last = at >= 100 * 1024;
+        assert!(now == before || ((discarded(at) || last) && now == 0), "byte {at}");
+        zeroed += usize::from(now != before);
+    }
+    println!("{zeroed} bytes became zeros");
+}
+
+#[test]
+fn in_write_through_losing_the_cache_device_fails_no_request() {
+    for (policy, at) in [("lru", 0), ("lru", 40), ("face-gsc", 25), ("tac", 77), ("lc", 133), ("arc", 400)] {
+        println!("{policy}, the device vanishes after {at} requests");
+        let disks = formatted();
+        let cache = open(&disks, &config(policy, Mode::WriteThrough));
+        let mut truth = vec![0; BACKING_BYTES as usize];
+        let mut random = Random::new(at);
+        work(&cache, &mut truth, &mut random, at);
+        disks.0.vanish();
+        work(&cache, &mut truth, &mut random, 600);
+        cache.flush().expect("a flush");
+        assert!(cache.stats().expect("counts").failed);
+        assert!(cache.lost_pages().expect("a list").is_empty());
+        drop(cache);
+        let mut below = vec![0; BACKING_BYTES as usize];
+        disks.1.read_at(0, &mut below).expect("the backing store");
+        assert!(below == truth, "the backing store is complete");
+    }
+}
+
+#[test]
+fn in_write_back_a_lost_device_costs_what_only_it_had_and_says_so() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::WriteBack));
+    for page in 0..30u64 {
+        cache.write(page * 1024, &[page as u8 + 1; 1024], false).expect("a write");
+    }
+    cache.flush().expect("a flush");
+    for page in 20..40u64 {
+        cache.write(page * 1024, &[page as u8 + 101; 1024], false).expect("a write");
+    }
+    disks.0.vanish();
+    // Something that needs the device: from here on it is known to be gone.
+    let _noticed = cache.flush();
+    assert!(cache.stats().expect("counts").failed);
+    let lost = cache.lost_pages().expect("a list");
+    let mut bytes = [0; 1024];
+    for page in 0..40u64 {
+        let read = cache.read(page * 1024, &mut bytes);
+        let newest = if page < 20 { page as u8 + 1 } else { page as u8 + 101 };
+        match read {
+            Ok(()) => assert_eq!(bytes, [newest; 1024], "page {page}"),
+            Err(error) => assert!(lost.contains(&page), "page {page}: {error}"),
+        }
+        assert_eq!(lost.contains(&page), cache.read(page * 1024, &mut bytes).is_err());
+    }
+    assert!((0..20).all(|page| lost.contains(&page)), "durable in the cache alone: {lost:?}");
+    cache.write(0, &[9; 1024], false).expect("a lost page can be written again");
+    cache.read(0, &mut bytes).expect("and read");
+    assert_eq!(bytes, [9; 1024]);
+    cache.write(1024, &[9; 10], false).expect_err("but not in part");
+    cache.flush().expect("what is left is durable");
+}
+
+#[test]
+fn a_retired_cache_is_not_opened_again() {
+    let disks = formatted();
+    let config = config("lru", Mode::WriteThrough);
+    let cache = open(&disks, &config);
+    cache.write(0, &[1; 4096], false).expect("a write");
+    disks.0.inject(Fault::SyncError);
+    cache.flush().expect("the backing store has it");
+    assert!(cache.stats().expect("counts").failed);
+    drop(cache);
+    let error = BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config).err().expect("an error");
+    assert!(matches!(error, CacheError::Store(StoreError::Retired)), "{error}");
+}
+
+#[test]
+fn every_single_fault_of_the_cache_device_is_survived_in_write_through() {
+    let faults = [
+        Fault::WriteError,
+        Fault::ShortWrite(700),
+        Fault::NoSpace,
+        Fault::SyncError,
+        Fault::ReadError,
+        Fault::ReadFlip,
+    ];
+    for fault in faults {
+        for at in [0, 10, 50, 200] {
+            println!("{fault:?} after {at} requests");
+            let disks = formatted();
+            let cache = open(&disks, &config("lru", Mode::WriteThrough));
+            let mut truth = vec![0; BACKING_BYTES as usize];
+            let mut random = Random::new(at);
+            work(&cache, &mut truth, &mut random, at);
+            disks.0.inject(fault);
+            work(&cache, &mut truth, &mut random, 400);
+            cache.flush().expect("a flush");
+            assert!(whole(&cache) == truth);
+        }
+    }
+}
+
+#[test]
+fn a_failing_backing_store_is_an_error_to_the_caller_and_costs_nothing_once_it_works_again() {
+    for fault in [Fault::WriteError, Fault::ShortWrite(512), Fault::NoSpace, Fault::SyncError] {
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+            println!("{fault:?} {mode:?}");
+            let disks = formatted();
+            let cache = open(&disks, &config("lru", mode));
+            for page in 0..100u64 {
+                cache.write(page * 1024, &[page as u8 + 1; 1024], false).expect("a write");
+            }
+            disks.1.inject(fault);
+            let first = cache.drain();
+            assert!(first.is_err(), "the caller hears of it");
+            cache.drain().expect("it works again");
+            // A direct write whose sync failed is lost, as its flush said: only then is it written again.
+            let direct = mode == Mode::WriteAround && fault == Fault::SyncError;
+            let mut bytes = [0; 1024];
+            for page in (0..100u64).filter(|_| !direct) {
+                cache.read(page * 1024, &mut bytes).expect("a read");
+                assert_eq!(bytes, [page as u8 + 1; 1024], "page {page}");
+                disks.1.read_at(page * 1024, &mut bytes).expect("a read");
+                assert_eq!(bytes, [page as u8 + 1; 1024], "page {page} below");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_passing_read_error_of_the_cache_device_costs_nothing() {
+    for fault in [Fault::ReadError, Fault::ReadFlip] {
+        let disks = formatted();
+        let cache = open(&disks, &config("lru", Mode::WriteBack));
+        cache.write(0, &[7; 1024], true).expect("a write");
+        disks.0.inject(fault);
+        let mut bytes = [0; 1024];
+        cache.read(0, &mut bytes).expect("it is read again");
+        assert_eq!(bytes, [7; 1024]);
+        assert_eq!(cache.stats().expect("counts").keeper.pages_lost, 0);
+    }
+}
+
+#[test]
+fn a_cache_opened_for_write_through_owes_nothing_of_its_past() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::WriteBack));
+    cache.write(0, &[7; 4096], true).expect("a write");
+    drop(cache);
+    let cache = open(&disks, &config("lru", Mode::WriteThrough));
+    disks.0.vanish();
+    let mut bytes = [0; 4096];
+    cache.read(0, &mut bytes).expect("the backing store has it");
+    assert_eq!(bytes, [7; 4096]);
+}
+
+#[test]
+fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
+    for (segment_pages, segments) in [(4, 12), (16, 9), (16, 64)] {
+        let geometry = Geometry { page_bytes: 512, segment_pages, segments };
+        let capacity = geometry.capacity_pages();
+        let power = Power::steady();
+        let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(2 * capacity * 512, &power));
+        BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+        for policy in ["lru", "random", "lfu"] {
+            let info = catalogue::info(policy).expect("a policy");
+            let config = CacheConfig::new(info, &[capacity as usize]);
+            let cache = BlockCache::open(cache.clone(), backing.clone(), ID, &config).expect("a cache");
+            let mut random = Random::new(1);
+            for i in 0..20 * capacity {
+                let page = random.below(if i % 3 == 0 { 2 * capacity } else { capacity });
+                cache.write(page * 512, &[i as u8; 512], true).expect("a write");
+            }
+            let stats = cache.stats().expect("counts");
+            assert!(!stats.failed && stats.keeper.segments_reclaimed > 0);
+            println!(
+                "{geometry:?} {policy}: {} copied per page written",
+                stats.keeper.copied as f64 / (20 * capacity) as f64
+            );
+        }
+    }
+}
+
+#[test]
+fn the_log_costs_what_its_format_says() {
+    let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 16 };
+    let power = Power::steady();
+    let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(32 << 20, &power));
+    BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+    let info = catalogue::info("face").expect("face");
+    let cache = BlockCache::open(cache, backing, ID, &CacheConfig::new(info, &[0, 2000])).expect("a cache");
+    for i in 0..20_000u64 {
+        let page = Random::mix(i) % 8000;
+        cache.write(page * 4096, &[i as u8; 4096], false).expect("a write");
+    }
+    let stats = cache.stats().expect("counts");
+    let (log, written) = (stats.log, 20_000.0);
+    let amplification = log.blocks as f64 / log.pages as f64;
+    let copied = stats.keeper.copied as f64 / written;
+    let syncs = log.syncs as f64 / written;
+    let mean_kib = log.blocks as f64 * 4.0 / log.batches as f64;
+    println!(
+        "{amplification:.4} blocks per page, {copied:.3} copied, 1/{:.0} syncs, writes of {mean_kib:.0} KiB",
+        1.0 / syncs
+    );
+    assert!(amplification <= 1.02, "{amplification} blocks per page");
+    assert!(copied < 0.05, "FaCE's order is the log's: {copied} copied per page");
+    assert!(syncs <= 1.0 / 100.0, "{syncs} syncs per page");
+    assert!(mean_kib >= 256.0, "{mean_kib} KiB per write");
+}
