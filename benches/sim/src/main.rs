@@ -4,6 +4,7 @@ mod bounds;
 mod measure;
 mod peer;
 mod report;
+mod timed;
 
 use clap::Parser;
 use entresol_sim::{World, parse_policies};
@@ -42,6 +43,9 @@ struct Arguments {
     /// Sweep twenty policies over twenty sizes as well.
     #[arg(long)]
     sweep: bool,
+    /// Measure three tiers with device time, and nothing else.
+    #[arg(long, conflicts_with_all = ["sweep", "policies", "python", "oracle"])]
+    timed: bool,
 }
 
 fn main() -> ExitCode {
@@ -60,6 +64,12 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     // Hashed pages have no neighbours, and groups need some: the same requests over pages in a permuted order.
     let writes_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=scattered:write=30");
     let mut out = heading();
+    if arguments.timed {
+        let trace = traced(&writes_spec)?;
+        let table = timed::table(&World::new(&trace), arguments.rounds as usize)?;
+        write!(out, "## Three tiers with device time: `{writes_spec}`\n\n{table}").expect("writing to a string");
+        return deliver(arguments, out);
+    }
     let reads = traced(&reads_spec)?;
     read_only(arguments, &reads, &reads_spec, &mut out)?;
     if arguments.sweep {
@@ -68,6 +78,11 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     drop(reads);
     with_writes(arguments, &traced(&writes_spec)?, &writes_spec, &mut out)?;
+    deliver(arguments, out)
+}
+
+/// Prints the report, and writes it where it was asked for.
+fn deliver(arguments: &Arguments, mut out: String) -> Result<(), String> {
     writeln!(out, "Load average at the end: {}.", load_average()).expect("writing to a string");
     print!("{out}");
     match &arguments.out {

@@ -36,6 +36,11 @@ fn progress(what: std::fmt::Arguments) {
 pub struct Times(Vec<f64>);
 
 impl Times {
+    /// Adds a run.
+    pub fn push(&mut self, seconds: f64) {
+        self.0.push(seconds);
+    }
+
     /// The median; NaN without a run.
     pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();

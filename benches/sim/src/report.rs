@@ -11,15 +11,15 @@ pub struct Table {
 }
 
 impl Table {
-    fn new(heads: &[&str]) -> Self {
+    pub fn new(heads: &[&str]) -> Self {
         Table { rows: vec![heads.iter().map(|&head| head.to_owned()).collect()] }
     }
 
-    fn push(&mut self, row: Vec<String>) {
+    pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
-    fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let columns = self.rows[0].len();
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(2);
         let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -45,7 +45,7 @@ impl Table {
 }
 
 /// `bound, met` or `bound, MISSED`; a dash without a bound.
-fn judged(figure: f64, bound: Option<f64>, at_least: bool) -> String {
+pub fn judged(figure: f64, bound: Option<f64>, at_least: bool) -> String {
     let Some(bound) = bound else { return "-".to_owned() };
     let met = if at_least { figure >= bound } else { figure <= bound };
     let sign = if at_least { ">=" } else { "<=" };
