@@ -1,5 +1,5 @@
 # The commands of the house. `make demo` and `make test` need a Rust toolchain and nothing else typed.
-.PHONY: demo test test-long lint bench bench-sim deps clean
+.PHONY: demo test test-long lint bench bench-sim deps clients clean
 
 ENTRESOL := target/release/entresol
 DEMO := target/demo
@@ -26,11 +26,24 @@ demo: $(ENTRESOL)
 		--json $(DEMO)/report.json --html $(DEMO)/report.html --svg $(DEMO)/miss-ratio.svg
 	@echo "The report: $(DEMO)/report.html"
 
-test: deps
+# Clients that tests of the doors talk to. A test whose client is missing says so and passes.
+CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3
+
+clients:
+	@missing=; for c in $(CLIENTS); do command -v $${c%:*} >/dev/null || missing="$$missing $${c#*:}"; done; \
+	test -z "$$missing" && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		{ apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; } >/dev/null \
+			|| echo "Not to be had:$$missing; the tests that need them will say so" >&2; \
+	else \
+		echo "Missing:$$missing; the tests that need them will say so" >&2; \
+	fi
+
+test: deps clients
 	cargo test --workspace --locked
 
 # Longer runs: oracles over ten million requests, more seeds. Required before an issue is resolved.
-test-long: deps
+test-long: deps clients
 	cargo test --workspace --locked --release -- --include-ignored
 
 # Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one
