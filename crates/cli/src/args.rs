@@ -1,6 +1,7 @@
 //! The words of the command line. Their help texts are the manual.
 
 use crate::emulate::EmulateArgs;
+use crate::mount::MountArgs;
 use crate::probe::ProbeArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
@@ -30,6 +31,7 @@ pub enum Command {
     Trace(TraceCommand),
     Policies(PoliciesArgs),
     Emulate(EmulateArgs),
+    Mount(MountArgs),
     #[command(subcommand)]
     Serve(ServeCommand),
     /// Print a completion script for a shell

@@ -4,6 +4,7 @@ mod args;
 mod emulate;
 mod estimate;
 mod journal;
+mod mount;
 mod output;
 mod policies;
 mod probe;
@@ -84,6 +85,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Trace(command) => trace::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
+        Command::Mount(arguments) => mount::run(arguments, cli.quiet),
         Command::Serve(command) => serve::run(command, cli.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();

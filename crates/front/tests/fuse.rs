@@ -1,11 +1,11 @@
-//! The FUSE door: what each operation does to the files below, seen from both sides.
+//! The FUSE door: what each operation does to the files below, seen from both sides. Nothing here maps a file: a process
+//! that serves a mount must not, for its page faults would wait for itself. `crates/cli/tests/mount.rs` does.
 
 mod support;
 
 use entresol_front::Error;
 use entresol_front::fuse::{DirectFile, DirectFiles, FileData, FileId, FileLayer, Mount, Options, Sought};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -125,36 +125,6 @@ fn sparse_files_stay_sparse() {
     assert_eq!(bytes, [0; 4096]);
     let collapse = rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
     assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
-}
-
-#[test]
-fn mappings_and_calls_see_each_other() {
-    let Some(mounted) = direct() else { return };
-    if !mounted.mount.as_ref().unwrap().shared_mappings() {
-        println!("skipped: this kernel maps no file that is opened for direct I/O");
-        return;
-    }
-    let file = open(mounted.at("f"));
-    file.write_all_at(&[1; 16384], 0).unwrap();
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at a place that the kernel chooses, used within its length and unmapped once.
-    let mapped =
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 16384, protection, MapFlags::SHARED, &file, 0) }.unwrap();
-    // SAFETY: as above; nothing else refers to the mapping.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), 16384) };
-    assert!(bytes.iter().all(|&byte| byte == 1));
-    bytes[5000..5010].fill(2);
-    let mut read = [0; 12];
-    file.read_exact_at(&mut read, 4999).unwrap();
-    assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1], "a read sees what the mapping holds");
-    file.write_all_at(&[3; 100], 9000).unwrap();
-    assert_eq!(bytes[8999..9101], [&[1][..], &[3; 100], &[1]].concat(), "the mapping sees what was written");
-    bytes[0] = 9;
-    // SAFETY: the mapping is still there.
-    unsafe { rustix::mm::msync(mapped, 16384, MsyncFlags::SYNC) }.unwrap();
-    assert_eq!(fs::read(mounted.below("f")).unwrap()[..2], [9, 1]);
-    // SAFETY: mapped above with this length, not used any more.
-    unsafe { rustix::mm::munmap(mapped, 16384) }.unwrap();
 }
 
 #[test]

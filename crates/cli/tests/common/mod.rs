@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod mounted;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

@@ -174,10 +174,11 @@ fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
 
 /// Takes away the mount of a process that was killed.
 fn clear_dead_mount(mountpoint: &Path) -> io::Result<()> {
-    match std::fs::metadata(mountpoint) {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => unmount(mountpoint, UnmountFlags::DETACH),
-        Err(error) => Err(error),
-        Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+    // Opened, because the kernel may still answer for the attributes.
+    match std::fs::read_dir(mountpoint) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted) => {
+            unmount(mountpoint, UnmountFlags::DETACH)
+        }
+        other => other.map(drop),
     }
 }

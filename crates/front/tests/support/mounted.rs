@@ -1,7 +1,7 @@
 //! A backing directory and its mount, where this system lets us mount.
 
 use entresol_front::fuse::{FileLayer, Mount, Options};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub struct Mounted {
@@ -57,32 +57,4 @@ impl Mounted {
     pub fn unmount(&mut self) {
         self.mount.take().unwrap().unmount().unwrap();
     }
-}
-
-/// Everything in a directory: names, kinds, modes, links, sizes and bytes, in order.
-pub fn contents(directory: &Path) -> Vec<String> {
-    use std::os::unix::fs::MetadataExt;
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let data = std::fs::symlink_metadata(&path).unwrap();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let mut line = format!("{name} {:o}", data.mode());
-        if data.is_dir() {
-            found.extend(contents(&path).into_iter().map(|line| format!("{name}/{line}")));
-        } else if data.is_symlink() {
-            line += &format!(" -> {}", std::fs::read_link(&path).unwrap().display());
-        } else {
-            let bytes = std::fs::read(&path).unwrap();
-            assert_eq!(bytes.len() as u64, data.len());
-            // FNV-1a, so that a difference of bytes is seen in a short line.
-            let hash = bytes
-                .iter()
-                .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-            line += &format!(" {} links, {} bytes {hash:x}", data.nlink(), data.len());
-        }
-        found.push(line);
-    }
-    found.sort();
-    found
 }

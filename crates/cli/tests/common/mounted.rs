@@ -1,0 +1,117 @@
+//! A directory and its mount by `entresol mount`, where this system lets us mount.
+
+use super::Scratch;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub struct Mounted {
+    pub scratch: Scratch,
+    server: Option<Child>,
+}
+
+impl Mounted {
+    /// `None`, with a word about it, where nothing can be mounted.
+    pub fn new() -> Option<Self> {
+        let scratch = Scratch::new();
+        for name in ["backing", "mount", "plain"] {
+            std::fs::create_dir(scratch.path(name)).expect("a directory");
+        }
+        let mut mounted = Mounted { scratch, server: None };
+        mounted.start().then_some(mounted)
+    }
+
+    /// Mounts; whether that is possible here.
+    pub fn start(&mut self) -> bool {
+        if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            println!("skipped: /dev/fuse: {error}");
+            return false;
+        }
+        let mut command = self.scratch.command(&["-q", "mount", "backing", "mount"]);
+        let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+        let (mut line, mut said) = (String::new(), String::new());
+        BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+        if line == "backing at mount, no cache\n" {
+            self.server = Some(server);
+            return true;
+        }
+        server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        server.wait().expect("an end");
+        assert!(said.contains("ermitted"), "{said}");
+        println!("skipped: {said}");
+        false
+    }
+
+    pub fn above(&self) -> PathBuf {
+        self.scratch.path("mount")
+    }
+
+    pub fn below(&self) -> PathBuf {
+        self.scratch.path("backing")
+    }
+
+    pub fn plain(&self) -> PathBuf {
+        self.scratch.path("plain")
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let server = self.server.as_ref().expect("a server").id().to_string();
+        assert!(Command::new("kill").args([signal, &server]).status().expect("kill").success());
+    }
+
+    /// Waits for the server's end; its code and what it said.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let mut server = self.server.take().expect("a server");
+        let mut said = String::new();
+        server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        (server.wait().expect("an end").code(), said)
+    }
+
+    /// Unmounts in order.
+    pub fn unmount(&mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.end(), (Some(0), String::new()));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            // A test failed: nothing may hang on a mount that nobody serves.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        // Only a mount that was left behind is there to be taken away.
+        let _ = rustix::mount::unmount(self.above(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Everything in a directory: names, modes, links, sizes and bytes, in order.
+pub fn contents(directory: &Path) -> Vec<String> {
+    use std::os::unix::fs::MetadataExt;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let data = std::fs::symlink_metadata(&path).expect("attributes");
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let mut line = format!("{name} {:o}", data.mode());
+        if data.is_dir() {
+            found.extend(contents(&path).into_iter().map(|line| format!("{name}/{line}")));
+        } else if data.is_symlink() {
+            line += &format!(" -> {}", std::fs::read_link(&path).expect("a link").display());
+        } else {
+            let bytes = std::fs::read(&path).expect("bytes");
+            assert_eq!(bytes.len() as u64, data.len());
+            line += &format!(" {} links, {}", data.nlink(), hash(&bytes));
+        }
+        found.push(line);
+    }
+    found.sort();
+    found
+}
+
+/// Bytes in a short line.
+pub fn hash(bytes: &[u8]) -> String {
+    let hash = bytes.iter().fold(0_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(*byte) + 1));
+    format!("{} bytes {hash:x}", bytes.len())
+}
