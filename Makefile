@@ -105,7 +105,7 @@ bench-engine: deps
 	cargo build --release --locked -p entresol-bench-engine
 	target/release/entresol-bench-engine $(BENCH_ENGINE)
 
-# Ten million seeded crashes of the engine (about half an hour of one core); a violation prints its seed.
+# Ten million seeded crashes of the engine (about ten minutes of one core); a violation prints its seed.
 .PHONY: test-crash-long
 test-crash-long: deps
 	ENTRESOL_CRASH_SEEDS=320000 cargo test --locked --release -p entresol-engine --lib -- --nocapture no_crash_of
