@@ -9,6 +9,8 @@ use entresol_core::Random;
 use entresol_policy::catalogue;
 
 const BACKING: [u8; 16] = [9; 16];
+/// Where the header of a table and its first eight entries end (docs/cache-format.md).
+const FIRST_ENTRIES_END: u64 = 96 + 8 * 12;
 
 /// What kind of cache lives a history.
 #[derive(Clone, Debug)]
@@ -308,7 +310,7 @@ impl History {
         }
         cache.flush().and_then(|()| cache.close()).map_err(|error| format!("closing: {error}"))?;
         drop(cache);
-        let byte = self.random.below(self.cache.size_bytes());
+        let byte = self.place_to_damage().map_err(|error| format!("looking for tables: {error}"))?;
         self.cache.flip(byte, self.random.below(8) as u8);
         let Ok(cache) = self.open() else { return Ok(Damage::Refused) };
         let mut damage = Damage::None;
@@ -330,6 +332,25 @@ impl History {
         }
         let clean_bad = cache.stats().expect("no thread panicked").keeper.clean_copies_bad > 0;
         Ok(if clean_bad { Damage::CleanCopy } else { damage })
+    }
+
+    /// A byte of the cache device: any, or, as tables are a small part of it, every other time one of the first entries
+    /// of a table.
+    fn place_to_damage(&mut self) -> std::io::Result<u64> {
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let mut block = vec![0; page_bytes as usize];
+        let mut tables = Vec::new();
+        for offset in (0..self.cache.size_bytes()).step_by(page_bytes as usize) {
+            self.cache.read_at(offset, &mut block)?;
+            if block.starts_with(b"\x89ETBATCH") {
+                tables.push(offset);
+            }
+        }
+        if tables.is_empty() || self.random.chance(0.5) {
+            return Ok(self.random.below(self.cache.size_bytes()));
+        }
+        let table = tables[self.random.below(tables.len() as u64) as usize];
+        Ok(table + self.random.below(FIRST_ENTRIES_END))
     }
 
     /// Writes and syncs so far.
