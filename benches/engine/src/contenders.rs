@@ -11,14 +11,13 @@ use std::io;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Sums one word of each page of a list of (page, word).
-type Sum = Box<dyn Fn(&[(u32, u32)], Mode) -> u64>;
+/// Sums one word of each page of a list of pages and words.
+type Run = Box<dyn Fn(&[(u32, u32)], Mode) -> u64>;
 
 /// A way to read words of pages.
 pub struct Contender {
     pub name: &'static str,
-    /// Sums one word of each page of a list.
-    pub run: Sum,
+    pub run: Run,
 }
 
 /// Whether the processor may overlap reads.

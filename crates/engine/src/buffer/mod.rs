@@ -46,7 +46,7 @@ use std::time::Instant;
 /// otherwise starve its readers.
 const OPTIMISTIC_ATTEMPTS: usize = 8;
 
-/// Pages in DRAM. `docs` of the module say how it works.
+/// Pages in DRAM. [The module](self) says how it works.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
