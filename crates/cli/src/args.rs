@@ -1,6 +1,7 @@
 //! The words of the command line. Their help texts are the manual.
 
 use crate::emulate::EmulateArgs;
+use crate::mount::MountArgs;
 use crate::probe::ProbeArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
@@ -32,6 +33,7 @@ pub enum Command {
     Emulate(EmulateArgs),
     #[command(subcommand)]
     Serve(ServeCommand),
+    Mount(MountArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

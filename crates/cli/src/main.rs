@@ -4,6 +4,7 @@ mod args;
 mod emulate;
 mod estimate;
 mod journal;
+mod mount;
 mod output;
 mod policies;
 mod probe;
@@ -85,6 +86,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Serve(command) => serve::run(command, cli.quiet),
+        Command::Mount(arguments) => mount::run(arguments, cli.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "entresol", &mut script);
