@@ -464,8 +464,7 @@ fn an_emulated_file_keeps_its_bytes_and_takes_the_time_of_its_own_device() {
     const READ: Duration = Duration::from_millis(20);
     const WRITE: Duration = Duration::from_millis(10);
     const CAPACITY: u64 = 1 << 20;
-    let text =
-        "name = \"slow\"\n[device]\nkind = \"fixed\"\nread_ns = 20000000\nwrite_ns = 10000000\nparallelism = 1\n";
+    let text = "name = \"slow\"\nabout = \"slow\"\nsource = \"made up\"\n[device]\nkind = \"fixed\"\nread_ns = 20000000\nwrite_ns = 10000000\nparallelism = 1\n";
     let profile = Profile::from_toml("slow", text).unwrap();
     let layer = Arc::new(EmulatedFiles::new(move || profile.build(CAPACITY, 1).map_err(io::Error::other)));
     let Some(mut mounted) = Mounted::new(layer.clone()) else { return };
