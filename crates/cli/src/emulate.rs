@@ -46,7 +46,8 @@ pub struct EmulateArgs {
     pub seed: u64,
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+/// A number of bytes above 0.
+pub fn bytes(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
         Ok(Size::Pages(bytes)) if bytes > 0 && !text.contains('p') => Ok(bytes),

@@ -1,11 +1,13 @@
-//! `entresol mount`: a directory again at another place.
+//! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
 
-use crate::output;
+use crate::{emulate, output};
 use anyhow::{Context, Result};
 use clap::Args;
-use entresol_front::fuse::{DirectFiles, Mount, Options};
+use entresol_device::profile;
+use entresol_front::fuse::{DirectFiles, EmulatedFiles, FileLayer, Mount, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,17 +21,50 @@ pub struct MountArgs {
     pub backing: PathBuf,
     /// Where they appear: a directory, perhaps the same
     pub mountpoint: PathBuf,
-    /// Threads that carry out what has to wait for the backing
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub workers: u16,
+    /// Threads that carry out what has to wait [default: 16, and 128 with --emulate]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+    /// Files as slow as this device: a profile of the house (an unknown one lists them) or a TOML file. Each is a device of
+    /// its own from when it is first opened; reads, writes and syncs take its time, whatever concerns names the host's
+    #[arg(long, value_name = "PROFILE")]
+    pub emulate: Option<String>,
+    /// Size of each file's device in bytes, where it has none of its own; no file may be larger
+    #[arg(long, value_name = "SIZE", requires = "emulate", default_value = "1GiB", value_parser = emulate::bytes)]
+    pub size: u64,
 }
 
 /// Runs the command.
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
+    match &arguments.emulate {
+        None => serve(arguments, Arc::new(DirectFiles), 16, "no cache", quiet),
+        Some(name) => {
+            let files = Arc::new(emulated(name, arguments.size)?);
+            serve(arguments, files.clone(), 128, &format!("emulated {name}"), quiet)?;
+            if !quiet {
+                eprintln!("{}", files.accuracy());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Files that are devices of this profile.
+fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
+    // As for the other door: a disk starts at the same angle.
+    const SEED: u64 = 42;
+    let profile = profile::load(name)?;
+    // What is wrong with the profile is said now, not at the first `open`.
+    profile.build(size, SEED)?;
+    Ok(EmulatedFiles::new(move || {
+        profile.build(size, SEED).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    }))
+}
+
+fn serve(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, how: &str, quiet: bool) -> Result<()> {
     // From here on a signal ends it in order.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-    let options = Options { workers: arguments.workers.into(), ..Options::default() };
-    let mount = Mount::start(&arguments.backing, &arguments.mountpoint, Arc::new(DirectFiles), options)?;
+    let options = Options { workers: arguments.workers.unwrap_or(workers).into(), ..Options::default() };
+    let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
     if !mount.shared_mappings() && !quiet {
         eprintln!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");
     }
@@ -42,6 +77,6 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
             }
         }
     })?;
-    output::print(&format!("{} at {}, no cache\n", arguments.backing.display(), arguments.mountpoint.display()))?;
+    output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;
     mount.wait().with_context(|| arguments.mountpoint.display().to_string())
 }

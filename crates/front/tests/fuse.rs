@@ -3,14 +3,17 @@
 
 mod support;
 
+use entresol_device::profile::Profile;
 use entresol_front::Error;
-use entresol_front::fuse::{DirectFile, DirectFiles, FileData, FileId, FileLayer, Mount, Options, Sought};
+use entresol_front::fuse::{
+    DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, Mount, Options, Sought,
+};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::mounted::Mounted;
 
 fn direct() -> Option<Mounted> {
@@ -424,4 +427,48 @@ fn another_file_system_below_the_backing_directory_is_not_entered() {
     other.unmount().unwrap();
     let empty = rustix::fs::statat(rustix::fs::CWD, mounted.at("inner"), AtFlags::empty());
     assert!(empty.is_ok());
+}
+
+#[test]
+fn an_emulated_file_keeps_its_bytes_and_takes_the_time_of_its_own_device() {
+    const READ: Duration = Duration::from_millis(20);
+    const WRITE: Duration = Duration::from_millis(10);
+    const CAPACITY: u64 = 1 << 20;
+    let text = "name = \"slow\"\nabout = \"slow\"\nsource = \"made up\"\n[device]\nkind = \"fixed\"\nread_ns = 20000000\nwrite_ns = 10000000\nparallelism = 1\n";
+    let profile = Profile::from_toml("slow", text).unwrap();
+    let layer = Arc::new(EmulatedFiles::new(move || profile.build(CAPACITY, 1).map_err(io::Error::other)));
+    let Some(mut mounted) = Mounted::new(layer.clone()) else { return };
+    let file = open(mounted.at("a"));
+    let timed = |least: Duration, act: &dyn Fn()| {
+        let began = Instant::now();
+        act();
+        assert!(began.elapsed() >= least, "{:?} of {least:?}", began.elapsed());
+    };
+    let page = |byte| [byte; 4096];
+    timed(4 * WRITE, &|| (0..4).for_each(|i| file.write_all_at(&page(i as u8), i * 4096).unwrap()));
+    // One at a time is what this device does, whoever asks.
+    let read = |i: u64| {
+        let mut bytes = page(99);
+        file.read_exact_at(&mut bytes, i * 4096).unwrap();
+        assert_eq!(bytes, page(i as u8));
+    };
+    timed(4 * READ, &|| std::thread::scope(|scope| (0..4).for_each(|i| drop(scope.spawn(move || read(i))))));
+    assert_eq!(file.read_at(&mut page(0), 4 * 4096).unwrap(), 0, "the end needs no device");
+    let beyond = file.write_all_at(&page(1), CAPACITY - 4095).unwrap_err();
+    assert_eq!(beyond.kind(), ErrorKind::StorageFull);
+    assert_eq!(file.set_len(CAPACITY + 1).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(layer.accuracy().late.count(), 8);
+
+    // What one file's device has done is forgotten neither when it is closed nor when it is removed.
+    drop(file);
+    timed(READ, &|| assert_eq!(fs::read(mounted.at("a")).unwrap().len(), 4 * 4096));
+    assert!(fs::read(mounted.below("a")).unwrap().chunks(4096).zip(0..).all(|(bytes, i)| bytes == page(i)));
+    let after_reading = layer.accuracy().late.count();
+    assert!(after_reading > 8);
+    fs::remove_file(mounted.at("a")).unwrap();
+    let large = File::create(mounted.below("large")).unwrap();
+    large.set_len(CAPACITY + 1).unwrap();
+    assert_eq!(File::open(mounted.at("large")).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    mounted.unmount();
+    assert_eq!(layer.accuracy().late.count(), after_reading);
 }

@@ -10,9 +10,13 @@
 mod attributes;
 mod data;
 mod door;
+#[cfg(target_os = "linux")]
+mod emulated;
 mod mount;
 mod nodes;
 mod pool;
 
 pub use data::{DirectFile, DirectFiles, FileData, FileId, FileLayer, Sought};
+#[cfg(target_os = "linux")]
+pub use emulated::EmulatedFiles;
 pub use mount::{Mount, Options, Unmounter};
