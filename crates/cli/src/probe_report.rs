@@ -199,11 +199,13 @@ fn section(outcome: &Outcome) -> Section {
             100.0 * outcome.noise.run_queue
         ));
     }
-    let charts: Vec<LineChart> = outcome.findings.curves.iter().filter_map(chart).collect();
-    section = match charts.len() {
-        0 => section,
-        1 => charts.into_iter().fold(section, Section::chart),
-        _ => section.grid(charts.into_iter().map(Into::into)),
+    // The names of many lines need the width of the page.
+    let (wide, narrow): (Vec<&Series>, Vec<&Series>) = outcome.findings.curves.iter().partition(|c| c.lines.len() > 4);
+    section = wide.into_iter().filter_map(chart).fold(section, Section::chart);
+    let narrow: Vec<LineChart> = narrow.into_iter().filter_map(chart).collect();
+    section = match narrow.len() {
+        0 | 1 => narrow.into_iter().fold(section, Section::chart),
+        _ => section.grid(narrow.into_iter().map(Into::into)),
     };
     section = outcome.findings.tables.iter().map(table).fold(section, Section::table);
     let notes = &outcome.findings.notes;
