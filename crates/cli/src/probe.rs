@@ -206,7 +206,8 @@ pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
     write(arguments, &document)?;
     // Only now: results that could not be written are not lost.
     journal.finish()?;
-    output::print(&probe_report::text(&document))
+    output::print(&probe_report::text(&document))?;
+    write_profile(arguments, &document)
 }
 
 fn setup(arguments: &ProbeArgs, size: u64, quiet: bool) -> Result<Setup> {
@@ -371,14 +372,17 @@ fn write(arguments: &ProbeArgs, document: &Document) -> Result<()> {
     if let Some(path) = &arguments.html {
         output::write_file(path, probe_report::page(document).to_html().as_bytes())?;
     }
-    if let (Some(path), Some(reason)) = (&arguments.profile, &document.no_profile) {
+    Ok(())
+}
+
+/// Last of all, for what was measured may not be enough for it.
+fn write_profile(arguments: &ProbeArgs, document: &Document) -> Result<()> {
+    let Some(path) = &arguments.profile else { return Ok(()) };
+    if let Some(reason) = &document.no_profile {
         bail!("{}: there is no profile to write: {reason}", path.display());
     }
-    if let Some(path) = &arguments.profile {
-        let profile = Profile::from_json(&path.display().to_string(), &json)?;
-        output::write_file(path, profile.to_toml().as_bytes())?;
-    }
-    Ok(())
+    let profile = Profile::from_json(&path.display().to_string(), &document.to_json())?;
+    output::write_file(path, profile.to_toml().as_bytes())
 }
 
 /// Progress in seconds of the target's clock, of at most as many as the plan says.

@@ -181,7 +181,7 @@ fn facts(document: &Document) -> Vec<(&'static str, String)> {
         let below = if machine.hypervisor { ", under a hypervisor" } else { "" };
         facts.push(("system", format!("{}{below}", machine.system)));
         facts.push(("processor", format!("{} × {}", machine.processors, machine.processor)));
-        facts.push(("memory", shown(machine.memory_bytes >> 20 << 20)));
+        facts.push(("memory", NumberFormat::Bytes.short(machine.memory_bytes as f64)));
     }
     facts
 }
@@ -199,11 +199,13 @@ fn section(outcome: &Outcome) -> Section {
             100.0 * outcome.noise.run_queue
         ));
     }
-    let charts: Vec<LineChart> = outcome.findings.curves.iter().filter_map(chart).collect();
-    section = match charts.len() {
-        0 => section,
-        1 => charts.into_iter().fold(section, Section::chart),
-        _ => section.grid(charts.into_iter().map(Into::into)),
+    // The names of many lines need the width of the page.
+    let (wide, narrow): (Vec<&Series>, Vec<&Series>) = outcome.findings.curves.iter().partition(|c| c.lines.len() > 4);
+    section = wide.into_iter().filter_map(chart).fold(section, Section::chart);
+    let narrow: Vec<LineChart> = narrow.into_iter().filter_map(chart).collect();
+    section = match narrow.len() {
+        0 | 1 => narrow.into_iter().fold(section, Section::chart),
+        _ => section.grid(narrow.into_iter().map(Into::into)),
     };
     section = outcome.findings.tables.iter().map(table).fold(section, Section::table);
     let notes = &outcome.findings.notes;
@@ -228,29 +230,41 @@ fn format(label: &str) -> (NumberFormat, f64) {
     }
 }
 
+/// What an axis shows, without the unit that its numbers have.
+fn axis_name(label: &str, format: NumberFormat, is_time: bool) -> String {
+    let rest = label.split_once(' ').map_or("", |(_, rest)| rest);
+    match format {
+        NumberFormat::Seconds | NumberFormat::Bytes if !rest.is_empty() => rest.to_owned(),
+        NumberFormat::Seconds if is_time => "time".to_owned(),
+        NumberFormat::Seconds => "latency".to_owned(),
+        NumberFormat::Bytes => "size".to_owned(),
+        _ => label.to_owned(),
+    }
+}
+
 /// A chart, unless there is no point in it.
 fn chart(series: &Series) -> Option<LineChart> {
     let points = || series.lines.iter().flat_map(|line| &line.points);
     points().next()?;
-    let axis = |label: &str, values: &mut dyn Iterator<Item = f64>, wide: f64| {
+    let shared = series.y_label.starts_with("share");
+    let axis = |label: &str, values: &mut dyn Iterator<Item = f64>, is_x: bool| {
         let (format, worth) = format(label);
         let (low, high) = values.fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
-        let spread = match () {
-            () if low <= 0.0 || high / low < wide || format == NumberFormat::Percent => Spread::Linear,
-            () if label == "queue depth" || label == "threads" || format == NumberFormat::Bytes => Spread::Log2,
-            () => Spread::Log10,
+        // A distribution's latencies, sizes and depths spread over powers; time and counts go on evenly.
+        let wide = low > 0.0 && high / low >= if is_x { 30.0 } else { 100.0 };
+        let spread = match format {
+            NumberFormat::Seconds if wide && (shared || !is_x) => Spread::Log10,
+            NumberFormat::Bytes if wide && is_x => Spread::Log2,
+            NumberFormat::Count if wide && (label == "queue depth" || label == "threads") => Spread::Log2,
+            NumberFormat::Count if wide && !is_x => Spread::Log10,
+            _ => Spread::Linear,
         };
-        let label = match format {
-            NumberFormat::Seconds => label.replacen("us", "latency", 1).replacen("ms", "latency", 1),
-            NumberFormat::Bytes => label.replacen("KiB", "size", 1).replacen("MiB", "size", 1),
-            _ => label.to_owned(),
-        };
-        let axis = Axis::new(label, format).spread(spread);
-        // A ratio that hardly changes must not look as if it did.
+        let axis = Axis::new(axis_name(label, format, is_x && !shared), format).spread(spread);
+        // A value that hardly changes must not look as if it did.
         (if spread == Spread::Linear { axis.at_least(0.0, 0.0) } else { axis }, worth)
     };
-    let (x, x_worth) = axis(&series.x_label, &mut points().map(|point| point.0), 30.0);
-    let (y, y_worth) = axis(&series.y_label, &mut points().map(|point| point.1), 100.0);
+    let (x, x_worth) = axis(&series.x_label, &mut points().map(|point| point.0), true);
+    let (y, y_worth) = axis(&series.y_label, &mut points().map(|point| point.1), false);
     let mut chart = LineChart::new(series.title.clone(), x, y);
     for line in &series.lines {
         let points = line.points.iter().map(|(x, y)| (x * x_worth, y * y_worth));

@@ -62,10 +62,17 @@ fn run(target: &mut dyn Target, setup: &Setup, seed: u64) -> Result<Findings, Ta
         return Ok(lab.found);
     };
     let (at, others) = split(&latencies, period, phase);
-    lab.fit("refresh_reads", "", Estimate::exact(period as f64));
     let ordinary = median(&others);
     let seed = lab.seed();
-    lab.fit("refresh_us", "us", bootstrap(&at, seed, |at| median(at) - ordinary));
+    let cost = bootstrap(&at, seed, |at| median(at) - ordinary);
+    // A few reads that the host delayed may fall on one phase; a refresh delays most reads of it.
+    if cost.low <= 0.0 {
+        lab.note("some reads are slow, but not at a period");
+        lab.fit("refresh_reads", "", Estimate::exact(0.0));
+        return Ok(lab.found);
+    }
+    lab.fit("refresh_reads", "", Estimate::exact(period as f64));
+    lab.fit("refresh_us", "us", cost);
     Ok(lab.found)
 }
 

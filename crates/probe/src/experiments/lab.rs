@@ -248,18 +248,20 @@ pub(super) fn points_at(setup: &Setup, points: u64, bytes: u32, write_share: f64
     }
 }
 
-/// Bandwidth over time: (seconds, MB/s) of slices with equally many completions.
+/// Bandwidth over time: (seconds, MB/s) of slices with about equally many completions.
 pub(super) fn bandwidth_slices(samples: &Samples, bytes: u32, slices: usize) -> Vec<(f64, f64)> {
-    let per_slice = (samples.raw.len() / slices).max(1);
-    let mut begin = 0;
+    let per_slice = (samples.raw.len() / slices).max(1) as u64;
+    // A host reaps completions in batches, of one time each: a slice of nothing else would seem to take no time.
+    let shortest = samples.elapsed / (8 * slices as u64);
+    let (mut begin, mut count) = (0, 0);
     let mut rates = Vec::with_capacity(slices);
-    for slice in samples.raw.chunks_exact(per_slice) {
-        let end = slice[per_slice - 1].0;
-        if end > begin {
-            let moved = (per_slice as u64 * u64::from(bytes)) as f64;
+    for &(end, _) in &samples.raw {
+        count += 1;
+        if count >= per_slice && end > begin + shortest {
+            let moved = (count * u64::from(bytes)) as f64;
             rates.push((end as f64 / 1e9, moved * 1e3 / (end - begin) as f64));
+            (begin, count) = (end, 0);
         }
-        begin = end;
     }
     rates
 }

@@ -26,7 +26,8 @@ pub fn to_profile(name: &str, findings: &Findings) -> Result<Profile, String> {
     let found = Found(findings);
     let device = if found.is("rotates") {
         Model::Disk(found.disk()?)
-    } else if found.get("read_buffer") == Ok(0.0) && found.get("read_fixed_us").is_ok() {
+    } else if found.get("read_buffer") == Ok(0.0) && found.get("read_fixed_us").and(found.get("write_fixed_us")).is_ok()
+    {
         Model::NvmBlock(found.nvm_block()?)
     } else {
         Model::Fixed(found.fixed()?)

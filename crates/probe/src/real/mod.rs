@@ -247,7 +247,7 @@ impl RealTarget {
         let lanes: Vec<Lane<'_>> =
             lanes.collect::<Result<_, _>>().map_err(|error| self.failed("starting io_uring", error))?;
         let foreground = streams.iter().filter(|stream| stream.until != Until::First).count();
-        let run = Run::new(&self.named, foreground, &self.interrupted);
+        let run = Run::new(&self.named, lanes.len(), foreground, &self.interrupted);
         let tallies: Vec<Tally> = std::thread::scope(|scope| {
             let threads: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(|| lane.work(&run))).collect();
             threads.into_iter().map(|thread| thread.join().expect("a thread of I/O does not panic")).collect()
@@ -266,7 +266,7 @@ impl RealTarget {
         }
         let foreground =
             streams.iter().filter(|stream| stream.until != Until::First).map(threads::threads).sum::<u32>();
-        let run = Run::new(&self.named, foreground as usize, &self.interrupted);
+        let run = Run::new(&self.named, buffers.iter().map(Vec::len).sum(), foreground as usize, &self.interrupted);
         let samples = std::thread::scope(|scope| {
             let mut started = Vec::new();
             for ((stream, source), mut buffers) in streams.iter().zip(&sources).zip(buffers) {

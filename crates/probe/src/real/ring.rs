@@ -87,6 +87,7 @@ impl<'a> Lane<'a> {
     /// Runs the stream to its end. Nothing is outstanding when this returns.
     pub(super) fn work(mut self, run: &Run<'_>) -> Tally {
         metered(|| {
+            run.begin();
             let background = self.stream.until == Until::First;
             loop {
                 self.ended |= run.must_stop(background);

@@ -4,8 +4,8 @@ use super::source::Next;
 use crate::noise;
 use crate::target::{Samples, TargetError};
 use entresol_device::Nanos;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A thread sleeps until this long before an I/O is due and then spins: waking takes tens of microseconds.
@@ -16,7 +16,8 @@ const NAP_MAX: Duration = Duration::from_millis(50);
 /// A run of some streams.
 pub(super) struct Run<'a> {
     target: &'a str,
-    started: Instant,
+    gate: Barrier,
+    started: OnceLock<Instant>,
     /// Threads of streams that are not in the background and have not ended.
     foreground: AtomicUsize,
     interrupted: &'a AtomicBool,
@@ -25,11 +26,12 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run on what errors call `target`, that ends when `foreground` threads have.
-    pub(super) fn new(target: &'a str, foreground: usize, interrupted: &'a AtomicBool) -> Self {
+    /// A run on what errors call `target`, of so many `threads`, that ends when `foreground` of them have.
+    pub(super) fn new(target: &'a str, threads: usize, foreground: usize, interrupted: &'a AtomicBool) -> Self {
         Run {
             target,
-            started: Instant::now(),
+            gate: Barrier::new(threads),
+            started: OnceLock::new(),
             foreground: AtomicUsize::new(foreground),
             interrupted,
             failed: AtomicBool::new(false),
@@ -37,9 +39,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Time since the start.
+    /// Waits for all threads to be here: on a busy host some start late, and a stream must not miss its time for that.
+    pub(super) fn begin(&self) {
+        self.gate.wait();
+        self.started.get_or_init(Instant::now);
+    }
+
+    /// Time since the start; a thread has begun before it asks.
     pub(super) fn now(&self) -> Nanos {
-        self.started.elapsed().as_nanos() as Nanos
+        self.started.get_or_init(Instant::now).elapsed().as_nanos() as Nanos
     }
 
     /// Must a stream stop that has more to do?

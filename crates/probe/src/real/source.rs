@@ -77,7 +77,8 @@ impl Source {
         };
         match self.stream.until {
             Until::Count(count) if self.sent >= count => return None,
-            Until::Elapsed(limit) if due.unwrap_or(now) >= limit => return None,
+            // One I/O at least, so that a stream has a latency even where its thread hardly ever runs.
+            Until::Elapsed(limit) if self.sent > 0 && due.unwrap_or(now) >= limit => return None,
             _ => {}
         }
         let align = u64::from(self.stream.align);

@@ -31,6 +31,7 @@ pub(super) fn work(
     buffers: &mut Buffers,
 ) -> Tally {
     metered(|| {
+        run.begin();
         let mut tally = Tally::default();
         let background = stream.until == Until::First;
         while !run.must_stop(background) {
