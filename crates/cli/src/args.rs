@@ -1,6 +1,10 @@
 //! The words of the command line. Their help texts are the manual.
 
 use crate::emulate::EmulateArgs;
+use crate::live::check::CheckArgs;
+use crate::live::drain::DrainArgs;
+use crate::live::format::FormatArgs;
+use crate::live::stats::StatsArgs;
 use crate::mount::MountArgs;
 use crate::probe::ProbeArgs;
 use crate::serve::ServeCommand;
@@ -34,6 +38,10 @@ pub enum Command {
     Mount(MountArgs),
     #[command(subcommand)]
     Serve(ServeCommand),
+    Format(FormatArgs),
+    Check(CheckArgs),
+    Drain(DrainArgs),
+    Stats(StatsArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -4,6 +4,7 @@ mod args;
 mod emulate;
 mod estimate;
 mod journal;
+mod live;
 mod mount;
 mod output;
 mod policies;
@@ -39,7 +40,13 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let code = refuse(&format!("{error:#}"));
-            if probe::is_interruption(&error) { ExitCode::from(probe::INTERRUPTED) } else { code }
+            if probe::is_interruption(&error) {
+                ExitCode::from(probe::INTERRUPTED)
+            } else if live::is_damage(&error) {
+                ExitCode::from(live::DAMAGED)
+            } else {
+                code
+            }
         }
     }
 }
@@ -87,6 +94,10 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Policies(arguments) => policies::run(arguments),
         Command::Mount(arguments) => mount::run(arguments, cli.quiet),
         Command::Serve(command) => serve::run(command, cli.quiet),
+        Command::Format(arguments) => live::format::run(arguments, cli.quiet),
+        Command::Check(arguments) => live::check::run(arguments),
+        Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
+        Command::Stats(arguments) => live::stats::run(arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "entresol", &mut script);

@@ -1,17 +1,18 @@
 //! `entresol serve`: a file or a block device for other programs.
 
-use crate::output;
+use crate::live::serve::{CacheArgs, ModeArg, Opened};
+use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_engine::Block;
 use entresol_front::FileBlock;
-use entresol_front::nbd::{Export, Limits, Listener, Server};
+use entresol_front::nbd::{self, Export, Limits, Listener, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Serve a file or a block device to other programs
@@ -20,7 +21,10 @@ pub enum ServeCommand {
     Nbd(NbdArgs),
 }
 
-/// Serve a file or a block device over NBD as it is, without a cache, or as slow as another device
+/// Serve a file over NBD: with a cache in front of it, as it is, or as slow as another device
+///
+/// With --backing and --cache, which `entresol format` has made, all is as the cache has it; docs/OPERATING.md tells what
+/// is durable when. With --file alone nothing stands between.
 ///
 /// Prints the URI that clients take (nbdinfo, qemu-img, fio --ioengine=nbd --uri=...) once it can be reached, and serves
 /// until it is interrupted or terminated; then requests in flight are answered and everything is flushed.
@@ -28,8 +32,16 @@ pub enum ServeCommand {
 #[command(group = clap::ArgGroup::new("place").required(true))]
 pub struct NbdArgs {
     /// What is served; no other program may serve it meanwhile
-    #[arg(long, value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "cache")]
+    pub file: Option<PathBuf>,
+    /// Serve this file through the cache that --cache names; no other program may use either meanwhile
+    #[arg(long, value_name = "FILE", requires = "cache")]
+    pub backing: Option<PathBuf>,
+    /// The cache in front of --backing
+    #[arg(long, value_name = "FILE", requires = "backing", conflicts_with_all = ["file", "emulate", "read_only"])]
+    pub cache: Option<PathBuf>,
+    #[command(flatten)]
+    pub cached: CacheArgs,
     /// Listen on this Unix socket, which only its owner may open
     #[arg(long, value_name = "PATH", group = "place")]
     pub socket: Option<PathBuf>,
@@ -51,14 +63,49 @@ pub struct NbdArgs {
 /// Runs the command.
 pub fn run(command: &ServeCommand, quiet: bool) -> Result<()> {
     match command {
-        ServeCommand::Nbd(arguments) => nbd(arguments, quiet),
+        ServeCommand::Nbd(arguments) => serve_nbd(arguments, quiet),
     }
 }
 
-fn nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
-    let file = FileBlock::open(&arguments.file, arguments.read_only)?;
+fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
+    match (&arguments.file, &arguments.backing, &arguments.cache) {
+        (_, Some(backing), Some(cache)) => cached(arguments, backing, cache, quiet),
+        (Some(file), ..) => plain(arguments, file, quiet),
+        _ => bail!("neither --file nor --backing and --cache were given"),
+    }
+}
+
+/// Serves a backing store through its cache.
+fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
+    let Opened { cache, found } = live::serve::open(path, backing, &arguments.cached)?;
+    if !quiet {
+        eprintln!("{}: {found}", path.display());
+    }
+    let cache = Arc::new(cache);
+    let policy = &arguments.cached.policy;
+    let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
+    let read_only = arguments.cached.mode == ModeArg::ReadOnly;
+    let export = Export { block: Arc::clone(&cache) as Arc<dyn Block>, name: String::new(), description, read_only };
+    let limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
+    let counts = until_signal(arguments, export, limits, quiet)?;
+    let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
+    cache.close().with_context(|| format!("{}: the close", path.display()))?;
+    let stats = cache.stats()?;
+    if !quiet {
+        say(&counts, "the cache is closed");
+        let (hits, all) = (stats.counts.read_hits + stats.counts.write_hits, stats.counts.reads + stats.counts.writes);
+        eprintln!("{all} page requests, {hits} hits, {} pages dirty in the cache", stats.dirty_pages);
+    }
+    if stats.failed {
+        bail!("{}: its device failed; requests went to the backing store since", path.display());
+    }
+    Ok(())
+}
+
+fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
+    let file = FileBlock::open(path, arguments.read_only)?;
     if Block::size_bytes(&file) == 0 {
-        bail!("{}: is empty; NBD serves a size that does not change", arguments.file.display());
+        bail!("{}: is empty; NBD serves a size that does not change", path.display());
     }
     let (block, emulated) = match &arguments.emulate {
         None => (Arc::new(file) as Arc<dyn Block>, None),
@@ -67,17 +114,9 @@ fn nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
             (Arc::clone(&device) as Arc<dyn Block>, Some(device))
         }
     };
-    // From here on a signal ends it in order.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-    let listener = match (&arguments.socket, arguments.tcp) {
-        (Some(path), _) => Listener::unix(path)?,
-        (None, Some(address)) => Listener::loopback(address)?,
-        (None, None) => bail!("neither --socket nor --tcp was given"),
-    };
-    let uri = listener.uri()?;
     let description = match &arguments.emulate {
-        None => format!("{}, no cache", arguments.file.display()),
-        Some(model) => format!("{}, as slow as {model}", arguments.file.display()),
+        None => format!("{}, no cache", path.display()),
+        Some(model) => format!("{}, as slow as {model}", path.display()),
     };
     let export = Export { block, name: String::new(), description, read_only: arguments.read_only };
     let mut limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
@@ -85,6 +124,31 @@ fn nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
         // Its depth is the client's: a worker waits with each request.
         limits.workers_max = limits.requests_max;
     }
+    let counts = until_signal(arguments, export, limits, quiet)?;
+    let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
+    if !quiet {
+        say(&counts, "everything is flushed");
+        if let Some(device) = emulated {
+            eprintln!("{}", device.accuracy());
+        }
+    }
+    Ok(())
+}
+
+/// Serves until a signal ends it in order; then what the last flush answered.
+fn until_signal(
+    arguments: &NbdArgs,
+    export: Export,
+    limits: Limits,
+    quiet: bool,
+) -> Result<std::io::Result<nbd::Counts>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let listener = match (&arguments.socket, arguments.tcp) {
+        (Some(path), _) => Listener::unix(path)?,
+        (None, Some(address)) => Listener::loopback(address)?,
+        (None, None) => bail!("neither --socket nor --tcp was given"),
+    };
+    let uri = listener.uri()?;
     let server = Server::start(listener, export, limits, move |error| {
         if !quiet {
             eprintln!("client: {error}");
@@ -92,17 +156,14 @@ fn nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
     })?;
     output::print(&format!("{uri}\n"))?;
     let _ = signals.forever().next();
-    let counts = server.stop().with_context(|| format!("{}: the last flush", arguments.file.display()))?;
-    if !quiet {
-        eprintln!(
-            "{} connections, {} refused, {} ended in an error; everything is flushed",
-            counts.connections, counts.connections_refused, counts.connections_failed
-        );
-        if let Some(device) = emulated {
-            eprintln!("{}", device.accuracy());
-        }
-    }
-    Ok(())
+    Ok(server.stop())
+}
+
+fn say(counts: &nbd::Counts, end: &str) {
+    let nbd::Counts { connections, connections_refused, connections_failed, .. } = counts;
+    eprintln!(
+        "{connections} connections, {connections_refused} refused, {connections_failed} ended in an error; {end}"
+    );
 }
 
 type Emulated = EmulatedDevice<FileBlock, Box<dyn Device + Send>, WallClock>;

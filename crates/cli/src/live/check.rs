@@ -1,0 +1,118 @@
+//! `entresol check`: is what a cache holds what was written to it?
+
+use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
+use super::{Damage, ReadFile, check_apart, identity};
+use crate::output;
+use anyhow::{Result, bail};
+use clap::Args;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Damaged pages that are named one by one.
+const NAMED_MAX: usize = 100;
+
+/// Verify a cache that is not in use: superblocks, tables, every page, and clean pages against the backing store
+///
+/// Changes nothing. Exit code 0 when all is sound, 1 when something is damaged, 2 when it could not be told.
+#[derive(Args)]
+pub struct CheckArgs {
+    /// The cache
+    #[arg(long, value_name = "FILE")]
+    pub cache: PathBuf,
+    /// The backing store that it caches
+    #[arg(long, value_name = "FILE")]
+    pub backing: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(arguments: &CheckArgs) -> Result<()> {
+    check_apart(&arguments.cache, &arguments.backing)?;
+    let (cache, name) = (ReadFile::open(&arguments.cache)?, arguments.cache.display());
+    let backing = ReadFile::open(&arguments.backing)?;
+    let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
+    if superblock.backing != identity(&arguments.backing)? {
+        bail!("{name}: this is the cache of another backing store than {}", arguments.backing.display());
+    }
+    let pages = backing.size_bytes.div_ceil(superblock.geometry.page_bytes.into());
+    if pages != superblock.backing_pages {
+        let made_for = superblock.backing_pages;
+        bail!("{}: has {pages} pages, the cache was made for {made_for}", arguments.backing.display());
+    }
+    let found = survey::survey(&cache, true).map_err(|error| refusal(&arguments.cache, error))?;
+    let wrong = wrong(&found, &cache, &backing)?;
+    let named: Vec<&str> = wrong.iter().take(NAMED_MAX).map(String::as_str).collect();
+    let mut text = summary(&found);
+    named.iter().for_each(|line| writeln!(text, "{line}").expect("text grows"));
+    if wrong.len() > NAMED_MAX {
+        writeln!(text, "... and {} more", wrong.len() - NAMED_MAX).expect("text grows");
+    }
+    output::print(&text)?;
+    match wrong.first() {
+        None => Ok(()),
+        Some(first) => {
+            let number = wrong.len();
+            let text = format!("{name}: {number} finding{}, first: {first}", if number == 1 { "" } else { "s" });
+            Err(Damage(text).into())
+        }
+    }
+}
+
+/// A store that cannot be read to its end: damage, unless it never was a cache or the device failed.
+pub(super) fn refusal(path: &Path, error: SurveyError) -> anyhow::Error {
+    match error {
+        SurveyError::Damaged { .. } | SurveyError::Superblocks | SurveyError::Short { .. } => {
+            Damage(format!("{}: {error}", path.display())).into()
+        }
+        other => anyhow::Error::new(other).context(path.display().to_string()),
+    }
+}
+
+fn summary(found: &Survey) -> String {
+    let dirty = found.count(|version| version.dirty && !version.lost);
+    let lost = found.count(|version| version.lost);
+    format!(
+        "{} of 2 superblocks, {} tables, {} pages: {dirty} dirty, {} clean, {lost} lost; {} obsolete versions, {} of them \
+         damaged\n",
+        found.superblock.valid,
+        found.batches,
+        found.pages.len(),
+        found.pages.len() as u64 - dirty - lost,
+        found.versions - (found.pages.len() as u64 - lost),
+        found.obsolete_damaged,
+    )
+}
+
+/// A line for everything that is not as it should be, in the order of the pages.
+fn wrong(found: &Survey, cache: &ReadFile, backing: &ReadFile) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    if found.superblock.valid < 2 {
+        wrong.push("one superblock is damaged; the next open writes it again".to_owned());
+    }
+    if found.superblock.state == State::Retired {
+        wrong.push("the cache was retired when its device failed; what it holds may be out of date".to_owned());
+    }
+    let mut pages: Vec<(u64, Version)> = found.pages.iter().map(|(&page, &version)| (page, version)).collect();
+    pages.sort_unstable_by_key(|&(page, _)| page);
+    let page_bytes = u64::from(found.superblock.geometry.page_bytes);
+    for (page, version) in pages {
+        let Version { byte, dirty, lost, sound } = version;
+        if lost {
+            wrong.push(format!("page {page}: its only copy was lost before; it is an error until it is written again"));
+        } else if !sound {
+            let cost = if dirty { "the only copy of its last write" } else { "a clean copy, which costs nothing" };
+            wrong.push(format!("page {page}: its bytes at byte {byte} do not agree with their CRC: {cost}"));
+        } else if !dirty {
+            let inside = page_bytes.min(backing.size_bytes - page * page_bytes) as usize;
+            let (mut copy, mut below) = (vec![0; inside], vec![0; inside]);
+            cache.read_at(byte, &mut copy)?;
+            backing.read_at(page * page_bytes, &mut below)?;
+            if copy != below {
+                wrong.push(format!(
+                    "page {page}: the clean copy at byte {byte} is not what the backing store has: was that written to \
+                     without the cache?"
+                ));
+            }
+        }
+    }
+    Ok(wrong)
+}

@@ -1,0 +1,155 @@
+//! `entresol format`: makes a cache.
+
+use super::survey::{self, SurveyError};
+use super::{ReadFile, bytes, check_apart, hex, hold, identity};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use entresol_engine::cache::BlockCache;
+use entresol_engine::disk::{Disk, FileDisk};
+use entresol_engine::store::Geometry;
+use rustix::fs::FallocateFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Make a cache for a backing store
+///
+/// A cache file or anything else that is there already stays unless --force is given.
+#[derive(Args)]
+pub struct FormatArgs {
+    /// The file or block device to make a cache of
+    #[arg(long, value_name = "FILE")]
+    pub cache: PathBuf,
+    /// The file that it is to cache
+    #[arg(long, value_name = "FILE")]
+    pub backing: PathBuf,
+    /// Size of the cache in bytes [default: that of the file or device which is there]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub size: Option<u64>,
+    /// Bytes of a page, a power of two from 512 to 65536
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "4096")]
+    pub page_size: u64,
+    /// Bytes of a segment, a multiple of the page size [default: 1MiB, less where fewer than 64 of those fit]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub segment_size: Option<u64>,
+    /// Overwrite what is there, with the dirty pages that only it may have
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
+    let name = arguments.cache.display();
+    check_apart(&arguments.cache, &arguments.backing)?;
+    let backing = hold(&arguments.backing)?;
+    let identity = identity(&arguments.backing)?;
+    if backing.size_bytes() == 0 {
+        bail!("{}: is empty", arguments.backing.display());
+    }
+    let exists = arguments.cache.exists();
+    let size = match (arguments.size, exists) {
+        (Some(size), _) => size,
+        (None, true) => ReadFile::open(&arguments.cache)?.size_bytes,
+        (None, false) => bail!("{name}: is not there; --size says how large to make it"),
+    };
+    let geometry = geometry(arguments, size).with_context(|| name.to_string())?;
+    let made = if exists {
+        prepare(arguments, size)?;
+        make(arguments, geometry, &backing, identity)
+    } else {
+        // Nobody else's file may appear in between and be taken for the one just made.
+        let new = OpenOptions::new().write(true).create_new(true).open(&arguments.cache);
+        let file = new.with_context(|| name.to_string())?;
+        let made = reserve(&file, size).with_context(|| name.to_string());
+        let made = made.and_then(|()| make(arguments, geometry, &backing, identity));
+        made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))
+    };
+    made?;
+    if !quiet {
+        let Geometry { page_bytes, segment_pages, segments } = geometry;
+        eprintln!(
+            "{name}: {segments} segments of {segment_pages} pages of {page_bytes} B, room for {} pages, for {}",
+            geometry.capacity_pages(),
+            arguments.backing.display()
+        );
+    }
+    Ok(())
+}
+
+fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
+    let page_bytes = u32::try_from(arguments.page_size).unwrap_or(u32::MAX);
+    let probe = Geometry { page_bytes, segment_pages: 4, segments: 8 };
+    probe.check()?;
+    let Some(segment) = arguments.segment_size else { return Ok(Geometry::for_device(size, page_bytes)?) };
+    if !segment.is_multiple_of(arguments.page_size) {
+        bail!("--segment-size {segment} is no multiple of the page size {page_bytes}");
+    }
+    let segment_pages = u32::try_from(segment / arguments.page_size).unwrap_or(u32::MAX);
+    let segments = size.saturating_sub(probe.base()) / segment;
+    let geometry = Geometry { page_bytes, segment_pages, segments: u32::try_from(segments).unwrap_or(u32::MAX) };
+    geometry.check()?;
+    Ok(geometry)
+}
+
+/// Looks at what is there, and gives a file its size.
+fn prepare(arguments: &FormatArgs, size: u64) -> Result<()> {
+    let path = &arguments.cache;
+    if !arguments.force
+        && let Some(found) = holds(path)?
+    {
+        bail!("{}: {found}; --force overwrites it", path.display());
+    }
+    // A process that uses it must be found before its file changes size.
+    let held = hold(path)?;
+    let file_type = super::metadata(path)?.file_type();
+    if file_type.is_block_device() {
+        if size > held.size_bytes() {
+            bail!("{}: has {} bytes, fewer than --size {size}", path.display(), held.size_bytes());
+        }
+        return Ok(());
+    }
+    let file = OpenOptions::new().write(true).open(path).with_context(|| path.display().to_string())?;
+    file.set_len(size).and_then(|()| reserve(&file, size)).with_context(|| path.display().to_string())
+}
+
+/// Takes the room now, so that it cannot be missing later. Where the file system cannot do that, the size alone.
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(size),
+        other => Ok(other?),
+    }
+}
+
+fn make(arguments: &FormatArgs, geometry: Geometry, backing: &FileDisk, identity: [u8; 16]) -> Result<()> {
+    let name = || arguments.cache.display().to_string();
+    let mut uuid = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).context("/dev/urandom")?;
+    let cache = hold(&arguments.cache)?;
+    BlockCache::format(&cache, geometry, backing, uuid, identity).with_context(name)
+}
+
+/// What a file holds that somebody may want, in words; none when its ends are zeros.
+fn holds(path: &Path) -> Result<Option<String>> {
+    const LOOKED_AT: u64 = 1 << 20;
+    let file = ReadFile::open(path)?;
+    match survey::survey(&file, false) {
+        Ok(found) => {
+            let (pages, dirty) = (found.pages.len(), found.count(|version| version.dirty));
+            let uuid = hex(&found.superblock.uuid);
+            return Ok(Some(format!("holds an Entresol cache ({uuid}, {pages} pages, {dirty} of them dirty)")));
+        }
+        Err(SurveyError::NotACache) => {}
+        Err(SurveyError::Io(error)) => return Err(error).with_context(|| path.display().to_string()),
+        Err(error) => return Ok(Some(format!("holds an Entresol cache ({error})"))),
+    }
+    let mut bytes = vec![0; LOOKED_AT.min(file.size_bytes) as usize];
+    for at in [0, file.size_bytes - bytes.len() as u64] {
+        survey::Bytes::read_at(&file, at, &mut bytes).with_context(|| path.display().to_string())?;
+        if let Some(first) = bytes.iter().position(|&byte| byte != 0) {
+            let (at, size) = (at + first as u64, file.size_bytes);
+            return Ok(Some(format!("holds {size} bytes of something else, which begin at byte {at}")));
+        }
+    }
+    Ok(None)
+}

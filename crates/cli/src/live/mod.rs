@@ -1,0 +1,129 @@
+//! The live cache from the command line: a cache file in front of a backing file.
+
+pub mod check;
+pub mod drain;
+pub mod format;
+pub mod serve;
+pub mod stats;
+mod survey;
+
+use anyhow::{Context, Result, anyhow, bail};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
+use rustix::fs::FlockOperation;
+use std::fs::{File, Metadata};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+use survey::Bytes;
+
+/// Exit code of a check that found damage.
+pub const DAMAGED: u8 = 1;
+
+/// What a cache file holds is not what was durable in it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Damage(String);
+
+/// Was damage found, rather than a command that could not run?
+pub fn is_damage(error: &anyhow::Error) -> bool {
+    error.root_cause().is::<Damage>()
+}
+
+/// Bytes as a person writes them: 4096, 64KiB, 10GB.
+fn bytes(text: &str) -> Result<u64, String> {
+    use entresol_core::Size;
+    match text.parse() {
+        Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
+        Ok(Size::Pages(bytes)) if bytes > 0 && !text.contains('p') => Ok(bytes),
+        _ => Err("it must be a number of bytes above 0, such as 4096, 64KiB or 10GB".to_owned()),
+    }
+}
+
+/// Opens a file for this process alone.
+fn hold(path: &Path) -> Result<FileDisk> {
+    FileDisk::open(path, Caching::Buffered).map_err(|error| in_use_or(path, error))
+}
+
+fn in_use_or(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => anyhow!("{}: in use by another process", path.display()),
+        _ => anyhow::Error::new(error).context(path.display().to_string()),
+    }
+}
+
+/// A file that is only read. Nobody writes to it meanwhile: writers hold it alone.
+struct ReadFile {
+    file: File,
+    size_bytes: u64,
+}
+
+impl ReadFile {
+    fn open(path: &Path) -> Result<Self> {
+        let open = || -> io::Result<Self> {
+            let mut file = File::open(path)?;
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
+            if file.metadata()?.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            let size_bytes = file.seek(SeekFrom::End(0))?;
+            Ok(ReadFile { file, size_bytes })
+        };
+        open().map_err(|error| in_use_or(path, error))
+    }
+}
+
+impl Bytes for ReadFile {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+}
+
+impl Bytes for FileDisk {
+    fn size_bytes(&self) -> u64 {
+        Disk::size_bytes(self)
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        Disk::read_at(self, at, bytes)
+    }
+}
+
+fn metadata(path: &Path) -> Result<Metadata> {
+    std::fs::metadata(path).with_context(|| path.display().to_string())
+}
+
+/// What tells a backing file from all others: its inode and when that was made. Both stay when the file is renamed, and
+/// when the machine starts again. A copy is another file, and so it should be: it ages apart from the cache.
+fn identity(path: &Path) -> Result<[u8; 16]> {
+    let found = metadata(path)?;
+    if found.file_type().is_block_device() {
+        bail!("{}: is a block device, whose name may be another's after a restart; give a file", path.display());
+    }
+    if !found.is_file() {
+        bail!("{}: is not a file", path.display());
+    }
+    let made = found.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let made = made.map_or(0, |since| since.as_nanos() as u64);
+    let mut identity = [0; 16];
+    identity[..8].copy_from_slice(&found.ino().to_le_bytes());
+    identity[8..].copy_from_slice(&made.to_le_bytes());
+    Ok(identity)
+}
+
+/// Refuses one file in both roles.
+fn check_apart(cache: &Path, backing: &Path) -> Result<()> {
+    if let (Ok(one), Ok(other)) = (std::fs::metadata(cache), std::fs::metadata(backing))
+        && (one.dev(), one.ino()) == (other.dev(), other.ino())
+    {
+        bail!("{}: is given as the cache and as the backing store", cache.display());
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

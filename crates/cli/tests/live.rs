@@ -1,0 +1,319 @@
+//! The live cache by the real command: what it refuses, and that no kill costs a durable write.
+
+#[path = "../../front/tests/support/client.rs"]
+#[allow(dead_code, reason = "the doors' own tests use the rest")]
+mod client;
+mod common;
+
+use client::{Client, FLUSH, FUA, READ, WRITE};
+use common::{Scratch, says};
+use entresol_core::Random;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+/// The last page is short.
+const BACKING: usize = 1024 * PAGE + 512;
+const PAGES: u64 = BACKING.div_ceil(PAGE) as u64;
+
+fn formatted() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; BACKING]);
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch
+}
+
+fn start(scratch: &Scratch, policy: &str, mode: &str) -> Child {
+    let arguments = "serve nbd --backing disk --cache cache --socket s --policy";
+    let arguments: Vec<&str> = arguments.split(' ').chain([policy, "--mode", mode]).collect();
+    let mut command = scratch.command(&arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
+}
+
+/// Waits until the server can be reached.
+fn reached(scratch: &Scratch, child: &mut Child) -> Client {
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    if line.is_empty() {
+        let mut said = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        panic!("the server ended: {said}");
+    }
+    Client::connect(&scratch.path("s"), false).expect("a connection")
+}
+
+fn terminate(mut child: Child) -> String {
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said}");
+    said
+}
+
+fn page_len(page: u64) -> usize {
+    PAGE.min(BACKING - page as usize * PAGE)
+}
+
+#[test]
+fn what_is_there_is_named_and_stays() {
+    let scratch = formatted();
+    let format = ["format", "--cache", "cache", "--backing", "disk"];
+    says(&scratch.refused(&format), &["cache: holds an Entresol cache", "0 of them dirty", "--force"]);
+    scratch.ok(&[&format[..], &["--force", "-q"]].concat());
+    scratch.file("data", [vec![0; 1024], vec![7; 2 << 20]].concat());
+    let line = scratch.refused(&["format", "--cache", "data", "--backing", "disk"]);
+    says(&line, &["data: holds 2098176 bytes of something else", "byte 1024", "--force"]);
+    scratch.file("zeros", vec![0; 2 << 20]);
+    scratch.ok(&["-q", "format", "--cache", "zeros", "--backing", "disk"]);
+    let new = |more: &[&str]| scratch.refused(&[&["format", "--cache", "new", "--backing", "disk"], more].concat());
+    says(&new(&[]), &["new: is not there", "--size"]);
+    says(&new(&["--size", "10KiB"]), &["new: ", "fewer than 8 segments"]);
+    says(&new(&["--size", "2MiB", "--page-size", "1000"]), &["power of two from 512 to 65536"]);
+    says(&new(&["--size", "2MiB", "--segment-size", "5000"]), &["5000", "no multiple of the page size 4096"]);
+    says(&new(&["--size", "5%"]), &["--size"]);
+    let absent = scratch.refused(&["format", "--cache", "new", "--backing", "absent", "--size", "2MiB"]);
+    says(&absent, &["absent: No such file"]);
+    let same = scratch.refused(&["format", "--cache", "disk", "--backing", "disk", "--force"]);
+    says(&same, &["disk: is given as the cache and as the backing store"]);
+}
+
+#[test]
+fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
+    let scratch = formatted();
+    scratch.file("other", vec![0; BACKING]);
+    scratch.file("noise", vec![9; 2 << 20]);
+    let commands: [&[&str]; 3] = [&["check"], &["drain"], &["serve", "nbd", "--socket", "s"]];
+    for command in commands {
+        let refused = |cache, backing| scratch.refused(&[command, &["--cache", cache, "--backing", backing]].concat());
+        says(&refused("cache", "other"), &["cache: this is the cache of another backing store than other"]);
+        says(&refused("noise", "disk"), &["noise: not an Entresol cache"]);
+        says(&refused("absent", "disk"), &["absent: No such file"]);
+        says(&refused("cache", "absent"), &["absent: No such file"]);
+        says(&refused("cache", "."), &[".: "]);
+    }
+    says(&scratch.refused(&["stats", "--cache", "noise"]), &["noise: not an Entresol cache"]);
+    let serve = ["serve", "nbd", "--socket", "s", "--cache", "cache", "--backing", "disk"];
+    let refused = |more: &[&str]| scratch.refused(&[&serve[..], more].concat());
+    says(&refused(&["--policy", "face-gcs"]), &["face-gcs", "face-gsc"]);
+    says(&refused(&["--policy", "min"]), &["min", "future"]);
+    says(&refused(&["--policy", "lru,arc"]), &["names 2 policies"]);
+    says(&refused(&["--policy", "lru", "--dram", "1MiB"]), &["--dram", "one tier"]);
+    says(&refused(&["--read-only"]), &["--read-only"]);
+    says(&refused(&["--file", "disk"]), &["--file"]);
+    says(&scratch.refused(&["serve", "nbd", "--socket", "s", "--cache", "cache"]), &["--backing"]);
+    says(&scratch.refused(&["serve", "nbd", "--socket", "s", "--file", "disk", "--mode", "read-only"]), &["--cache"]);
+    let disk = std::fs::OpenOptions::new().write(true).open(scratch.path("disk")).expect("the backing store");
+    disk.set_len(BACKING as u64 + 8192).expect("it grows");
+    for command in commands {
+        let line = scratch.refused(&[command, &["--cache", "cache", "--backing", "disk"]].concat());
+        says(&line, &["disk: has 1027 pages, the cache was made for 1025"]);
+    }
+}
+
+#[test]
+fn a_cache_in_use_is_left_alone_and_a_termination_closes_it() {
+    let scratch = formatted();
+    let mut child = start(&scratch, "face-gsc", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    client.write(4096, &[5; 8192], FUA);
+    let both = ["--cache", "cache", "--backing", "disk"];
+    for command in [&["check"][..], &["drain"], &["serve", "nbd", "--socket", "t"], &["format", "--force"]] {
+        says(&scratch.refused(&[command, &both].concat()), &["in use by another process"]);
+    }
+    says(&scratch.refused(&["stats", "--cache", "cache"]), &["cache: in use by another process"]);
+    drop(client);
+    let said = terminate(child);
+    says(
+        &said,
+        &["closed in good order: 0 pages, 0 of them dirty", "bytes read", "the cache is closed", "2 pages dirty"],
+    );
+    says(
+        &scratch.ok(&["stats", "--cache", "cache"]),
+        &["closed in good order", "pages          2\n", "dirty          2\n"],
+    );
+    assert_eq!(scratch.bytes("disk"), vec![0; BACKING]);
+    let mut child = start(&scratch, "lru", "read-only");
+    let mut client = reached(&scratch, &mut child);
+    assert_eq!(client.read(4096, 8192), vec![5; 8192]);
+    assert_ne!(client.call(WRITE, 0, 0, 1, &[1]).expect("an answer").errno, 0);
+    drop(client);
+    says(&terminate(child), &["closed in good order: 2 pages, 2 of them dirty", "0 pages dirty"]);
+    assert_eq!(scratch.bytes("disk")[4096..12288], [5; 8192]);
+}
+
+#[test]
+fn damage_is_found_and_told_where() {
+    let scratch = formatted();
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    client.write(0, &[5; 3 * PAGE], FUA);
+    drop(client);
+    terminate(child);
+    let both = ["check", "--cache", "cache", "--backing", "disk"];
+    says(&scratch.ok(&both), &["2 of 2 superblocks", "3 pages: 3 dirty, 0 clean, 0 lost"]);
+    let good = scratch.bytes("cache");
+    let damaged = |at: usize, parts: &[&str]| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        scratch.file("cache", &bytes);
+        let output = scratch.run(&both);
+        assert_eq!(output.status.code(), Some(1), "a flipped bit at {at}");
+        says(&String::from_utf8(output.stderr).expect("text"), parts);
+        assert!(scratch.bytes("cache") == bytes, "a check changes nothing");
+    };
+    // The table of the only batch is the first block after the superblocks, and the pages follow it.
+    damaged(8192 + 4096 + 100, &["page 0: its bytes at byte 12288", "the only copy"]);
+    damaged(8192 + 3 * 4096, &["page 2: its bytes at byte 20480"]);
+    damaged(8192 + 200, &["byte 8192: ", "durable is not there"]);
+    damaged(100, &["one superblock is damaged"]);
+    scratch.file("cache", &good);
+    scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
+    says(&scratch.ok(&both), &["0 dirty, 3 clean"]);
+    let mut disk = scratch.bytes("disk");
+    assert_eq!(disk[..3 * PAGE], [5; 3 * PAGE]);
+    disk[PAGE] = 6;
+    let file = std::fs::OpenOptions::new().write(true).open(scratch.path("disk")).expect("the backing store");
+    std::os::unix::fs::FileExt::write_all_at(&file, &disk, 0).expect("a write past the cache");
+    let output = scratch.run(&both);
+    assert_eq!(output.status.code(), Some(1));
+    says(&String::from_utf8(output.stderr).expect("text"), &["page 1: the clean copy", "without the cache"]);
+}
+
+/// What each page may read as: its last durable version first, then every later one that was sent.
+struct Model(Vec<Vec<Vec<u8>>>);
+
+impl Model {
+    fn new() -> Self {
+        Model((0..PAGES).map(|page| vec![vec![0; page_len(page)]]).collect())
+    }
+
+    fn newest(&self, page: u64) -> &Vec<u8> {
+        self.0[page as usize].last().expect("never empty")
+    }
+
+    fn settle(&mut self, page: u64) {
+        let versions = &mut self.0[page as usize];
+        versions.drain(..versions.len() - 1);
+    }
+
+    /// Everything read after a restart is a version that was allowed; it is the only one from then on.
+    fn verify(&mut self, client: &mut Client, what: &str) {
+        for page in 0..PAGES {
+            let bytes = client.read(page * PAGE as u64, page_len(page) as u32);
+            let versions = &mut self.0[page as usize];
+            let Some(at) = versions.iter().rposition(|version| *version == bytes) else {
+                panic!("{what}: page {page} begins {:?}, none of {} allowed versions", &bytes[..8], versions.len());
+            };
+            *versions = vec![versions.swap_remove(at)];
+        }
+    }
+}
+
+/// Sends requests, up to eight at a time to different pages, until the server is gone; the number answered.
+fn load(client: &mut Client, model: &mut Model, random: &mut Random) -> u64 {
+    let mut answered = 0;
+    loop {
+        let mut sent = Vec::new();
+        let mut busy = Vec::new();
+        for _ in 0..1 + random.below(8) {
+            let page = if random.chance(0.7) { random.below(200) } else { random.below(PAGES) };
+            if busy.contains(&page) {
+                continue;
+            }
+            busy.push(page);
+            let from = if random.chance(0.6) { 0 } else { random.below(page_len(page) as u64) as usize };
+            let len =
+                if from == 0 { page_len(page) } else { 1 + random.below((page_len(page) - from) as u64) as usize };
+            let offset = page * PAGE as u64 + from as u64;
+            if random.chance(0.25) {
+                let Ok(cookie) = client.send(READ, 0, offset, len as u32, b"") else { return answered };
+                let newest = model.newest(page)[from..from + len].to_vec();
+                sent.push((cookie, page, false, Some(newest)));
+                continue;
+            }
+            let mut version = model.newest(page).clone();
+            version[from..from + len].fill_with(|| random.next_u64() as u8);
+            let payload = version[from..from + len].to_vec();
+            model.0[page as usize].push(version);
+            let fua = random.chance(0.1);
+            let flags = if fua { FUA } else { 0 };
+            let Ok(cookie) = client.send(WRITE, flags, offset, len as u32, &payload) else { return answered };
+            sent.push((cookie, page, fua, None));
+        }
+        for _ in 0..sent.len() {
+            let Ok((cookie, answer)) = client.receive() else { return answered };
+            let &(_, page, fua, ref read) = sent.iter().find(|sent| sent.0 == cookie).expect("a request that was sent");
+            assert_eq!(answer.errno, 0);
+            if let Some(read) = read {
+                assert!(answer.data == *read, "page {page} does not read as it was written");
+            }
+            if fua {
+                model.settle(page);
+            }
+            answered += 1;
+        }
+        if random.chance(0.15) {
+            match client.call(FLUSH, 0, 0, 0, b"") {
+                Ok(answer) => assert_eq!(answer.errno, 0),
+                Err(_) => return answered,
+            }
+            (0..PAGES).for_each(|page| model.settle(page));
+        }
+    }
+}
+
+fn kill_rounds(rounds: u64, seed: u64) {
+    println!("seed {seed} (what is sent; when the kill comes is the clock's)");
+    let scratch = formatted();
+    let both = ["--cache", "cache", "--backing", "disk"];
+    let (mut model, mut random, mut answered) = (Model::new(), Random::new(seed), 0);
+    for round in 0..rounds {
+        let policy = ["face-gsc", "lru", "arc", "lc", "h-arc", "sieve"][random.below(6) as usize];
+        let mode = ["write-back", "write-back", "write-through", "write-around"][random.below(4) as usize];
+        let what = format!("round {round}, {policy}, {mode}");
+        if random.chance(0.3) {
+            // A kill somewhere in the recovery.
+            let mut child = start(&scratch, policy, mode);
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            child.kill().and_then(|()| child.wait()).expect("a kill");
+        }
+        let mut child = start(&scratch, policy, mode);
+        let mut client = reached(&scratch, &mut child);
+        model.verify(&mut client, &what);
+        let life = Duration::from_millis(5 + random.below(150));
+        let id = child.id().to_string();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(life);
+            assert!(Command::new("kill").args(["-KILL", &id]).status().expect("kill").success());
+        });
+        answered += load(&mut client, &mut model, &mut random);
+        killer.join().expect("the kill");
+        assert_eq!(child.wait().expect("an end").code(), None, "{what}: it was killed");
+        let output = scratch.run(&[&["check"], &both[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{what}: {said}");
+    }
+    println!("{answered} requests answered in {rounds} rounds");
+    assert!(answered > rounds, "the server was hardly alive");
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    model.verify(&mut client, "the end");
+    drop(client);
+    terminate(child);
+    scratch.ok(&[&["-q", "drain"], &both[..]].concat());
+    let truth: Vec<u8> = (0..PAGES).flat_map(|page| model.newest(page).clone()).collect();
+    assert!(scratch.bytes("disk") == truth, "after a drain the backing store is complete");
+    says(&scratch.ok(&["stats", "--cache", "cache"]), &["dirty          0\n", "lost           0\n"]);
+}
+
+#[test]
+fn no_durable_write_is_lost_by_a_kill() {
+    kill_rounds(10, 1);
+}
+
+#[test]
+#[ignore = "a hundred rounds take a minute"]
+fn no_durable_write_is_lost_by_a_hundred_kills() {
+    kill_rounds(100, 2);
+}
