@@ -129,8 +129,9 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     }
 
     pub(super) fn count_dirty(&self) {
-        let dirty = self.counts.dirty.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.cleaning.idle.load(Ordering::Relaxed) == 1 && dirty > self.dirty_limit() {
+        let dirty = self.counts.dirty.fetch_add(1, Ordering::SeqCst) + 1;
+        // Either this sees the cleaner idle, or the cleaner sees this page before it waits.
+        if self.cleaning.idle.load(Ordering::SeqCst) == 1 && dirty > self.dirty_limit() {
             self.ring_bell(|bell| bell.ringing = true);
         }
     }
@@ -186,10 +187,15 @@ impl Drop for Cleaner {
 
 fn run<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>) {
     const AT_A_TIME: usize = 32;
+    // Pages that became dirty while nobody was idle rang no bell, those from before the start among them.
+    let mut look = true;
     loop {
         let mut bell = manager.cleaning.bell.lock().expect("nobody panics with the lock");
         while !bell.ringing && !bell.stop {
-            manager.cleaning.idle.store(1, Ordering::Relaxed);
+            manager.cleaning.idle.store(1, Ordering::SeqCst);
+            if std::mem::take(&mut look) && manager.counts.dirty.load(Ordering::SeqCst) > manager.dirty_limit() {
+                break;
+            }
             bell = manager.cleaning.rung.wait(bell).expect("nobody panics with the lock");
         }
         manager.cleaning.idle.store(0, Ordering::Relaxed);
@@ -198,10 +204,14 @@ fn run<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>) {
         }
         bell.ringing = false;
         drop(bell);
+        look = true;
         while manager.counts.dirty.load(Ordering::Relaxed) > manager.dirty_limit() * 3 / 4 {
             match manager.clean(AT_A_TIME) {
                 // What is dirty is in use: the next page that becomes dirty rings again.
-                Ok(0) => break,
+                Ok(0) => {
+                    look = false;
+                    break;
+                }
                 Ok(_) => {}
                 Err(error) => {
                     manager.keep_error(Err(error));
