@@ -4,10 +4,10 @@ mod models;
 mod simulation;
 
 use clap::Parser;
+use entresol_bench::{deliver, end, heading, median, process_time};
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::process::ExitCode;
 
 /// Measures the device models and the simulation with time against their bounds; prints Markdown.
 #[derive(Parser)]
@@ -21,12 +21,6 @@ struct Arguments {
     /// Make every run so many times shorter: a look, no measurement.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     shorter: u64,
-}
-
-/// Processor time of the process so far.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What was measured of one thing.
@@ -55,9 +49,9 @@ impl Measured {
         let mut measured = Measured { what: what.into(), requests, seconds: Vec::new(), bound, note: String::new() };
         for _ in 0..rounds {
             let prepared = prepare();
-            let started = cpu_time();
+            let started = process_time();
             measured.note = run(prepared);
-            measured.seconds.push((cpu_time() - started).as_secs_f64());
+            measured.seconds.push((process_time() - started).as_secs_f64());
         }
         measured
     }
@@ -76,37 +70,22 @@ impl Measured {
     }
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+fn main() -> ExitCode {
+    end("entresol-bench-device", run(&Arguments::parse()))
 }
 
-fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("entresol-bench-device: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
+const READING: &str = "Million requests per second of processor time of one thread, the median of the rounds. Making the \
+     devices, preconditioning and loading are not counted. Where others use the machine, its caches are theirs too.";
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let Arguments { rounds, shorter, .. } = *arguments;
-    let started = heading();
+    let heading = heading("Speed of the device models and of the simulation with time", "bench-device", READING);
     let mut measured = models::calendars(rounds, shorter);
     measured.push(models::translation(rounds, shorter));
     measured.push(models::disk(rounds, shorter));
     measured.push(models::flash_drive(rounds, shorter));
     measured.extend(simulation::all(rounds, shorter)?);
-    let out = format!("{started}{}\nLoad average at the end: {}.\n", table(&measured), load_average());
-    print!("{out}");
-    match &arguments.out {
-        Some(path) => std::fs::write(path, &out).map_err(|error| format!("{}: {error}", path.display())),
-        None => Ok(()),
-    }
+    deliver(&format!("{heading}{}", table(&measured)), arguments.out.as_deref())
 }
 
 fn table(measured: &[Measured]) -> String {
@@ -123,30 +102,6 @@ fn table(measured: &[Measured]) -> String {
             .expect("writing to a string");
     }
     out
-}
-
-/// What was run, where and when.
-fn heading() -> String {
-    let command: Vec<String> = std::env::args().collect();
-    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let date = Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).output();
-    let date = date.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "# Speed of the device models and of the simulation with time\n\n\
-         `make bench-device`, which ran `{}`, on {date}; {cores} processors ({}); load average at the start: {}.\n\n\
-         Million requests per second of processor time of one thread, the median of the rounds. Making the devices, \
-         preconditioning and loading are not counted. Where others use the machine, its caches are theirs too.\n\n",
-        command.join(" "),
-        model.map_or("unknown", |(_, model)| model),
-        load_average()
-    )
-}
-
-fn load_average() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

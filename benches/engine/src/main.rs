@@ -7,12 +7,11 @@ mod vmcache;
 
 use clap::Parser;
 use contenders::{Contender, Mode, all, misses};
+use entresol_bench::{deliver, end, heading, thread_time};
 use entresol_core::Random;
 use report::Group;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Measures hits and misses in processor time; prints Markdown.
 #[derive(Parser)]
@@ -34,18 +33,15 @@ struct Arguments {
 const POOLS: [(usize, u64); 2] = [(1024, 1), (131_072, 512)];
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("entresol-bench-engine: {error}");
-            ExitCode::from(2)
-        }
-    }
+    end("entresol-bench-engine", run(&Arguments::parse()))
 }
 
+const READING: &str = "Processor time of one thread per read, in nanoseconds: the median of the rounds, with the \
+     fastest and the slowest. In a round every contender reads one word each of the same random resident pages; rounds \
+     are interleaved. On a machine that others use, only ratios within one run mean much.";
+
 fn run(arguments: &Arguments) -> Result<(), String> {
-    let mut out = heading();
-    let before = load_average();
+    let mut out = heading("What a hit costs", "bench-engine", READING);
     for (pages, words) in POOLS {
         eprintln!("{pages} pages ...");
         let contenders = all(pages)?;
@@ -55,12 +51,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let pages = (contenders::MISS_PAGES, 1);
     report::misses(&mut out, &measure(&misses()?, pages, Mode::Independent, arguments));
-    writeln!(out, "Load average at the start: {before}; at the end: {}.", load_average()).expect("writing to a string");
-    print!("{out}");
-    match &arguments.out {
-        Some(path) => std::fs::write(path, &out).map_err(|error| format!("{}: {error}", path.display())),
-        None => Ok(()),
-    }
+    deliver(&out, arguments.out.as_deref())
 }
 
 /// Every contender reads the same words of the same pages; rounds are interleaved.
@@ -75,9 +66,9 @@ fn measure(contenders: &[Contender], pages: (usize, u64), mode: Mode, arguments:
     let mut groups: Vec<Group> = contenders.iter().map(|contender| Group::new(contender.name)).collect();
     for _ in 0..arguments.rounds {
         for (contender, group) in contenders.iter().zip(&mut groups) {
-            let begun = cpu_time();
+            let begun = thread_time();
             let sum = (contender.run)(&reads, mode);
-            let taken = cpu_time() - begun;
+            let taken = thread_time() - begun;
             // What was read is what was written, or the figure means nothing.
             let expected = reads.iter().fold(0u64, |sum, &(page, _)| sum.wrapping_add(contenders::content(page)));
             assert_eq!(sum, expected, "{} read wrong bytes", contender.name);
@@ -85,28 +76,4 @@ fn measure(contenders: &[Contender], pages: (usize, u64), mode: Mode, arguments:
         }
     }
     groups
-}
-
-/// Processor time of this thread so far.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-fn load_average() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
-}
-
-fn heading() -> String {
-    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = processor.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "# What a hit costs\n\n`make bench-engine BENCH_ENGINE=\"--out docs/results/bench-engine.md\"`; {processors} \
-         processors ({}).\n\nProcessor time of one thread per read, in nanoseconds: the median of the rounds, with the \
-         fastest and the slowest. In a round every contender reads one word each of the same random resident pages; \
-         rounds are interleaved. On a machine that others use, only ratios within one run mean much.\n\n",
-        model.unwrap_or("unknown")
-    )
 }

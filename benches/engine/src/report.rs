@@ -1,6 +1,7 @@
 //! The report: times, ratios and what the ratios should be.
 
 use crate::contenders::Mode;
+use entresol_bench::median;
 use std::fmt::Write as _;
 
 /// One contender's nanoseconds per read, by round.
@@ -20,7 +21,7 @@ impl Group {
     }
 
     fn median(&self) -> f64 {
-        self.rounds[self.rounds.len() / 2]
+        median(&self.rounds)
     }
 
     fn range(&self) -> (f64, f64) {

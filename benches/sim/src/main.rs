@@ -7,6 +7,7 @@ mod report;
 mod timed;
 
 use clap::Parser;
+use entresol_bench::{deliver, end, heading};
 use entresol_sim::{World, parse_policies};
 use entresol_trace::{Trace, generate};
 use measure::SIZES;
@@ -14,7 +15,7 @@ use peer::Peer;
 use report::Oracle;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// Measures every policy against its bound and against libCacheSim; prints Markdown.
 #[derive(Parser)]
@@ -49,26 +50,24 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("entresol-bench-sim: {error}");
-            ExitCode::from(2)
-        }
-    }
+    end("entresol-bench-sim", run(&Arguments::parse()))
 }
+
+const READING: &str = "Figures are processor time of one thread, the median of the rounds; a round runs every policy \
+     once, libCacheSim's version of it right after it. On a machine that others use, only ratios within one run mean \
+     much.";
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let requests = arguments.requests;
     let reads_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=hashed");
     // Hashed pages have no neighbours, and groups need some: the same requests over pages in a permuted order.
     let writes_spec = format!("zipf:n={requests}:pages=1000000:seed=42:ids=scattered:write=30");
-    let mut out = heading();
+    let mut out = heading("Speed and memory of the simulator", "bench-sim", READING);
     if arguments.timed {
         let trace = traced(&writes_spec)?;
         let table = timed::table(&World::new(&trace), arguments.rounds as usize)?;
         write!(out, "## Three tiers with device time: `{writes_spec}`\n\n{table}").expect("writing to a string");
-        return deliver(arguments, out);
+        return deliver(&out, arguments.out.as_deref());
     }
     let reads = traced(&reads_spec)?;
     read_only(arguments, &reads, &reads_spec, &mut out)?;
@@ -78,17 +77,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     drop(reads);
     with_writes(arguments, &traced(&writes_spec)?, &writes_spec, &mut out)?;
-    deliver(arguments, out)
-}
-
-/// Prints the report, and writes it where it was asked for.
-fn deliver(arguments: &Arguments, mut out: String) -> Result<(), String> {
-    writeln!(out, "Load average at the end: {}.", load_average()).expect("writing to a string");
-    print!("{out}");
-    match &arguments.out {
-        Some(path) => std::fs::write(path, &out).map_err(|error| format!("{}: {error}", path.display())),
-        None => Ok(()),
-    }
+    deliver(&out, arguments.out.as_deref())
 }
 
 fn traced(spec: &str) -> Result<Trace, String> {
@@ -149,30 +138,6 @@ fn with_writes(arguments: &Arguments, trace: &Trace, spec: &str, out: &mut Strin
 
 /// A pool in DRAM over two tiers with migration.
 const THREE_TIERS: &str = "lru:2000,multi-tier:8000:50000";
-
-/// What was run, where and when.
-fn heading() -> String {
-    let command: Vec<String> = std::env::args().collect();
-    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let date = Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).output();
-    let date = date.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "# Speed and memory of the simulator\n\n\
-         `make bench-sim`, which ran `{}`, on {date}; {cores} processors ({}); load average at the start: {}.\n\n\
-         Figures are processor time of one thread, the median of the rounds; a round runs every policy once, libCacheSim's \
-         version of it right after it. On a machine that others use, only ratios within one run mean much.\n\n",
-        command.join(" "),
-        model.map_or("unknown", |(_, model)| model),
-        load_average()
-    )
-}
-
-fn load_average() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
-}
 
 /// The oracle file holds figures of ten million requests.
 fn oracle(arguments: &Arguments) -> Result<Oracle, String> {

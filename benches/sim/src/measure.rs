@@ -2,6 +2,7 @@
 
 use crate::bounds;
 use crate::peer::{HashPower, Peer};
+use entresol_bench::{median, process_time};
 use entresol_core::Size;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Policy};
@@ -17,12 +18,6 @@ pub const SIZES: [usize; 2] = [10_000, 100_000];
 /// libCacheSim's hash tables: the package's own, of 2^24 buckets, and one that suits these sizes and the processor's
 /// cache better.
 pub const HASH_POWERS: [HashPower; 2] = [HashPower(0), HashPower(17)];
-
-/// Processor time of the process so far.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// Shows what is being done in the last line of a terminal.
 fn progress(what: std::fmt::Arguments) {
@@ -43,13 +38,7 @@ impl Times {
 
     /// The median; NaN without a run.
     pub fn median(&self) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        match sorted.len() {
-            0 => f64::NAN,
-            n if n % 2 == 1 => sorted[n / 2],
-            n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-        }
+        median(&self.0)
     }
 }
 
@@ -150,9 +139,9 @@ pub fn rounds(world: &World, cells: &mut [Measured], mut peer: Option<&mut Peer>
 pub fn loads(path: &Path, runs: usize) -> Result<Times, String> {
     let mut times = Times::default();
     for _ in 0..runs {
-        let started = cpu_time();
+        let started = process_time();
         load(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
-        times.0.push((cpu_time() - started).as_secs_f64());
+        times.0.push((process_time() - started).as_secs_f64());
     }
     Ok(times)
 }
@@ -205,9 +194,9 @@ pub fn sweep_cost(world: &World) -> Result<SweepCost, String> {
         }
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (cpu, wall) = (cpu_time(), Instant::now());
+    let (cpu, wall) = (process_time(), Instant::now());
     let mut report = |done: Progress| progress(format_args!("sweep: {} of {}", done.done, done.total));
     sweep(world, &cells, &CellOptions::default(), threads, &mut report).map_err(|error| error.to_string())?;
     progress(format_args!(""));
-    Ok(SweepCost { cells: cells.len(), threads, cpu: cpu_time() - cpu, wall: wall.elapsed() })
+    Ok(SweepCost { cells: cells.len(), threads, cpu: process_time() - cpu, wall: wall.elapsed() })
 }
