@@ -6,6 +6,7 @@
 mod emulated;
 mod error;
 mod file;
+pub mod files;
 pub mod fuse;
 mod memory;
 pub mod nbd;

@@ -5,9 +5,8 @@ mod support;
 
 use entresol_device::profile::Profile;
 use entresol_front::Error;
-use entresol_front::fuse::{
-    DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, Mount, Options, Sought,
-};
+use entresol_front::files::{DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, Sought};
+use entresol_front::fuse::{Mount, Options};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};

@@ -1,9 +1,9 @@
 //! The kernel's requests, each answered by the backing directory or by a file's layer.
 
 use super::attributes::{TRUST, attributes, errno, kind, system, timespec};
-use super::data::{FileData, Sought};
 use super::nodes::{Node, Nodes};
 use super::pool::Pool;
+use crate::files::{FileData, Sought};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,

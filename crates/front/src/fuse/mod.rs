@@ -1,22 +1,16 @@
 //! The newcomer's door: a directory mounted again through FUSE, so that an unmodified database reads and writes its files
-//! through a [`FileLayer`].
+//! through a [`FileLayer`](crate::files::FileLayer).
 //!
 //! Names, permissions and directories are the backing directory's own; the bytes of regular files go through the layer,
-//! one [`FileData`] for each open file however many handles it has. Files are opened for direct I/O and may still be
+//! one [`FileData`](crate::files::FileData) for each open file however many handles it has. Files are opened for direct I/O and may still be
 //! mapped: the kernel caches no bytes of them twice, and what leaves the database's buffer pool is what the layer sees.
 //! There is no write-back cache in the kernel, so a write that returned is in the layer. POSIX and flock locks stay the
 //! kernel's.
 
 mod attributes;
-mod data;
 mod door;
-#[cfg(target_os = "linux")]
-mod emulated;
 mod mount;
 mod nodes;
 mod pool;
 
-pub use data::{DirectFile, DirectFiles, FileData, FileId, FileLayer, Sought};
-#[cfg(target_os = "linux")]
-pub use emulated::EmulatedFiles;
 pub use mount::{Mount, Options, Unmounter};

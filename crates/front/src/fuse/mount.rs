@@ -1,9 +1,9 @@
 //! Mounting, waiting, unmounting.
 
-use super::data::FileLayer;
 use super::door::Door;
 use super::nodes::Nodes;
 use super::pool::Pool;
+use crate::files::FileLayer;
 use crate::{Error, Result};
 use fuser::{Config, MountOption, Session};
 use rustix::fs::{FlockOperation, Mode, OFlags};

@@ -1,6 +1,6 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
-use super::data::{FileData, FileId, FileLayer};
+use crate::files::{FileData, FileId, FileLayer};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! A backing directory and its mount, where this system lets us mount.
 
-use entresol_front::fuse::{FileLayer, Mount, Options};
+use entresol_front::files::FileLayer;
+use entresol_front::fuse::{Mount, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! A layer in which every file is a device of its own, as slow as a model.
 
-use super::data::{DirectFile, FileData, FileId, FileLayer, Sought};
+use super::{DirectFile, FileData, FileId, FileLayer, Sought};
 use entresol_device::Device;
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Storage, WallClock};
 use rustix::fs::FallocateFlags;

@@ -1,10 +1,16 @@
-//! Where the bytes of a mounted file go.
+//! Where the bytes of files go that somebody else names: what stands between a door for files and the backing directory.
+
+mod direct;
+#[cfg(target_os = "linux")]
+mod emulated;
+
+pub use direct::{DirectFile, DirectFiles};
+#[cfg(target_os = "linux")]
+pub use emulated::EmulatedFiles;
 
 use rustix::fs::FallocateFlags;
-use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::sync::Arc;
 
 /// What tells a file from all others of the backing file system while it exists. The number may return with another file
@@ -96,91 +102,4 @@ pub trait FileData: Send + Sync {
     /// # Errors
     /// `ENXIO` when there is none before the end.
     fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64>;
-}
-
-/// The layer that is none: bytes go straight to the backing files.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DirectFiles;
-
-impl FileLayer for DirectFiles {
-    fn open(&self, _id: FileId, file: File, _writable: bool) -> io::Result<Arc<dyn FileData>> {
-        Ok(Arc::new(DirectFile(file)))
-    }
-
-    fn removed(&self, _id: FileId) {}
-}
-
-/// A backing file as it is.
-#[derive(Debug)]
-pub struct DirectFile(pub File);
-
-/// Whether the system would have to wait, or cannot tell.
-fn would_wait(error: Errno) -> bool {
-    matches!(error, Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS)
-}
-
-impl FileData for DirectFile {
-    fn size_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
-    }
-
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        let length = bytes.len();
-        let count = match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) => count,
-            Err(error) if would_wait(error) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        // Fewer bytes mean the end of the file, or of what is in memory.
-        let whole = count == length || offset + count as u64 >= self.size_bytes()?;
-        Ok(whole.then_some(count))
-    }
-
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.0.read_at(&mut bytes[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
-    }
-
-    fn write_now(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        match rustix::io::pwritev2(&self.0, &[IoSlice::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) => Ok(count),
-            Err(error) if would_wait(error) => Ok(0),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
-    }
-
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        if data_only { self.0.sync_data() } else { self.0.sync_all() }
-    }
-
-    fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.0.set_len(bytes)
-    }
-
-    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(&self.0, how, offset, bytes)?)
-    }
-
-    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
-        // The position is of no use to anybody: all else here says its offset.
-        Ok(rustix::fs::seek(
-            &self.0,
-            match sought {
-                Sought::Data => rustix::fs::SeekFrom::Data(offset),
-                Sought::Hole => rustix::fs::SeekFrom::Hole(offset),
-            },
-        )?)
-    }
 }
