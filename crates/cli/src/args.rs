@@ -7,6 +7,7 @@ use crate::live::format::FormatArgs;
 use crate::live::stats::StatsArgs;
 use crate::mount::MountArgs;
 use crate::probe::ProbeArgs;
+use crate::replay::ReplayArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
@@ -30,6 +31,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Simulate(Box<SimulateArgs>),
+    Replay(Box<ReplayArgs>),
     Probe(Box<ProbeArgs>),
     #[command(subcommand)]
     Trace(TraceCommand),
@@ -236,6 +238,15 @@ fn page_size(text: &str) -> Result<u32, String> {
     let bytes = size.pages(1, 0);
     let fits = bytes.is_power_of_two() && (64..=16 << 20).contains(&bytes);
     if fits { Ok(bytes as u32) } else { Err("a page size is a power of two from 64 B to 16 MiB".to_owned()) }
+}
+
+/// Bytes as a person writes them: 4096, 64KiB, 10GB.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
+        Ok(Size::Pages(bytes)) if bytes > 0 && !text.contains('p') => Ok(bytes),
+        _ => Err("it must be a number of bytes above 0, such as 4096, 64KiB or 10GB".to_owned()),
+    }
 }
 
 /// A count as sizes in pages are written: 5000, 10k, 2Mi.

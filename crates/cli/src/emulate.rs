@@ -1,9 +1,10 @@
 //! `entresol emulate`: what an emulated device gives, beside what its model says.
 
+use crate::args::bytes;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_core::{Random, Size};
+use entresol_core::Random;
 use entresol_device::emulated::{Accuracy, EmulatedDevice, WallClock, load};
 use entresol_device::load::{Load, closed_loop};
 use entresol_device::profile::{self, Profile};
@@ -44,15 +45,6 @@ pub struct EmulateArgs {
     /// Seed of the offsets and of the device
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-}
-
-/// A number of bytes above 0.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
-        Ok(Size::Pages(bytes)) if bytes > 0 && !text.contains('p') => Ok(bytes),
-        _ => Err("it must be a number of bytes above 0, such as 4096, 64KiB or 10GB".to_owned()),
-    }
 }
 
 /// What was asked and given at a depth.

@@ -10,6 +10,7 @@ mod output;
 mod policies;
 mod probe;
 mod probe_report;
+mod replay;
 mod report_parts;
 mod report_series;
 mod results;
@@ -88,6 +89,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Command::Simulate(arguments) => simulate::run(arguments, cli.quiet),
+        Command::Replay(arguments) => replay::run(arguments, cli.quiet),
         Command::Probe(arguments) => probe::run(arguments, cli.quiet),
         Command::Trace(command) => trace::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),

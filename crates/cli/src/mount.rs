@@ -1,6 +1,7 @@
 //! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
 
-use crate::{emulate, output};
+use crate::args::bytes;
+use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
@@ -30,7 +31,7 @@ pub struct MountArgs {
     #[arg(long, value_name = "PROFILE")]
     pub emulate: Option<String>,
     /// Size of each file's device in bytes, where it has none of its own; no file may be larger
-    #[arg(long, value_name = "SIZE", requires = "emulate", default_value = "1GiB", value_parser = emulate::bytes)]
+    #[arg(long, value_name = "SIZE", requires = "emulate", default_value = "1GiB", value_parser = bytes)]
     pub size: u64,
 }
 

@@ -1,11 +1,10 @@
 //! `entresol probe`: measures a file system, a block device or a device model.
 
-use crate::args::ReadArgs;
+use crate::args::{ReadArgs, bytes};
 use crate::journal::Journal;
 use crate::{output, probe_report, trace_source};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgGroup, Args, ValueEnum};
-use entresol_core::Size;
 use entresol_device::profile::{self, Profile};
 use entresol_probe::{
     Document, Engine, Environment, Experiment, Measured, ModelTarget, Noise, Outcome, RealOptions, RealTarget,
@@ -101,14 +100,6 @@ pub enum Io {
     Uring,
     /// A thread for each outstanding I/O
     Threads,
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
-        Ok(_) => Err("a size is a number of bytes above 0, such as 4GiB".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// Did the user stop the run?

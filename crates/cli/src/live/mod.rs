@@ -7,6 +7,7 @@ pub mod serve;
 pub mod stats;
 mod survey;
 
+use crate::args::bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use rustix::fs::FlockOperation;
@@ -27,16 +28,6 @@ struct Damage(String);
 /// Was damage found, rather than a command that could not run?
 pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
-}
-
-/// Bytes as a person writes them: 4096, 64KiB, 10GB.
-fn bytes(text: &str) -> Result<u64, String> {
-    use entresol_core::Size;
-    match text.parse() {
-        Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
-        Ok(Size::Pages(bytes)) if bytes > 0 && !text.contains('p') => Ok(bytes),
-        _ => Err("it must be a number of bytes above 0, such as 4096, 64KiB or 10GB".to_owned()),
-    }
 }
 
 /// Opens a file for this process alone.

@@ -1,0 +1,340 @@
+//! `entresol replay`: a trace through the live cache, beside its simulation.
+
+use crate::args::{self, ReadArgs};
+use crate::{output, trace_source};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use entresol_core::{Op, Page, Size};
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag};
+use entresol_engine::disk::{Caching, FileDisk};
+use entresol_engine::store::Geometry;
+use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
+use entresol_sim::{CellOptions, LayerSpec, PolicySpec, Row, World, parse_policies, run_cell};
+use entresol_trace::Trace;
+use std::path::{Path, PathBuf};
+
+/// Run a trace through a live cache, check every byte it reads, and compare it with its simulation
+///
+/// Each policy and size gets a new cache file and a sparse backing file in DIR, which have no names and leave nothing.
+/// Requests come one at a time; their counts should be the simulator's. Where they are not, the table says so.
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// A trace file, or generate:SPEC for a generated one
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Policies, separated by commas
+    #[arg(long, short, default_value = "face-gsc", value_name = "LIST")]
+    pub policy: String,
+    /// Sizes of the cache, separated by commas
+    #[arg(long, short, value_delimiter = ',', value_name = "LIST", default_value = "10%")]
+    pub size: Vec<Size>,
+    /// Size of the memory that policies of two tiers manage
+    #[arg(long, value_name = "SIZE")]
+    pub dram: Option<Size>,
+    /// Bytes of a segment of the cache [default: 1MiB, less where fewer than 64 of those fit]
+    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    pub segment_size: Option<u64>,
+    /// Flush after every N writes, as a database does at a commit; 0: at the end only
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub flush_every: u64,
+    /// Where the files are
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Seed of policies that draw at random
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Write the results to a file, in full
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// One policy at one size.
+struct Outcome {
+    size: Size,
+    simulated: Row,
+    live: CacheStats,
+    page_bytes: u64,
+    seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
+    if let Some(path) = &arguments.json {
+        output::check_writable(path)?;
+    }
+    let policies = parse_policies(&arguments.policy)?;
+    let needs_future = policies.iter().any(|policy| policy.info.future);
+    let named = trace_source::open(&arguments.trace, &arguments.read, needs_future, quiet)?;
+    let layout = Layout::of(&named.trace)?;
+    let world = World::new(&named.trace);
+    let mut outcomes = Vec::new();
+    for policy in &policies {
+        for &size in &arguments.size {
+            outcomes.push(one(&world, &layout, policy, size, arguments, quiet)?);
+        }
+    }
+    if let Some(path) = &arguments.json {
+        let rows: Vec<_> = outcomes.iter().map(Outcome::json).collect();
+        let all = serde_json::json!({"trace": named.name, "results": rows});
+        output::write_file(path, serde_json::to_string_pretty(&all)?.as_bytes())?;
+    }
+    output::print(&text(&outcomes))
+}
+
+/// Where the objects of a trace lie in one range of bytes: one after the other, so that neighbours stay neighbours, with
+/// a gap between, so that none become so, and each from a round page on, for policies that think in extents.
+struct Layout {
+    /// First page of each object.
+    bases: Vec<u64>,
+    pages: u64,
+}
+
+const ALIGNED_PAGES: u64 = 4096;
+
+impl Layout {
+    fn of(trace: &Trace) -> Result<Self> {
+        let mut lengths = vec![0u64; trace.objects.len().max(1)];
+        for page in 0..trace.footprint() as u32 {
+            let address = trace.address(Page(page));
+            let length = &mut lengths[address.object.0 as usize];
+            *length = (*length).max(address.block.saturating_add(1));
+        }
+        let mut bases = Vec::new();
+        let mut pages = 0u64;
+        for length in lengths {
+            bases.push(pages);
+            pages = pages.saturating_add(length + 1).next_multiple_of(ALIGNED_PAGES);
+        }
+        // A file system may allow less; it then says so itself.
+        let bytes = pages.checked_mul(trace.page_bytes.into()).filter(|&bytes| i64::try_from(bytes).is_ok());
+        if bytes.is_none() {
+            bail!("the trace's addresses reach beyond what one file can have: {pages} pages");
+        }
+        Ok(Layout { bases, pages })
+    }
+
+    fn page(&self, trace: &Trace, page: Page) -> u64 {
+        let address = trace.address(page);
+        self.bases[address.object.0 as usize] + address.block
+    }
+}
+
+fn one(
+    world: &World,
+    layout: &Layout,
+    policy: &PolicySpec,
+    size: Size,
+    arguments: &ReplayArgs,
+    quiet: bool,
+) -> Result<Outcome> {
+    let name = policy.info.name;
+    let sizes = match (policy.info.tiers.len(), arguments.dram) {
+        (1, None) => vec![size],
+        (1, Some(_)) => bail!("--dram: policy '{name}' manages one tier, the cache"),
+        (_, Some(dram)) => vec![dram, size],
+        (_, None) => bail!("policy '{name}' manages memory too: say how much with --dram"),
+    };
+    let trace = world.trace;
+    let pages = |size: &Size| size.pages(trace.page_bytes, trace.footprint() as u64) as usize;
+    let tiers: Vec<usize> = sizes.iter().map(pages).collect();
+    let options = CellOptions { seed: arguments.seed, ..CellOptions::default() };
+    let layer = LayerSpec { policy: policy.clone(), sizes };
+    let simulated = run_cell(world, &[layer], size.to_string(), &options)?;
+    let config = CacheConfig {
+        options: policy.options.clone(),
+        // As many as the simulator has: a live cache would recycle them.
+        handles: trace.footprint(),
+        seed: arguments.seed,
+        ..CacheConfig::new(policy.info, &tiers)
+    };
+    let room = *tiers.last().expect("a policy has a tier") as u64;
+    let geometry = geometry(room, trace.page_bytes, arguments.segment_size)?;
+    let cache = nameless(&arguments.dir, "cache", geometry.size_bytes())?;
+    let backing = nameless(&arguments.dir, "backing", layout.pages * u64::from(trace.page_bytes))?;
+    BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16])?;
+    let cache = BlockCache::open(cache, backing, [2; 16], &config)?;
+    let bar = Progress::start(&format!("{name} {size}"), Some(trace.len() as u64), Unit::Items("requests"), quiet);
+    let started = std::time::Instant::now();
+    drive(trace, layout, &cache, arguments.flush_every, &bar).with_context(|| format!("{name} {size}"))?;
+    let live = cache.stats()?;
+    Ok(Outcome { size, simulated, live, page_bytes: trace.page_bytes.into(), seconds: started.elapsed().as_secs_f64() })
+}
+
+/// A store with room for so many pages.
+fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>) -> Result<Geometry> {
+    let wanted = pages * u64::from(page_bytes);
+    let mut size = wanted + wanted / 3;
+    loop {
+        let geometry = match segment_bytes {
+            None => Geometry::for_device(size.max(16 * 16 * u64::from(page_bytes)), page_bytes)?,
+            Some(bytes) => {
+                let segment_pages = u32::try_from(bytes / u64::from(page_bytes))?;
+                let segments = u32::try_from(size.div_ceil(bytes.max(1)))?.max(8);
+                let geometry = Geometry { page_bytes, segment_pages, segments };
+                geometry.check()?;
+                geometry
+            }
+        };
+        if geometry.capacity_pages() >= pages {
+            return Ok(geometry);
+        }
+        size += geometry.segment_bytes();
+    }
+}
+
+/// A new sparse file that loses its name at once.
+fn nameless(dir: &Path, role: &str, bytes: u64) -> Result<FileDisk> {
+    let path = dir.join(format!(".entresol-replay.{role}.{}.tmp", std::process::id()));
+    let name = || path.display().to_string();
+    let file = FileDisk::create(&path, bytes, Caching::Buffered).with_context(name)?;
+    std::fs::remove_file(&path).with_context(name)?;
+    Ok(file)
+}
+
+/// What the two halves of a page were last written by: 0 by nobody, else one more than the request. A whole write names
+/// both, an update the second.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Stamps([u32; 2]);
+
+impl Stamps {
+    fn fill(self, bytes: &mut [u8]) {
+        let half = bytes.len() / 2;
+        for (stamp, half) in self.0.into_iter().zip(bytes.chunks_mut(half)) {
+            half.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&stamp.to_le_bytes()));
+        }
+    }
+}
+
+fn drive(trace: &Trace, layout: &Layout, cache: &BlockCache, flush_every: u64, bar: &Progress) -> Result<()> {
+    let page_bytes = trace.page_bytes as usize;
+    let mut stamps = vec![Stamps::default(); trace.footprint()];
+    let (mut bytes, mut expected) = (vec![0; page_bytes], vec![0; page_bytes]);
+    let mut writes = 0u64;
+    for at in 0..trace.len() {
+        let request = trace.request(at);
+        let offset = layout.page(trace, request.page) * page_bytes as u64;
+        let now_us = trace.times_us.as_ref().map_or(at as u64, |times| times[at]);
+        let tag = Tag { sequential: request.sequential, now_us };
+        let stamp = &mut stamps[request.page.index()];
+        match request.op {
+            Op::Read => {
+                cache.read_tagged(offset, &mut bytes, tag)?;
+                stamp.fill(&mut expected);
+                if bytes != expected {
+                    bail!("request {at}: the page at byte {offset} is not what was written there");
+                }
+            }
+            Op::Write => {
+                *stamp = Stamps([at as u32 + 1; 2]);
+                stamp.fill(&mut bytes);
+                cache.write_tagged(offset, &bytes, tag)?;
+            }
+            Op::Update => {
+                stamp.0[1] = at as u32 + 1;
+                stamp.fill(&mut bytes);
+                cache.write_tagged(offset + page_bytes as u64 / 2, &bytes[page_bytes / 2..], tag)?;
+            }
+        }
+        writes += u64::from(request.op.is_write());
+        if request.op.is_write() && flush_every > 0 && writes.is_multiple_of(flush_every) {
+            cache.flush()?;
+        }
+        if at % 1024 == 0 {
+            bar.advance(1024.min((trace.len() - at) as u64));
+        }
+    }
+    Ok(cache.flush()?)
+}
+
+impl Outcome {
+    /// Names and values of the counts that both keep: simulated, live.
+    fn counts(&self) -> [(&'static str, u64, u64); 7] {
+        let (row, live) = (&self.simulated, &self.live.counts);
+        [
+            ("read_hits", row.read_hits, live.read_hits),
+            ("write_hits", row.write_hits, live.write_hits),
+            ("fetches", row.fetches, live.fetches),
+            ("admissions", row.admissions, live.admissions),
+            ("write_backs", row.write_backs, live.write_backs),
+            ("write_back_ios", row.write_back_ios, live.write_back_ios),
+            ("bypasses", row.bypasses, live.bypasses),
+        ]
+    }
+
+    fn differences(&self) -> String {
+        let differ = self.counts().into_iter().filter(|(_, simulated, live)| simulated != live);
+        let differ: Vec<String> = differ.map(|(name, simulated, live)| format!("{name} {simulated}/{live}")).collect();
+        if differ.is_empty() { "yes".to_owned() } else { differ.join(", ") }
+    }
+
+    /// Pages that the log took for the policy or for a flush, second chances apart.
+    fn new_pages(&self) -> u64 {
+        self.live.log.pages - self.live.keeper.copied
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let (log, keeper) = (&self.live.log, &self.live.keeper);
+        let counts: serde_json::Map<_, _> = self
+            .counts()
+            .into_iter()
+            .map(|(name, simulated, live)| (name.to_owned(), serde_json::json!([simulated, live])))
+            .collect();
+        serde_json::json!({
+            "policy": self.simulated.policy, "options": self.simulated.options, "size": self.size.to_string(),
+            "capacity_pages": self.simulated.capacity_pages, "requests": self.simulated.requests,
+            "simulated_and_live": counts,
+            "cache_batches": log.batches, "cache_blocks": log.blocks, "cache_pages": log.pages, "cache_syncs": log.syncs,
+            "cache_reads": log.reads, "copied": keeper.copied, "rescued": keeper.rescued,
+            "below_pages": keeper.below_pages, "below_ios": keeper.below_ios, "below_syncs": keeper.below_syncs,
+            "below_reads": keeper.below_reads, "page_bytes": self.page_bytes, "seconds": self.seconds,
+        })
+    }
+}
+
+fn text(outcomes: &[Outcome]) -> String {
+    let mut table = Table::new(
+        "replay",
+        [
+            Column::text("policy"),
+            Column::number("size"),
+            Column::number("hit ratio"),
+            Column::text("counts as simulated"),
+            Column::number("cache writes").help("write I/Os to the cache device"),
+            Column::number("mean kB").help("their mean size"),
+            Column::number("new pages").help("pages they carried, those apart that reclaim kept"),
+            Column::number("kept").help("pages that reclaim appended again"),
+            Column::number("bytes/page").help("bytes written per byte of the pages carried, kept ones included"),
+            Column::number("bytes/new").help("the same per byte of new pages"),
+            Column::number("pages/sync").help("new pages per sync of the cache device"),
+            Column::number("below kB").help("mean size of a write to the backing store"),
+            Column::number("s"),
+        ],
+    );
+    for outcome in outcomes {
+        let (log, keeper) = (&outcome.live.log, &outcome.live.keeper);
+        let counts = &outcome.live.counts;
+        let ratio = |a: u64, b: u64| if b == 0 { f64::NAN } else { a as f64 / b as f64 };
+        let kilobytes = |pages, ios| ratio(pages, ios) * outcome.page_bytes as f64 / 1e3;
+        let or_none = |value: f64, digits| if value.is_nan() { Cell::missing() } else { Cell::fixed(value, digits) };
+        let hits = ratio(counts.read_hits + counts.write_hits, counts.reads + counts.writes);
+        table.push([
+            outcome.simulated.policy.clone().into(),
+            outcome.size.to_string().into(),
+            percent(hits, 2).into(),
+            outcome.differences().into(),
+            (log.batches as i64).into(),
+            or_none(kilobytes(log.blocks, log.batches), 1),
+            (outcome.new_pages() as i64).into(),
+            (keeper.copied as i64).into(),
+            or_none(ratio(log.blocks, log.pages), 4),
+            or_none(ratio(log.blocks, outcome.new_pages()), 4),
+            or_none(ratio(outcome.new_pages(), log.syncs), 0),
+            or_none(kilobytes(keeper.below_pages, keeper.below_ios), 1),
+            Cell::fixed(outcome.seconds, 1),
+        ]);
+    }
+    table.to_text(TextStyle::stdout())
+}
