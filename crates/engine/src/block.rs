@@ -28,9 +28,25 @@ pub trait Block: Send + Sync {
     /// What the storage answered; the writes may then be lost.
     fn flush(&self) -> io::Result<()>;
 
-    /// Declares a range no longer needed: reads of it give zeroes or what was there.
+    /// Declares a range no longer needed: reads of it give zeroes or what was there, now or before.
     ///
     /// # Errors
     /// As [`read`](Block::read).
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
+    /// Writes so many zeroes from `offset` on.
+    ///
+    /// # Errors
+    /// As [`read`](Block::read); a part of the range may have been written.
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        const AT_A_TIME: u64 = 1 << 20;
+        let zeroes = vec![0; bytes.min(AT_A_TIME) as usize];
+        let mut done = 0;
+        while done < bytes {
+            let len = (bytes - done).min(AT_A_TIME);
+            self.write(offset + done, &zeroes[..len as usize], false)?;
+            done += len;
+        }
+        Ok(())
+    }
 }

@@ -33,12 +33,14 @@ pub(crate) enum Mutant {
     ReuseTooEarly,
     /// Rule 6: the tail moves before the backing store was synced.
     TailTooEarly,
+    /// What was forgotten is not remembered as changed below.
+    ForgottenNotSynced,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 14] = [
+    pub(crate) const ALL: [Mutant; 15] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -53,6 +55,7 @@ impl Mutant {
         Mutant::DirtyNotKept,
         Mutant::ReuseTooEarly,
         Mutant::TailTooEarly,
+        Mutant::ForgottenNotSynced,
     ];
 }
 

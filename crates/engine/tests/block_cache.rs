@@ -409,3 +409,66 @@ fn the_log_costs_what_its_format_says() {
     assert!(syncs <= 1.0 / 100.0, "{syncs} syncs per page");
     assert!(mean_kib >= 256.0, "{mean_kib} KiB per write");
 }
+
+#[test]
+fn what_was_forgotten_is_read_from_below_and_never_written_there() {
+    for policy in ["lru", "face-gsc", "tac", "multi-tier"] {
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+            println!("{policy} {mode:?}");
+            let (disks, config) = (formatted(), config(policy, mode));
+            let mut cache = open(&disks, &config);
+            let mut truth = vec![0; BACKING_BYTES as usize];
+            let mut random = Random::new(23);
+            for round in 0..30u8 {
+                work(&cache, &mut truth, &mut random, 100);
+                let from = random.below(BACKING_BYTES);
+                let to = from + random.below(BACKING_BYTES - from + 1);
+                // The short page at the end is a whole one.
+                let (first, mut last) = (from.div_ceil(1024) * 1024, to / 1024 * 1024);
+                last = if to == BACKING_BYTES { to } else { last };
+                if first < last {
+                    truth[first as usize..last as usize].fill(round);
+                    disks.1.write_at(first, &truth[first as usize..last as usize]).expect("the backing store");
+                }
+                cache.forget(from, to - from).expect("a page can be forgotten at any time");
+                assert!(whole(&cache) == truth, "round {round}, bytes {from} to {to}");
+                if round % 7 == 0 {
+                    cache.flush().expect("a flush");
+                    cache = open(&disks, &config);
+                    assert!(whole(&cache) == truth, "round {round}, after a restart");
+                }
+            }
+            cache.drain().expect("a drain");
+            let mut below = vec![0; BACKING_BYTES as usize];
+            disks.1.read_at(0, &mut below).expect("the backing store");
+            assert!(below == truth, "after a drain the backing store is complete");
+        }
+    }
+    let cache = open(&formatted(), &config("lru", Mode::WriteBack));
+    assert_eq!(cache.forget(BACKING_BYTES, 1).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn what_is_discarded_in_the_cache_is_not_written_back() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::WriteBack));
+    cache.write(0, &[7; 40 * 1024], false).expect("a write");
+    cache.discard(0, 40 * 1024).expect("a discard");
+    cache.drain().expect("a drain");
+    let stats = cache.stats().expect("counts");
+    assert_eq!((stats.keeper.below_pages, stats.dirty_pages), (0, 0));
+    let mut bytes = vec![1; 40 * 1024];
+    cache.read(0, &mut bytes).expect("a read");
+    assert!(bytes.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn zeroes_are_written_from_any_byte_to_any_byte() {
+    let cache = open(&formatted(), &config("lru", Mode::WriteBack));
+    let mut truth = vec![9; BACKING_BYTES as usize];
+    cache.write(0, &truth, false).expect("a write");
+    cache.write_zeroes(700, 50_001).expect("zeroes");
+    truth[700..50_701].fill(0);
+    assert!(whole(&cache) == truth);
+    assert_eq!(cache.write_zeroes(BACKING_BYTES - 1, 2).unwrap_err().kind(), ErrorKind::InvalidInput);
+}

@@ -8,6 +8,7 @@ use crate::disk::Disk;
 use entresol_core::Op;
 use entresol_policy::Policy;
 use std::io;
+use std::ops::Range;
 
 /// A core of any policy: one virtual call per page.
 pub(super) trait Core: Send {
@@ -18,7 +19,9 @@ pub(super) trait Core: Send {
     /// Makes durable what was written.
     fn flush(&mut self) -> io::Result<()>;
     /// Discards whole pages.
-    fn discard(&mut self, pages: std::ops::Range<u64>) -> io::Result<()>;
+    fn discard(&mut self, pages: Range<u64>) -> io::Result<()>;
+    /// Whole pages were changed below: what is held of them is void.
+    fn forget(&mut self, pages: Range<u64>) -> io::Result<()>;
     /// Changes the mode.
     fn set_mode(&mut self, mode: Mode) -> io::Result<()>;
     /// Writes every dirty page below.
@@ -122,6 +125,21 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
         self.world.keeper.flush_without_log()
     }
 
+    /// Discards a page of which something is held: it goes through the queue, so that the order of things is kept.
+    fn discard_held(&mut self, page: u64) -> io::Result<()> {
+        self.make_ready()?;
+        self.world.hollow_out(page);
+        if self.off {
+            self.world.keeper.discard_without_log(page);
+            return Ok(());
+        }
+        let result = self.world.keeper.discard_past(page);
+        self.after(result, |engine| {
+            engine.world.keeper.discard_without_log(page);
+            Ok(())
+        })
+    }
+
     /// Before a request: see [`Keeper::make_ready`](super::keeper::Keeper::make_ready).
     fn make_ready(&mut self) -> io::Result<()> {
         if self.off {
@@ -206,19 +224,36 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
         self.after(result, |_| Ok(()))
     }
 
-    fn discard(&mut self, pages: std::ops::Range<u64>) -> io::Result<()> {
+    fn discard(&mut self, pages: Range<u64>) -> io::Result<()> {
         if self.mode == Mode::ReadOnly {
             return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
         }
-        let mut page = pages.start;
-        while page < pages.end {
-            let free = (page..pages.end).take_while(|&page| !self.is_held(page)).count() as u64;
-            if free > 0 {
-                self.world.keeper.discard(page..page + free)?;
+        let mut free_from = pages.start;
+        for held in self.world.held_in(&pages).into_iter().chain([pages.end]) {
+            if free_from < held {
+                self.make_ready()?;
+                self.world.keeper.discard_below(free_from..held)?;
             }
-            page += free + 1;
+            free_from = held + 1;
+            if held < pages.end {
+                self.discard_held(held)?;
+            }
         }
         Ok(())
+    }
+
+    fn forget(&mut self, pages: Range<u64>) -> io::Result<()> {
+        let held = self.world.held_in(&pages);
+        held.iter().for_each(|&page| self.world.hollow_out(page));
+        if self.off {
+            self.world.keeper.forget_without_log(&held);
+            return Ok(());
+        }
+        let result = self.world.keeper.forget(pages, &held);
+        self.after(result, |engine| {
+            engine.world.keeper.forget_without_log(&held);
+            Ok(())
+        })
     }
 
     fn set_mode(&mut self, mode: Mode) -> io::Result<()> {

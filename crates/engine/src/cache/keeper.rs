@@ -6,12 +6,16 @@ use crate::mutant::{self, Mutant};
 use crate::store::{Entry, Log, PageMap};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 /// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
 const FREE_MIN: u64 = 3;
 
 /// Segments' worth of pages written below after which the backing store is synced without being asked.
 const UNSYNCED_SEGMENTS: usize = 16;
+
+/// Ranges changed below past the log after which it is synced without being asked.
+const CHANGED_MAX: usize = 64;
 
 /// How what is written below relates to what the log holds of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +28,8 @@ enum Cover {
 
 /// A page on its way below.
 struct Pending {
-    bytes: Box<[u8]>,
+    /// None for one that is to be discarded there.
+    bytes: Option<Box<[u8]>>,
     cover: Cover,
 }
 
@@ -61,6 +66,10 @@ pub(super) struct Keeper<C, B> {
     pending_max: usize,
     /// Pages written below since its last sync.
     unsynced: PageMap<Cover>,
+    /// Ranges of pages that were changed below past the queue since its last sync.
+    changed: Vec<Range<u64>>,
+    /// What was forgotten is not yet so in the durable log.
+    forgot: bool,
     /// The log's device has failed: nothing that it did not sync can be counted on.
     pub broken: bool,
     pub counts: KeeperCounts,
@@ -77,6 +86,8 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
             backing,
             pending: BTreeMap::new(),
             unsynced: PageMap::default(),
+            changed: Vec::new(),
+            forgot: false,
             broken: false,
             counts: KeeperCounts::default(),
         }
@@ -92,7 +103,10 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// below but could not be, else the backing store.
     pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         if let Some(pending) = self.pending.get(&page) {
-            bytes.copy_from_slice(&pending.bytes);
+            match &pending.bytes {
+                Some(held) => bytes.copy_from_slice(held),
+                None => bytes.fill(0),
+            }
             return Ok(());
         }
         if let Some(entry) = self.log.index.get(page).filter(|&entry| self.is_owed(page, entry)) {
@@ -146,17 +160,22 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// than what was sent below; else it is what [`read_below`](Keeper::read_below) returns.
     pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         self.make_room()?;
-        let on_its_way = self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
+        let changed = self.changed.iter().any(|pages| pages.contains(&page));
+        let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
         let owed = self.log.index.get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
         let place = self.log.append(page, bytes, marked, resident);
         let place = self.noted(place)?;
         if !dirty {
-            let pending = self.pending.get_mut(&page).map(|pending| &mut pending.cover);
-            let unsynced = self.unsynced.get_mut(&page);
-            // The queue is newer than what was written before.
-            if let Some(cover) = pending.or(unsynced) {
-                *cover = Cover::Same(place);
+            match self.pending.get_mut(&page) {
+                // The queue is newer than what was written before.
+                Some(Pending { bytes: Some(_), cover }) => *cover = Cover::Same(place),
+                // What a discard leaves below need not be these zeros.
+                Some(Pending { bytes: None, .. }) => {}
+                None if on_its_way => {
+                    self.unsynced.insert(page, Cover::Same(place));
+                }
+                None => {}
             }
         }
         Ok(place)
@@ -179,11 +198,76 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
 
     /// Queues a version that the log does not have.
     pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
-        let obsolete = self.log.index.get(page);
-        let dirty = obsolete.filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
-        self.queue(page, bytes, Cover::Newer(dirty.map(|entry| entry.place)));
+        let obsolete = self.supersede(page);
+        self.queue(page, bytes, Cover::Newer(obsolete));
+        self.declare_gone_if_clean(page, obsolete)
+    }
+
+    /// Queues a page to be discarded below.
+    pub fn discard_past(&mut self, page: u64) -> io::Result<()> {
+        let obsolete = self.supersede(page);
+        self.pending.insert(page, Pending { bytes: None, cover: Cover::Newer(obsolete) });
+        self.declare_gone_if_clean(page, obsolete)
+    }
+
+    /// What the log holds of a page is not served any more. The place of a dirty copy, which is needed until what
+    /// replaces it is durable.
+    fn supersede(&mut self, page: u64) -> Option<u64> {
         self.release(page);
-        if obsolete.is_some() && dirty.is_none() { self.declare_gone(page) } else { Ok(()) }
+        let dirty = self.log.index.get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
+        dirty.map(|entry| entry.place)
+    }
+
+    fn declare_gone_if_clean(&mut self, page: u64, dirty: Option<u64>) -> io::Result<()> {
+        if dirty.is_none() && self.log.index.get(page).is_some() { self.declare_gone(page) } else { Ok(()) }
+    }
+
+    /// The backing store was changed by somebody else: what the queue and the log hold of these pages of a range, which
+    /// are all that they hold anything of, is void.
+    pub fn forget(&mut self, range: Range<u64>, pages: &[u64]) -> io::Result<()> {
+        // First what takes no I/O, so that nothing of it goes below while room is made for the rest.
+        for &page in pages {
+            self.pending.remove(&page);
+            if let Some(place) = self.supersede(page) {
+                self.unsynced.insert(page, Cover::Newer(Some(place)));
+            } else {
+                self.unsynced.remove(&page);
+            }
+        }
+        if !mutant::is(Mutant::ForgottenNotSynced) {
+            self.changed.push(range);
+        }
+        self.forgot = true;
+        for &page in pages {
+            self.make_ready()?;
+            if self.log.index.get(page).is_some_and(|entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly)) {
+                self.declare_gone(page)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`forget`](Keeper::forget) when there is no log any more.
+    pub fn forget_without_log(&mut self, pages: &[u64]) {
+        for &page in pages {
+            self.pending.remove(&page);
+            self.log.index.remove(page);
+        }
+    }
+
+    /// Pages of a range that the queue, the log or the account of unsynced writes hold something of, ascending.
+    pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
+        let inside = |page: &u64| range.contains(page);
+        let mut held: Vec<u64> = self.pending.range(range.clone()).map(|(&page, _)| page).collect();
+        held.extend(self.unsynced.keys().copied().filter(inside));
+        if range.end - range.start < self.log.index.len() as u64 {
+            held.extend(range.clone().filter(|&page| self.log.index.get(page).is_some()));
+        } else {
+            held.extend(self.log.index.iter().map(|(page, _)| page).filter(inside));
+        }
+        held.sort_unstable();
+        held.dedup();
+        held
     }
 
     fn declare_gone(&mut self, page: u64) -> io::Result<()> {
@@ -196,7 +280,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     }
 
     fn queue(&mut self, page: u64, bytes: &[u8], cover: Cover) {
-        self.pending.insert(page, Pending { bytes: bytes.into(), cover });
+        self.pending.insert(page, Pending { bytes: Some(bytes.into()), cover });
     }
 
     /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds
@@ -205,7 +289,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         if self.pending.len() >= self.pending_max {
             self.commit()?;
         }
-        if self.unsynced.len() >= UNSYNCED_SEGMENTS * self.pending_max {
+        if self.unsynced.len() >= UNSYNCED_SEGMENTS * self.pending_max || self.changed.len() >= CHANGED_MAX {
             self.settle()?;
         }
         self.make_room()
@@ -222,7 +306,9 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
 
     fn sync_log(&mut self) -> io::Result<()> {
         let result = self.log.write_out().and_then(|()| self.log.sync());
-        self.noted(result)
+        self.noted(result)?;
+        self.forgot = false;
+        Ok(())
     }
 
     /// Writes the queue below in runs of neighbours. What cannot be written stays queued.
@@ -233,7 +319,11 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         while let Some(first) = queue.next() {
             run.clear();
             run.push(first);
-            while let Some(next) = queue.next_if(|(page, _)| *page == run[0].0 + run.len() as u64) {
+            let discards = run[0].1.bytes.is_none();
+            let follows = |page: u64, pending: &Pending, run: &[(u64, Pending)]| {
+                page == run[0].0 + run.len() as u64 && pending.bytes.is_none() == discards
+            };
+            while let Some(next) = queue.next_if(|(page, pending)| follows(*page, pending, &run)) {
                 run.push(next);
             }
             match self.write_run(&run) {
@@ -249,8 +339,15 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
 
     fn write_run(&mut self, run: &[(u64, Pending)]) -> io::Result<()> {
         let at = run[0].0 * self.page_bytes as u64;
-        let bytes: Vec<u8> = run.iter().flat_map(|(_, pending)| pending.bytes.iter().copied()).collect();
-        let inside = (self.backing_bytes - at).min(bytes.len() as u64) as usize;
+        let inside = (self.backing_bytes - at).min((run.len() * self.page_bytes) as u64) as usize;
+        // Where the store takes no discard, zeros are as good.
+        if run[0].1.bytes.is_none() && self.backing.discard(at, inside as u64).is_ok() {
+            return Ok(());
+        }
+        let mut bytes = vec![0; run.len() * self.page_bytes];
+        for (page, (_, pending)) in bytes.chunks_exact_mut(self.page_bytes).zip(run) {
+            pending.bytes.iter().for_each(|held| page.copy_from_slice(held));
+        }
         self.counts.below_pages += run.len() as u64;
         self.counts.below_ios += 1;
         self.backing.write_at(at, &bytes[..inside])
@@ -259,7 +356,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// Makes durable what was written below and draws the consequences in the log; true when one of them has to be
     /// durable before a flush may return.
     pub fn settle(&mut self) -> io::Result<bool> {
-        if self.unsynced.is_empty() {
+        if self.unsynced.is_empty() && self.changed.is_empty() {
             return Ok(false);
         }
         if !mutant::is(Mutant::NoBackingSync)
@@ -269,6 +366,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
             return Err(error);
         }
         self.counts.below_syncs += 1;
+        self.changed.clear();
         let mut settled: Vec<(u64, Cover)> = std::mem::take(&mut self.unsynced).into_iter().collect();
         settled.sort_unstable_by_key(|&(page, _)| page);
         let mut urgent = false;
@@ -298,7 +396,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
                 (Cover::Same(place), Some(entry)) if entry.place == place && !self.pending.contains_key(&page) => {
                     let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
                     if self.log.read(entry, &mut bytes).is_ok() {
-                        self.pending.insert(page, Pending { bytes, cover });
+                        self.pending.insert(page, Pending { bytes: Some(bytes), cover });
                     }
                 }
                 // The old copy must not come back while this program runs.
@@ -314,7 +412,8 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// `through` below in any case.
     pub fn flush(&mut self, through: bool) -> io::Result<()> {
         self.commit()?;
-        let past = self.unsynced.values().any(|cover| matches!(cover, Cover::Newer(_)));
+        let newer = self.unsynced.values().any(|cover| matches!(cover, Cover::Newer(_)));
+        let past = newer || !self.changed.is_empty();
         if (past || through) && self.settle()? {
             self.sync_log()?;
         }
@@ -369,7 +468,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store.
     fn empty_place(&mut self, page: u64, place: u64) -> io::Result<bool> {
         let Some(entry) = self.log.index.get(page).filter(|entry| entry.place == place) else { return Ok(false) };
-        if entry.lost {
+        if entry.lost && !self.covers(page, place) {
             let result = self.log.lost(page);
             return self.noted(result).map(|()| false);
         }
@@ -385,7 +484,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         }
         if !entry.resident {
             self.counts.rescued += 1;
-            self.pending.insert(page, Pending { bytes: bytes.into(), cover: Cover::Same(place) });
+            self.queue(page, &bytes, Cover::Same(place));
             return Ok(true);
         }
         self.counts.copied += 1;
@@ -406,22 +505,16 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         self.noted(result).map(|()| false)
     }
 
-    /// Discards a range of whole pages below, except those that the log or the queue still holds something of.
-    pub fn discard(&mut self, pages: std::ops::Range<u64>) -> io::Result<()> {
-        let held = |page: u64| {
-            self.pending.contains_key(&page) || self.unsynced.contains_key(&page) || self.log.index.get(page).is_some()
-        };
-        let mut page = pages.start;
-        while page < pages.end {
-            let free = (page..pages.end).take_while(|&page| !held(page)).count() as u64;
-            if free > 0 {
-                let at = page * self.page_bytes as u64;
-                let inside = (self.backing_bytes - at).min(free * self.page_bytes as u64);
-                self.backing.discard(at, inside)?;
-            }
-            page += free + 1;
+    /// Discards pages below of which the log and the queue hold nothing.
+    pub fn discard_below(&mut self, pages: Range<u64>) -> io::Result<()> {
+        if self.forgot && !self.broken {
+            // Else a crash might bring back what was forgotten, until it is evicted.
+            self.commit()?;
         }
-        Ok(())
+        let at = pages.start * self.page_bytes as u64;
+        let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
+        self.changed.push(pages);
+        self.backing.discard(at, inside)
     }
 
     /// Writes below every dirty version of the log, and makes it durable there.
@@ -476,12 +569,19 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         self.backing.sync()?;
         self.counts.below_syncs += 1;
         self.unsynced.clear();
+        self.changed.clear();
         Ok(())
     }
 
     /// Makes room in the queue when there is no log any more.
     pub fn make_ready_without_log(&mut self) -> io::Result<()> {
         if self.pending.len() >= self.pending_max { self.write_queue() } else { Ok(()) }
+    }
+
+    /// Queues a page to be discarded when there is no log any more.
+    pub fn discard_without_log(&mut self, page: u64) {
+        self.log.index.remove(page);
+        self.pending.insert(page, Pending { bytes: None, cover: Cover::Newer(None) });
     }
 
     /// Writes a page when there is no log any more.

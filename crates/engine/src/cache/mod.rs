@@ -17,6 +17,7 @@ use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
 use keeper::Keeper;
 use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use world::World;
@@ -277,6 +278,30 @@ impl BlockCache {
         Ok(())
     }
 
+    /// Tells that somebody else has changed the backing store: what the cache holds of the whole pages in a range of
+    /// bytes is void, newer or not. Reads of them find what is below; nothing of them is written below any more; after
+    /// a [`flush`](Block::flush) that follows no crash brings them back. The flush syncs the backing store.
+    ///
+    /// A crash before that flush leaves them as they were or as they are below now, and while that is not told again,
+    /// either may be read. Whoever cannot tell it again after a crash drains the cache, forgets and flushes *before* the
+    /// change as well.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond the end; else what a store answered. What is held is void all the same.
+    pub fn forget(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check_range(offset, bytes)?;
+        let pages = self.whole_pages(offset, bytes);
+        if pages.is_empty() { Ok(()) } else { self.core()?.forget(pages) }
+    }
+
+    /// The pages that lie in a range as a whole.
+    fn whole_pages(&self, offset: u64, bytes: u64) -> Range<u64> {
+        let end = offset + bytes;
+        // The last page of the device may be shorter than others.
+        let last = if end == self.size_bytes { end.div_ceil(self.page_bytes) } else { end / self.page_bytes };
+        offset.div_ceil(self.page_bytes)..last
+    }
+
     /// Changes what becomes of writes. Leaving write-back writes every dirty page below first.
     ///
     /// # Errors
@@ -343,11 +368,8 @@ impl Block for BlockCache {
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.check_range(offset, bytes)?;
-        let first = offset.div_ceil(self.page_bytes);
-        // The last page of the device may be shorter than others.
-        let end = offset + bytes;
-        let last = if end == self.size_bytes { end.div_ceil(self.page_bytes) } else { end / self.page_bytes };
-        if first < last { self.core()?.discard(first..last) } else { Ok(()) }
+        let pages = self.whole_pages(offset, bytes);
+        if pages.is_empty() { Ok(()) } else { self.core()?.discard(pages) }
     }
 }
 

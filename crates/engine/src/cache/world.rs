@@ -7,6 +7,7 @@ use crate::disk::Disk;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Page, Request, Tier, Verb};
 use entresol_policy::Driver;
 use std::io;
+use std::ops::Range;
 
 const OBJECT: ObjectId = ObjectId(0);
 
@@ -113,6 +114,24 @@ impl<C: Disk, B: Disk> World<C, B> {
             Some(entry) => self.keeper.read_log(page, entry, bytes),
             None => self.keeper.read_below(page, bytes),
         }
+    }
+
+    /// The policy may go on believing that it holds a page: there is nothing under it any more.
+    pub fn hollow_out(&mut self, page: u64) {
+        let handle = self.directory.find(page);
+        if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle.index())?.as_mut()) {
+            *frame = Frame { bytes: None, dirty: false, logged: None };
+        }
+    }
+
+    /// Pages of a range of which anything is held, ascending.
+    pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
+        let mut held = self.keeper.held_in(range);
+        let in_frames = self.frames.iter().enumerate().filter(|(_, frame)| frame.is_some());
+        held.extend(in_frames.map(|(at, _)| self.directory.page(Page(at as u32))).filter(|page| range.contains(page)));
+        held.sort_unstable();
+        held.dedup();
+        held
     }
 
     fn attempt(&mut self, result: io::Result<()>) {

@@ -7,6 +7,8 @@ use crate::disk::{Disk, Power, SimDisk};
 use crate::store::Geometry;
 use entresol_core::Random;
 use entresol_policy::catalogue;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 const BACKING: [u8; 16] = [9; 16];
 /// Where the header of a table and its first eight entries end (docs/cache-format.md).
@@ -101,6 +103,9 @@ pub(super) struct History {
     backing: SimDisk,
     random: Random,
     oracle: Oracle,
+    /// Pages that were changed below and forgotten without a preparation, and not flushed since: after a crash they are
+    /// as they were or as they are below, and until they are written again it may be one and then the other.
+    loose: BTreeSet<u64>,
     uuid: u8,
     pub tally: Tally,
 }
@@ -134,6 +139,7 @@ impl History {
             backing,
             random: Random::new(seed),
             oracle,
+            loose: BTreeSet::new(),
             uuid: 0,
             tally: Tally::default(),
             setup,
@@ -192,35 +198,75 @@ impl History {
                 let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
                 self.try_io("writing", result)?;
                 if fua {
-                    self.oracle.flushed();
+                    self.flushed();
                 }
                 Ok(())
             }
             18 => {
                 self.try_io("flushing", cache.flush())?;
-                self.oracle.flushed();
+                self.flushed();
                 Ok(())
             }
             _ => self.rare(cache),
         }
     }
 
+    fn some_range(&mut self) -> Range<u64> {
+        let first = self.some_page();
+        first..(first + 1 + self.random.below(12)).min(self.oracle.pages())
+    }
+
+    /// Zeroes pages by a request, or below and says so.
+    fn zero(&mut self, cache: &BlockCache) -> Outcome<()> {
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let pages = self.some_range();
+        let (at, bytes) = (pages.start * page_bytes, (pages.end - pages.start) * page_bytes);
+        // Discards are torn below, at their discretion.
+        self.oracle.may_tear();
+        let how = self.random.below(4);
+        if how == 3 {
+            self.try_io("draining", cache.drain())?;
+            self.flushed();
+            self.try_io("forgetting", cache.forget(at, bytes))?;
+            self.try_io("flushing", cache.flush())?;
+        }
+        pages.clone().for_each(|page| self.oracle.zeroed(page));
+        match how {
+            0 => self.try_io("writing zeroes", cache.write_zeroes(at, bytes)),
+            1 => self.try_io("discarding", cache.discard(at, bytes)),
+            _ => {
+                if how == 2 {
+                    self.loose.extend(pages);
+                }
+                self.try_io("changing what is below", self.backing.write_at(at, &vec![0; bytes as usize]))?;
+                self.try_io("forgetting", cache.forget(at, bytes))
+            }
+        }
+    }
+
+    /// A flush returned.
+    fn flushed(&mut self) {
+        self.oracle.flushed();
+        self.loose.clear();
+    }
+
     /// What happens once in a while.
     fn rare(&mut self, cache: &BlockCache) -> Outcome<()> {
-        match self.random.below(6) {
+        match self.random.below(8) {
             0 => {
                 self.try_io("draining", cache.drain())?;
-                self.oracle.flushed();
+                self.flushed();
                 Ok(())
             }
-            1 => {
+            1 | 2 => self.zero(cache),
+            3 => {
                 let modes = [Mode::WriteBack, Mode::WriteThrough];
                 let mode = modes[self.random.below(2) as usize];
                 if self.setup.mode == Mode::WriteAround { Ok(()) } else { self.try_io("mode", cache.set_mode(mode)) }
             }
             _ => {
                 self.try_io("flushing", cache.flush())?;
-                self.oracle.flushed();
+                self.flushed();
                 Ok(())
             }
         }
@@ -281,7 +327,19 @@ impl History {
             let bytes = self.read(&cache, page).map_err(wrong)?;
             self.oracle.check_after_crash(page, &bytes)?;
         }
+        self.tighten(&cache)?;
         if self.random.chance(0.1) { self.move_out(&cache) } else { Ok(()) }
+    }
+
+    /// Writes the loose pages again.
+    fn tighten(&mut self, cache: &BlockCache) -> Result<(), String> {
+        for page in std::mem::take(&mut self.loose) {
+            let bytes = self.oracle.write(page, 0..self.setup.geometry.page_bytes as usize / SECTOR);
+            let written = cache.write(page * bytes.len() as u64, &bytes, true);
+            written.map_err(|error| format!("writing again: {error}"))?;
+            self.oracle.flushed();
+        }
+        Ok(())
     }
 
     /// Drains the cache, checks that the backing store alone is complete, and begins a new life on the same device.
@@ -308,6 +366,7 @@ impl History {
             let bytes = self.read(&cache, page).map_err(wrong)?;
             self.oracle.check_after_crash(page, &bytes)?;
         }
+        self.tighten(&cache)?;
         cache.flush().and_then(|()| cache.close()).map_err(|error| format!("closing: {error}"))?;
         drop(cache);
         let byte = self.place_to_damage().map_err(|error| format!("looking for tables: {error}"))?;

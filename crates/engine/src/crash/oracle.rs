@@ -58,6 +58,17 @@ impl Oracle {
         bytes
     }
 
+    /// Notes that a page became zeros, or will.
+    pub fn zeroed(&mut self, page: u64) {
+        let zeros = vec![0; self.page_bytes / SECTOR];
+        self.pages[page as usize].push_back(zeros);
+    }
+
+    /// From here on a crash may tear this page between states that are allowed.
+    pub fn may_tear(&mut self) {
+        self.atomic = false;
+    }
+
     /// A flush returned: everything written is durable.
     pub fn flushed(&mut self) {
         for states in &mut self.pages {

@@ -73,6 +73,11 @@ impl Index {
         }
     }
 
+    /// Pages of which there is a version.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// All entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> {
         self.entries.iter().map(|(&page, &entry)| (page, entry))
