@@ -2,21 +2,17 @@
 
 mod common;
 
-use common::entresol;
+use common::Scratch;
 
 const TRACE: &str = "generate:zipf:n=4000:pages=800:seed=3:write=40:update=30 | loop:n=1000:pages=90:base=300:write=60";
 
 #[test]
-fn a_replay_counts_what_the_simulation_counts_and_writes_whole_batches() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let json = dir.path().join("replay.json");
-    let files = dir.path().to_str().expect("a name");
-    let json_name = json.to_str().expect("a name");
-    let arguments =
-        ["replay", TRACE, "-p", "face-gsc,lc,hibachi", "--dram", "5%", "--size", "20%,300p", "--flush-every", "50"];
-    let run = entresol(&[&arguments[..], &["--dir", files, "--json", json_name]].concat());
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let all: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).expect("results")).expect("JSON");
+fn a_replay_counts_what_the_simulation_counts_and_writes_a_table_with_every_batch() {
+    let scratch = Scratch::new();
+    let tiers = ["--dram", "5%", "--size", "20%,300p", "--flush-every", "50", "--json", "replay.json"];
+    let shown = scratch.ok(&[&["-q", "replay", TRACE, "-p", "face-gsc,lc,hibachi"][..], &tiers].concat());
+    assert_eq!(shown.matches(" yes ").count(), 6, "{shown}");
+    let all: serde_json::Value = serde_json::from_str(&scratch.read("replay.json")).expect("JSON");
     let results = all["results"].as_array().expect("rows");
     assert_eq!(results.len(), 6);
     for row in results {
@@ -24,25 +20,23 @@ fn a_replay_counts_what_the_simulation_counts_and_writes_whole_batches() {
             assert_eq!(both[0], both[1], "{} {} {name}", row["policy"], row["size"]);
         }
         let number = |name: &str| row[name].as_u64().expect("a count");
-        assert_eq!(number("cache_blocks"), number("cache_pages") + number("cache_batches"), "a table a batch: {row}");
+        assert_eq!(number("cache_blocks"), number("cache_pages") + number("cache_batches"), "{row}");
         assert!(number("cache_syncs") > 10 && number("cache_pages") > number("copied"), "{row}");
     }
-    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").collect();
+    let left: Vec<_> = std::fs::read_dir(scratch.path("")).expect("a directory").collect();
     assert_eq!(left.len(), 1, "the results and nothing else: {left:?}");
 }
 
 #[test]
 fn what_cannot_be_replayed_is_refused() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let files = dir.path().to_str().expect("a name");
+    let scratch = Scratch::new();
     for (policy, extra, why) in [
         ("lru", &["--dram", "5%"][..], "manages one tier"),
         ("face", &[][..], "say how much with --dram"),
         ("min", &[][..], "needs to know the future"),
         ("heuristicdb", &[][..], "objects and queries"),
     ] {
-        let run = entresol(&[&["replay", TRACE, "-p", policy, "--dir", files][..], extra].concat());
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.code() == Some(2) && said.contains(why), "{policy}: {said}");
+        let said = scratch.refused(&[&["-q", "replay", TRACE, "-p", policy][..], extra].concat());
+        assert!(said.contains(why), "{policy}: {said}");
     }
 }
