@@ -1,10 +1,14 @@
-//! A file or block device, by pread, pwrite and fdatasync.
+//! A file or block device: one transfer at a time by pread and pwrite, many by io_uring or, where the kernel refuses that,
+//! by a few threads.
 
 use super::aligned::ALIGN;
-use super::{AlignedBytes, Disk};
+use super::rings::{Job, Rings};
+use super::{AlignedBytes, Disk, Transfer};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -17,12 +21,26 @@ pub enum Caching {
     Direct,
 }
 
+/// Threads that share a batch where there is no io_uring, the caller among them.
+const THREADS_MAX: usize = 8;
+/// Transfers of a batch for which a thread is worth starting.
+const THREAD_TRANSFERS: usize = 8;
+/// A longer transfer is made alone: a completion counts bytes in 31 bits.
+const RING_BYTES_MAX: usize = 1 << 30;
+
 /// A file or block device that this process alone has open: a second open of it, here or elsewhere, is refused.
-#[derive(Debug)]
 pub struct FileDisk {
     file: File,
     size_bytes: u64,
     caching: Caching,
+    /// Or why there are none.
+    rings: Result<Rings, String>,
+}
+
+impl std::fmt::Debug for FileDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{:?} of {} bytes, {:?}, {}", self.file, self.size_bytes, self.caching, self.executor())
+    }
 }
 
 impl FileDisk {
@@ -56,11 +74,104 @@ impl FileDisk {
         })?;
         // A block device has no length of its own in its metadata.
         let size_bytes = file.seek(SeekFrom::End(0))?;
-        Ok(FileDisk { file, size_bytes, caching })
+        Ok(FileDisk { file, size_bytes, caching, rings: Rings::new().map_err(|error| error.to_string()) })
+    }
+
+    /// How several transfers at once are made: `io_uring`, or `threads` and why.
+    pub fn executor(&self) -> String {
+        match &self.rings {
+            Ok(_) => "io_uring".to_owned(),
+            Err(why) => format!("threads (no io_uring: {why})"),
+        }
+    }
+
+    /// The same without io_uring.
+    pub fn without_io_uring(self) -> Self {
+        FileDisk { rings: Err("it is not wanted".to_owned()), ..self }
     }
 
     fn must_copy(&self, bytes: &[u8]) -> bool {
         self.caching == Caching::Direct && !(bytes.as_ptr() as usize).is_multiple_of(ALIGN)
+    }
+
+    /// One transfer by pread or pwrite.
+    fn transfer(&self, transfer: &mut Transfer) -> io::Result<()> {
+        match transfer {
+            Transfer::Read { at, bytes } => self.read_at(*at, bytes),
+            Transfer::Write { at, bytes } => self.write_at(*at, bytes),
+        }
+    }
+
+    /// All transfers one after the other, whatever becomes of each.
+    fn one_by_one(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        transfers.iter_mut().map(|transfer| self.transfer(transfer)).fold(Ok(()), io::Result::and)
+    }
+
+    fn by_threads(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        let threads = (transfers.len() / THREAD_TRANSFERS).clamp(1, THREADS_MAX);
+        let share = transfers.len().div_ceil(threads).max(1);
+        let (mine, others) = transfers.split_at_mut(share.min(transfers.len()));
+        std::thread::scope(|scope| {
+            let spawn = |part| std::thread::Builder::new().spawn_scoped(scope, move || self.one_by_one(part));
+            let started: Vec<_> = others.chunks_mut(share).map(spawn).collect();
+            let mut result = self.one_by_one(mine);
+            for thread in started {
+                // Without a thread its share fails as a device that is out of resources does.
+                let part = thread.and_then(|thread| thread.join().expect("no transfer panics"));
+                result = result.and(part);
+            }
+            result
+        })
+    }
+
+    /// Transfers by a ring. Those that it does not finish are finished one by one.
+    fn by_rings(&self, rings: &Rings, transfers: &mut [Transfer]) -> io::Result<()> {
+        let mut copies: Vec<Option<AlignedBytes>> = transfers.iter().map(|transfer| self.copy_of(transfer)).collect();
+        let mut jobs: Vec<Job> =
+            transfers.iter_mut().zip(&mut copies).map(|(transfer, copy)| job(transfer, copy)).collect();
+        if rings.perform(self.file.as_raw_fd(), &mut jobs).is_err() {
+            drop(jobs);
+            return self.one_by_one(transfers);
+        }
+        let results: Vec<i32> = jobs.iter().map(|job| job.result).collect();
+        drop(jobs);
+        let mut outcome = Ok(());
+        for ((transfer, copy), moved) in transfers.iter_mut().zip(copies).zip(results) {
+            outcome = outcome.and(self.settle(transfer, copy, moved));
+        }
+        outcome
+    }
+
+    /// Aligned memory for a transfer that needs it.
+    fn copy_of(&self, transfer: &Transfer) -> Option<AlignedBytes> {
+        let bytes: &[u8] = match transfer {
+            Transfer::Read { bytes, .. } => bytes,
+            Transfer::Write { bytes, .. } => bytes,
+        };
+        self.must_copy(bytes).then(|| {
+            let mut copy = AlignedBytes::zeroed(bytes.len());
+            if matches!(transfer, Transfer::Write { .. }) {
+                copy.copy_from_slice(bytes);
+            }
+            copy
+        })
+    }
+
+    /// Ends a transfer of which a ring has moved so many bytes, or that failed with an error number below zero.
+    fn settle(&self, transfer: &mut Transfer, copy: Option<AlignedBytes>, moved: i32) -> io::Result<()> {
+        let len = transfer.len();
+        if moved < 0 {
+            let again = [Errno::INTR, Errno::AGAIN].iter().any(|errno| errno.raw_os_error() == -moved);
+            return if again { self.transfer(transfer) } else { Err(io::Error::from_raw_os_error(-moved)) };
+        }
+        if (moved as usize) < len {
+            // A signal or the end of an extent: what pread and pwrite do next, they do from the start.
+            return self.transfer(transfer);
+        }
+        if let (Transfer::Read { bytes, .. }, Some(copy)) = (transfer, copy) {
+            bytes.copy_from_slice(&copy);
+        }
+        Ok(())
     }
 
     fn check_range(&self, at: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
@@ -101,18 +212,44 @@ impl Disk for FileDisk {
         self.file.sync_data()
     }
 
+    fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        let small = transfers.iter().all(|transfer| transfer.len() <= RING_BYTES_MAX);
+        let inside = transfers
+            .iter()
+            .all(|transfer| self.check_range(transfer.at(), transfer.len(), io::ErrorKind::UnexpectedEof).is_ok());
+        match &self.rings {
+            Ok(rings) if transfers.len() > 1 && small && inside => self.by_rings(rings, transfers),
+            Err(_) if transfers.len() >= 2 * THREAD_TRANSFERS => self.by_threads(transfers),
+            _ => self.one_by_one(transfers),
+        }
+    }
+
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, at, bytes) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }
     }
 }
 
+/// A transfer as a ring takes it, over its own memory or an aligned copy.
+fn job(transfer: &mut Transfer, copy: &mut Option<AlignedBytes>) -> Job {
+    let (at, len) = (transfer.at(), transfer.len() as u32);
+    let write = matches!(transfer, Transfer::Write { .. });
+    let pointer = match (copy, transfer) {
+        (Some(copy), _) => copy.as_mut_ptr(),
+        (None, Transfer::Read { bytes, .. }) => bytes.as_mut_ptr(),
+        // A write only reads it.
+        (None, Transfer::Write { bytes, .. }) => bytes.as_ptr().cast_mut(),
+    };
+    Job { write, at, pointer, len, result: 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_core::Random;
 
     fn path(name: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("entresol-disk-{}-{name}", std::process::id()))
@@ -151,6 +288,124 @@ mod tests {
         assert!(second.to_string().contains("in use"), "{second}");
         drop(first);
         FileDisk::open(&path, Caching::Buffered).expect("the first is gone");
+        std::fs::remove_file(&path).expect("the file just made");
+    }
+
+    /// A file with both executors, under both kinds of caching that this file system allows.
+    fn every_way(name: &str, size_bytes: u64, test: impl Fn(&FileDisk, &str)) {
+        for (caching, rings) in
+            [Caching::Buffered, Caching::Direct].into_iter().flat_map(|caching| [(caching, true), (caching, false)])
+        {
+            let path = path(&format!("{name}-{caching:?}-{rings}"));
+            let Ok(disk) = FileDisk::create(&path, size_bytes, caching) else {
+                println!("{caching:?}: this file system refuses it, skipped");
+                continue;
+            };
+            let disk = if rings { disk } else { disk.without_io_uring() };
+            assert!(rings || disk.executor().starts_with("threads"), "{}", disk.executor());
+            println!("{caching:?}: {}", disk.executor());
+            test(&disk, &format!("{caching:?}, {}", disk.executor()));
+            std::fs::remove_file(&path).expect("the file just made");
+        }
+    }
+
+    #[test]
+    fn a_batch_of_any_size_does_what_its_transfers_do_alone() {
+        const BLOCKS: u64 = 600;
+        every_way("batch", BLOCKS * 4096, |disk, what| {
+            let mut random = Random::new(1);
+            let mut model = vec![0; BLOCKS as usize * 4096];
+            for round in 0..30 {
+                let number = [1, 2, 15, 16, 300, 599][round % 6];
+                let mut blocks: Vec<u64> = (0..BLOCKS).collect();
+                (0..number).for_each(|i| blocks.swap(i, i + random.below(BLOCKS - i as u64) as usize));
+                let write = random.chance(0.5);
+                // Memory that begins one byte into a vector is aligned to nothing.
+                let shift = random.below(2) as usize;
+                let mut memory: Vec<Vec<u8>> =
+                    (0..number).map(|_| (0..4096 + shift).map(|_| random.next_u64() as u8).collect()).collect();
+                let mut transfers: Vec<Transfer> = memory
+                    .iter_mut()
+                    .zip(&blocks)
+                    .map(|(memory, block)| match write {
+                        true => Transfer::Write { at: block * 4096, bytes: &memory[shift..] },
+                        false => Transfer::Read { at: block * 4096, bytes: &mut memory[shift..] },
+                    })
+                    .collect();
+                disk.submit(&mut transfers).unwrap_or_else(|error| panic!("{what}, round {round}: {error}"));
+                for (memory, block) in memory.iter().zip(&blocks) {
+                    let there = &mut model[*block as usize * 4096..][..4096];
+                    if write {
+                        there.copy_from_slice(&memory[shift..]);
+                    }
+                    assert!(memory[shift..] == *there, "{what}, round {round}, block {block}");
+                }
+            }
+            let mut back = vec![0; model.len()];
+            disk.read_at(0, &mut back).expect("a read");
+            assert!(back == model, "{what}");
+        });
+    }
+
+    #[test]
+    fn one_error_of_many_is_told_and_costs_the_others_nothing() {
+        every_way("errors", 64 * 4096, |disk, what| {
+            disk.write_at(0, &[7; 64 * 4096]).expect("a write");
+            let mut memory = vec![[0; 4096]; 40];
+            let read = |memory: &mut Vec<[u8; 4096]>| {
+                let at = |i| if i == 20 { 64 } else { i as u64 } * 4096;
+                let reads = memory.iter_mut().enumerate();
+                disk.submit(&mut reads.map(|(i, bytes)| Transfer::Read { at: at(i), bytes }).collect::<Vec<_>>())
+            };
+            let error = read(&mut memory).expect_err("one read is past the end");
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{what}");
+            assert!((0..40).all(|i| memory[i] == [if i == 20 { 0 } else { 7 }; 4096]), "{what}");
+            // The file shrinks behind the back of whoever holds it: the ring itself moves fewer bytes than asked.
+            disk.file.set_len(10 * 4096 + 512).expect("it shrinks");
+            let mut memory = vec![[0; 4096]; 20];
+            let error = read(&mut memory).expect_err("half of it is not there");
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{what}");
+            assert!((0..10).all(|i| memory[i] == [7; 4096]), "{what}");
+        });
+    }
+
+    #[test]
+    fn an_error_of_the_device_comes_out_of_a_ring() {
+        let Ok(disk) = FileDisk::open(Path::new("/dev/full"), Caching::Buffered) else {
+            println!("no /dev/full here, skipped");
+            return;
+        };
+        let disk = FileDisk { size_bytes: 1 << 20, ..disk };
+        let mut transfers: Vec<Transfer> =
+            (0..20).map(|i| Transfer::Write { at: i * 4096, bytes: &[1; 4096] }).collect();
+        let error = disk.submit(&mut transfers).expect_err("it is full");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{}", disk.executor());
+    }
+
+    #[test]
+    fn several_threads_submit_at_once() {
+        let path = path("threads");
+        let disk = FileDisk::create(&path, 256 * 4096, Caching::Buffered).expect("a file");
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let disk = &disk;
+                scope.spawn(move || {
+                    for round in 0..50u8 {
+                        let bytes = [round + thread as u8; 4096];
+                        let mine = |i| (thread * 64 + i) * 4096;
+                        let mut writes: Vec<_> =
+                            (0..64).map(|i| Transfer::Write { at: mine(i), bytes: &bytes }).collect();
+                        disk.submit(&mut writes).expect("writes");
+                        let mut back = vec![[0; 4096]; 64];
+                        let reads = back.iter_mut().enumerate();
+                        let mut reads: Vec<_> =
+                            reads.map(|(i, bytes)| Transfer::Read { at: mine(i as u64), bytes }).collect();
+                        disk.submit(&mut reads).expect("reads");
+                        assert!(back.iter().all(|block| *block == bytes), "thread {thread}, round {round}");
+                    }
+                });
+            }
+        });
         std::fs::remove_file(&path).expect("the file just made");
     }
 }

@@ -5,6 +5,7 @@
 
 mod aligned;
 mod file;
+mod rings;
 mod sim;
 
 pub use aligned::AlignedBytes;
@@ -31,6 +32,24 @@ pub enum Transfer<'a> {
         /// What is written.
         bytes: &'a [u8],
     },
+}
+
+impl Transfer<'_> {
+    /// Position in bytes.
+    pub fn at(&self) -> u64 {
+        match self {
+            Transfer::Read { at, .. } | Transfer::Write { at, .. } => *at,
+        }
+    }
+
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty, reason = "nobody transfers nothing")]
+    pub fn len(&self) -> usize {
+        match self {
+            Transfer::Read { bytes, .. } => bytes.len(),
+            Transfer::Write { bytes, .. } => bytes.len(),
+        }
+    }
 }
 
 /// A device or file of fixed size: positions and lengths in bytes.

@@ -3,7 +3,7 @@
 //! It remembers what was written since the last sync. A crash keeps of every such 512-byte sector any one of its
 //! versions, so writes are lost, torn and reordered. Other faults are injected one by one.
 
-use super::Disk;
+use super::{Disk, Transfer};
 use entresol_core::Random;
 use std::collections::VecDeque;
 use std::io;
@@ -292,6 +292,20 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    /// In random order, and the power may go off between any two.
+    fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        let mut order: Vec<&mut Transfer> = transfers.iter_mut().collect();
+        for i in (1..order.len()).rev() {
+            let j = self.lock().random.below(i as u64 + 1) as usize;
+            order.swap(i, j);
+        }
+        let perform = |transfer: &mut Transfer| match transfer {
+            Transfer::Read { at, bytes } => self.read_at(*at, bytes),
+            Transfer::Write { at, bytes } => self.write_at(*at, bytes),
+        };
+        order.into_iter().map(perform).fold(Ok(()), io::Result::and)
+    }
+
     /// What is discarded reads as zeros from now on, and after a crash as zeros or what was there.
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
         self.write_at(at, &vec![0; bytes as usize])
@@ -362,6 +376,26 @@ mod tests {
         };
         let outcomes: HashSet<u8> = (0..40).map(survived).collect();
         assert_eq!(outcomes.len(), 2, "a sync that was cut short promises nothing");
+    }
+
+    #[test]
+    fn the_transfers_of_a_batch_go_in_any_order_and_the_power_goes_between_any_two() {
+        let mut outcomes = HashSet::new();
+        for seed in 0..200 {
+            let power = Power::steady();
+            let disk = SimDisk::new(2048, &power);
+            // A crash gives the disk its random choices.
+            disk.crash(seed);
+            power.fail_after(1 + seed % 5);
+            let bytes: Vec<[u8; 512]> = (1..=4).map(|i| [i; 512]).collect();
+            let writes = bytes.iter().enumerate().map(|(i, bytes)| Transfer::Write { at: i as u64 * 512, bytes });
+            let result = disk.submit(&mut writes.collect::<Vec<_>>());
+            // The last one may have been performed in full when the power went.
+            assert_eq!(result.is_ok(), seed % 5 == 4, "seed {seed}");
+            power.restore();
+            outcomes.insert(read(&disk, 0, 2048).chunks(512).map(|sector| sector[0] != 0).collect::<Vec<_>>());
+        }
+        assert_eq!(outcomes.len(), 15, "every subset but none: {outcomes:?}");
     }
 
     #[test]
