@@ -1,18 +1,15 @@
 //! A cache file and its backing file as one block that a door serves.
 
-use super::survey::{self, Bytes};
+use super::survey;
 use super::{check_apart, hold, identity};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Disk, FileDisk};
+use entresol_engine::disk::Disk;
 use entresol_policy::Info;
 use std::fmt;
-use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How a cache is run
@@ -61,15 +58,16 @@ pub struct Found {
     unsynced_batches: u64,
     took: Duration,
     read_bytes: u64,
+    executor: String,
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Found { pages, dirty, unsynced_batches, read_bytes, .. } = self;
+        let Found { pages, dirty, unsynced_batches, read_bytes, executor, .. } = self;
         let how = if self.clean_shutdown { "closed in good order" } else { "recovered after a crash" };
         let ms = self.took.as_secs_f64() * 1e3;
         write!(f, "{how}: {pages} pages, {dirty} of them dirty, {unsynced_batches} batches after the last sync; ")?;
-        write!(f, "{ms:.1} ms, {read_bytes} bytes read")
+        write!(f, "{ms:.1} ms, {read_bytes} bytes read; I/O by {executor}")
     }
 }
 
@@ -79,51 +77,12 @@ pub struct Opened {
     pub found: Found,
 }
 
-/// A file that counts the bytes read of it.
-struct Counted {
-    file: FileDisk,
-    read_bytes: Arc<AtomicU64>,
-}
-
-impl Bytes for Counted {
-    fn size_bytes(&self) -> u64 {
-        Disk::size_bytes(&self.file)
-    }
-
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        Disk::read_at(self, at, bytes)
-    }
-}
-
-impl Disk for Counted {
-    fn size_bytes(&self) -> u64 {
-        Disk::size_bytes(&self.file)
-    }
-
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.read_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        Disk::read_at(&self.file, at, bytes)
-    }
-
-    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_at(at, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.file.discard(at, bytes)
-    }
-}
-
 /// Opens a cache and its backing store, each for this process alone.
 pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opened> {
     check_apart(cache, backing)?;
     let started = Instant::now();
-    let read_bytes = Arc::new(AtomicU64::new(0));
-    let store = Counted { file: hold(cache)?, read_bytes: Arc::clone(&read_bytes) };
+    let store = hold(cache)?;
+    let executor = store.executor();
     let below = hold(backing)?;
     let identity = identity(backing)?;
     let name = || cache.display().to_string();
@@ -146,18 +105,16 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
     let tiers = tiers(spec.info, room, arguments.dram, page_bytes)?;
     let mode = arguments.mode.into();
     let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
-    let held = survey::survey(&store, false).with_context(name)?;
-    let (pages, dirty) = (held.pages.len() as u64, held.count(|version| version.dirty));
-    drop(held);
     let cache = BlockCache::open(store, below, identity, &config).with_context(name)?;
     let recovered = cache.recovered();
     let found = Found {
-        pages,
-        dirty,
+        pages: recovered.pages,
+        dirty: recovered.dirty_pages,
         clean_shutdown: recovered.clean_shutdown,
         unsynced_batches: recovered.unsynced_batches,
         took: started.elapsed(),
-        read_bytes: read_bytes.load(Relaxed),
+        read_bytes: recovered.read_bytes,
+        executor,
     };
     Ok(Opened { cache, found })
 }

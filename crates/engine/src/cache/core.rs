@@ -290,6 +290,8 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
             keeper,
             log: self.world.keeper.log.counts(),
             dirty_pages: dirty,
+            index_bytes: self.world.keeper.log.index.memory_bytes() as u64,
+            directory_bytes: self.world.directory.memory_bytes() as u64,
             mode: self.mode,
             failed: self.off,
         }

@@ -1,27 +1,53 @@
 //! Hands out handles: the small integers by which a policy knows pages.
 
-use crate::store::PageMap;
+use crate::store::Numbers;
 use entresol_core::Page;
 
-const NOBODY: u64 = u64::MAX;
+/// Handles that are asked back before one is handed out that nobody had yet.
+const ASKED: usize = 8;
+/// The page of a handle, in the 48 bits that the log has for it.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Name {
+    low: u32,
+    high: u16,
+}
 
-/// A table of fixed size from handles to pages, and back. A handle whose page the policy has forgotten is given to
-/// another page.
+impl Name {
+    fn new(page: u64) -> Self {
+        Name { low: page as u32, high: (page >> 32) as u16 }
+    }
+
+    fn page(self) -> u64 {
+        u64::from(self.high) << 32 | u64::from(self.low)
+    }
+}
+
+/// A table from handles to pages, and back. A handle whose page the policy has forgotten is given to another page. It
+/// takes memory for the handles that were needed at once so far, not for all that could be.
 pub(super) struct Directory {
-    pages: Vec<u64>,
-    handles: PageMap<u32>,
+    names: Vec<Name>,
+    handles: Numbers,
+    handles_max: usize,
     /// Where the search for a forgotten handle goes on.
     cursor: usize,
 }
 
 impl Directory {
     pub fn new(handles: usize) -> Self {
-        Directory { pages: vec![NOBODY; handles], handles: PageMap::default(), cursor: 0 }
+        // A policy without ghosts needs a third of the usual number, and never sees the table grow: that takes a while.
+        let numbers = Numbers::new((handles / 8 * 3 + 64).min(handles), handles as u32);
+        Directory { names: Vec::new(), handles: numbers, handles_max: handles, cursor: 0 }
+    }
+
+    /// Bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.names.capacity() * size_of::<Name>() + self.handles.memory_bytes()
     }
 
     /// The handle of a page that has one.
     pub fn find(&self, page: u64) -> Option<Page> {
-        self.handles.get(&page).map(|&handle| Page(handle))
+        self.handles.get(page, |handle| self.names[handle as usize].page()).map(Page)
     }
 
     /// The handle of a page; one that is given out anew is asked back first by `forgotten`. None when the policy still
@@ -30,30 +56,55 @@ impl Directory {
         if let Some(handle) = self.find(page) {
             return Some(handle);
         }
-        let len = self.pages.len();
-        let free = (0..len)
-            .map(|step| (self.cursor + step) % len)
-            .find(|&at| self.pages[at] == NOBODY || forgotten(Page(at as u32)))?;
-        self.cursor = (free + 1) % len;
-        let previous = std::mem::replace(&mut self.pages[free], page);
-        if previous != NOBODY {
-            self.handles.remove(&previous);
+        let len = self.names.len();
+        let asked = if len < self.handles_max { ASKED.min(len) } else { len };
+        let free = (0..asked).map(|step| (self.cursor + step) % len).find(|&at| forgotten(Page(at as u32)));
+        if len > 0 {
+            self.cursor = free.map_or(self.cursor + asked, |at| at + 1) % len;
         }
-        self.handles.insert(page, free as u32);
-        Some(Page(free as u32))
+        let handle = match free {
+            Some(at) => {
+                let names = &self.names;
+                self.handles.remove(names[at].page(), |handle| names[handle as usize].page());
+                self.names[at] = Name::new(page);
+                at
+            }
+            None if len < self.handles_max => {
+                self.grow();
+                self.names.push(Name::new(page));
+                len
+            }
+            None => return None,
+        };
+        let names = &self.names;
+        self.handles.insert(page, handle as u32, |handle| names[handle as usize].page());
+        Some(Page(handle as u32))
+    }
+
+    /// Makes room for one more handle.
+    fn grow(&mut self) {
+        let len = self.names.len();
+        if len == self.names.capacity() {
+            // Little is left unused.
+            self.names.reserve_exact((len / 8 + 64).min(self.handles_max - len));
+        }
+        if self.handles.is_full() {
+            let (names, room) = (&self.names, (len + self.handles_max / 3 + 64).min(self.handles_max));
+            self.handles.grow(room, |handle| names[handle as usize].page());
+        }
     }
 
     /// The page of a handle in use.
     pub fn page(&self, handle: Page) -> u64 {
-        let page = self.pages[handle.index()];
-        assert_ne!(page, NOBODY, "{handle:?} was never handed out");
-        page
+        self.names[handle.index()].page()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use entresol_core::Random;
+    use std::collections::{BTreeMap, HashSet};
 
     #[test]
     fn a_handle_is_kept_while_it_is_known_and_recycled_after() {
@@ -64,5 +115,42 @@ mod tests {
         assert_eq!(directory.handle(30, |_| false), None, "both are known");
         assert_eq!(directory.handle(30, |handle| handle == b), Some(b));
         assert_eq!((directory.find(20), directory.find(30), directory.page(b)), (None, Some(b), 30));
+    }
+
+    #[test]
+    fn it_agrees_with_a_map_while_it_grows() {
+        const HANDLES: usize = 5000;
+        let mut random = Random::new(3);
+        let mut directory = Directory::new(HANDLES);
+        let (mut known, mut in_use) = (BTreeMap::new(), HashSet::new());
+        for step in 0..60_000 {
+            // The policy forgets a page now and then, and may be shown it again before its handle is given away.
+            while known.len() >= HANDLES.min(1 + step / 10) || random.chance(0.1) {
+                let Some((_, handle)) = known.pop_first() else { break };
+                in_use.remove(&handle);
+            }
+            let page = random.below(2 * HANDLES as u64) << 33;
+            let handle = directory.handle(page, |handle| !in_use.contains(&handle));
+            let handle = handle.unwrap_or_else(|| panic!("step {step}: {} of {HANDLES} are known", known.len()));
+            assert!(known.get(&page).is_none_or(|&before| before == handle), "step {step}");
+            assert!(known.contains_key(&page) || !in_use.contains(&handle), "step {step}");
+            known.insert(page, handle);
+            in_use.insert(handle);
+            if step % 1000 == 0 {
+                for (&page, &handle) in &known {
+                    assert_eq!((directory.find(page), directory.page(handle)), (Some(handle), page), "step {step}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_handle_costs_twelve_bytes() {
+        const PAGES: u64 = 100_000;
+        let mut directory = Directory::new(3 * PAGES as usize + 16);
+        (0..PAGES).for_each(|page| assert!(directory.handle(page, |_| false).is_some()));
+        assert!(directory.memory_bytes() as u64 <= 13 * PAGES, "{}", directory.memory_bytes());
+        (PAGES..3 * PAGES).for_each(|page| assert!(directory.handle(page, |_| false).is_some()));
+        assert!(directory.memory_bytes() as u64 <= 13 * 3 * PAGES, "{}", directory.memory_bytes());
     }
 }

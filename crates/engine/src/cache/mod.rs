@@ -113,6 +113,10 @@ pub struct CacheStats {
     pub log: LogCounts,
     /// Pages whose newest version is durable nowhere but in the cache, or not yet known to be.
     pub dirty_pages: u64,
+    /// Bytes of memory by which the log knows what it holds of each page.
+    pub index_bytes: u64,
+    /// Bytes of memory by which pages and the policy's handles find each other, ghosts included.
+    pub directory_bytes: u64,
     /// The mode.
     pub mode: Mode,
     /// The cache device has failed; requests go to the backing store.

@@ -1,7 +1,9 @@
-//! What the log holds of each page: the newest version of it, in memory.
+//! What the log holds of each page: the newest version of it, in memory. Eleven bytes for every block of the ring and five
+//! for finding a page among them.
 
+use super::numbers::Numbers;
 use entresol_core::Random;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// The newest version that the log holds of a page.
@@ -40,16 +42,94 @@ impl Hasher for PageHasher {
 /// A map from pages.
 pub(crate) type PageMap<T> = HashMap<u64, T, BuildHasherDefault<PageHasher>>;
 
-/// Entries by page.
-#[derive(Default)]
+const CURRENT: u8 = 1;
+const DIRTY: u8 = 2;
+const RESIDENT: u8 = 4;
+
+/// What lies in a block of the ring; all zeros unless it is the newest version of its page.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Slot {
+    page_low: u32,
+    page_high: u16,
+    flags: u8,
+    crc: u32,
+}
+
+impl Slot {
+    const NONE: Slot = Slot { page_low: 0, page_high: 0, flags: 0, crc: 0 };
+
+    fn page(self) -> u64 {
+        u64::from(self.page_high) << 32 | u64::from(self.page_low)
+    }
+
+    fn is_current(self) -> bool {
+        self.flags & CURRENT != 0
+    }
+}
+
+/// Entries by page. Places are those of one turn of the ring, from the tail on.
 pub(crate) struct Index {
-    entries: PageMap<Entry>,
+    slots: Vec<Slot>,
+    numbers: Numbers,
+    tail: u64,
+    /// Block of the ring where the tail is.
+    tail_block: u64,
+    /// Pages without bytes; their places are those of the tables that say so.
+    lost: BTreeMap<u64, Entry>,
 }
 
 impl Index {
+    /// An empty index of a log whose ring has so many blocks and whose live part begins at `tail`.
+    pub fn new(blocks: u32, tail: u64) -> Self {
+        Index {
+            slots: vec![Slot::NONE; blocks as usize],
+            numbers: Numbers::new(blocks as usize, blocks),
+            tail,
+            tail_block: tail % u64::from(blocks),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Pages in it.
+    pub fn len(&self) -> usize {
+        self.numbers.len() + self.lost.len()
+    }
+
+    /// Bytes that it takes, lost pages apart.
+    pub fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.numbers.memory_bytes()
+    }
+
+    fn block_of(&self, place: u64) -> usize {
+        let (ahead, blocks) = (place - self.tail, self.slots.len() as u64);
+        assert!(ahead < blocks, "place {place} is a turn of the ring or more after {}", self.tail);
+        let block = self.tail_block + ahead;
+        (if block >= blocks { block - blocks } else { block }) as usize
+    }
+
+    fn place_of(&self, block: usize) -> u64 {
+        let (block, blocks) = (block as u64, self.slots.len() as u64);
+        let ahead = if block >= self.tail_block { block - self.tail_block } else { block + blocks - self.tail_block };
+        self.tail + ahead
+    }
+
+    fn entry(&self, block: usize) -> Entry {
+        let Slot { flags, crc, .. } = self.slots[block];
+        let (dirty, resident) = (flags & DIRTY != 0, flags & RESIDENT != 0);
+        Entry { place: self.place_of(block), crc, dirty, resident, lost: false }
+    }
+
+    fn find(&self, page: u64) -> Option<usize> {
+        self.numbers.get(page, |number| self.slots[number as usize].page()).map(|number| number as usize)
+    }
+
     /// The newest version of a page.
     pub fn get(&self, page: u64) -> Option<Entry> {
-        self.entries.get(&page).copied()
+        if let Some(entry) = self.lost.get(&page) {
+            return Some(*entry);
+        }
+        self.find(page).map(|block| self.entry(block))
     }
 
     /// The newest version of a page if it is one that the policy counts as cached.
@@ -58,33 +138,145 @@ impl Index {
     }
 
     pub(super) fn insert(&mut self, page: u64, entry: Entry) {
-        self.entries.insert(page, entry);
+        if entry.lost {
+            self.remove(page);
+            self.lost.insert(page, entry);
+            return;
+        }
+        self.lost.remove(&page);
+        let block = self.block_of(entry.place);
+        let slots = &self.slots;
+        if let Some(obsolete) = self.numbers.insert(page, block as u32, |number| slots[number as usize].page()) {
+            self.slots[obsolete as usize] = Slot::NONE;
+        }
+        debug_assert!(!self.slots[block].is_current(), "block {block} holds the newest version of another page");
+        self.slots[block] = Slot { page_low: page as u32, page_high: (page >> 32) as u16, flags: 0, crc: entry.crc };
+        self.set_flags(block, entry);
+    }
+
+    fn set_flags(&mut self, block: usize, entry: Entry) {
+        let flag = |set, flag| if set { flag } else { 0 };
+        self.slots[block].flags = CURRENT | flag(entry.dirty, DIRTY) | flag(entry.resident, RESIDENT);
     }
 
     /// Forgets a page, whose versions on the device are all dead or declared so.
     pub fn remove(&mut self, page: u64) {
-        self.entries.remove(&page);
-    }
-
-    /// Changes an entry if it is there.
-    pub fn update(&mut self, page: u64, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.entries.get_mut(&page) {
-            change(entry);
+        self.lost.remove(&page);
+        let slots = &self.slots;
+        if let Some(block) = self.numbers.remove(page, |number| slots[number as usize].page()) {
+            self.slots[block as usize] = Slot::NONE;
         }
     }
 
-    /// Pages of which there is a version.
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    /// Changes an entry if it is there. Its place and CRC stay.
+    pub fn update(&mut self, page: u64, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.lost.get_mut(&page) {
+            change(entry);
+            return;
+        }
+        let Some(block) = self.find(page) else { return };
+        let mut entry = self.entry(block);
+        change(&mut entry);
+        if entry.lost { self.insert(page, entry) } else { self.set_flags(block, entry) }
     }
 
-    /// All entries, in no order.
+    /// All entries: the oldest version first, then the pages that were lost.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> {
-        self.entries.iter().map(|(&page, &entry)| (page, entry))
+        let (older, newer) = (self.tail_block as usize..self.slots.len(), 0..self.tail_block as usize);
+        let current = older.chain(newer).filter(|&block| self.slots[block].is_current());
+        current
+            .map(|block| (self.slots[block].page(), self.entry(block)))
+            .chain(self.lost.iter().map(|(&page, &entry)| (page, entry)))
+    }
+
+    /// Pages and places of the entries whose place is among so many from one on.
+    pub(super) fn between(&self, start: u64, places: u64) -> Vec<(u64, u64)> {
+        let first = self.block_of(start);
+        // Segments do not cross the end of the ring.
+        let blocks = self.slots[first..].iter().take(places as usize).zip(start..);
+        let current = blocks.filter(|(slot, _)| slot.is_current()).map(|(slot, place)| (slot.page(), place));
+        let lost = self.lost.iter().map(|(&page, entry)| (page, entry.place));
+        current.chain(lost.filter(|&(_, place)| (start..start + places).contains(&place))).collect()
+    }
+
+    /// Moves the tail over places that no entry has.
+    pub(super) fn move_tail(&mut self, places: u64) {
+        debug_assert!(self.between(self.tail, places).is_empty(), "entries in a segment that is dropped");
+        self.tail_block = (self.tail_block + places) % self.slots.len() as u64;
+        self.tail += places;
     }
 
     /// Forgets every page but those whose only copy was lost.
     pub fn retain_lost(&mut self) {
-        self.entries.retain(|_, entry| entry.lost);
+        self.numbers.clear();
+        self.slots.fill(Slot::NONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_agrees_with_a_map_round_the_ring() {
+        const SEGMENT: u64 = 16;
+        const BLOCKS: u64 = 8 * SEGMENT;
+        let mut random = Random::new(1);
+        let mut model: HashMap<u64, Entry> = HashMap::new();
+        let (mut tail, mut place) = (5 * SEGMENT, 5 * SEGMENT);
+        let mut index = Index::new(BLOCKS as u32, tail);
+        for step in 0..50_000 {
+            let page = random.below(150) << 40 | random.below(2);
+            match random.below(8) {
+                0..=3 => {
+                    if place + 1 == tail + BLOCKS {
+                        let oldest: Vec<u64> = index.between(tail, SEGMENT).iter().map(|&(page, _)| page).collect();
+                        let expected = model.values().filter(|entry| entry.place < tail + SEGMENT).count();
+                        assert_eq!(oldest.len(), expected, "step {step}");
+                        for page in oldest {
+                            index.remove(page);
+                            model.remove(&page);
+                        }
+                        index.move_tail(SEGMENT);
+                        tail += SEGMENT;
+                    }
+                    let lost = random.chance(0.1);
+                    let (dirty, resident) = (random.chance(0.5), random.chance(0.5));
+                    let entry = Entry { place, crc: random.next_u64() as u32, dirty, resident, lost };
+                    index.insert(page, entry);
+                    model.insert(page, entry);
+                    place += 1;
+                }
+                4 => {
+                    index.remove(page);
+                    model.remove(&page);
+                }
+                5 => {
+                    let change = |entry: &mut Entry| entry.dirty = !entry.dirty;
+                    index.update(page, change);
+                    model.entry(page).and_modify(change);
+                }
+                6 if step % 100 == 0 => {
+                    index.update(page, |entry| entry.lost = true);
+                    model.entry(page).and_modify(|entry| entry.lost = true);
+                }
+                _ => {}
+            }
+            assert_eq!(index.get(page), model.get(&page).copied(), "step {step}, page {page}");
+            assert_eq!(index.len(), model.len(), "step {step}");
+        }
+        let sound: Vec<u64> = index.iter().filter(|(_, entry)| !entry.lost).map(|(_, entry)| entry.place).collect();
+        assert!(sound.is_sorted() && !sound.is_empty(), "{sound:?}");
+        let all: HashMap<u64, Entry> = index.iter().collect();
+        assert_eq!(all, model);
+        index.retain_lost();
+        model.retain(|_, entry| entry.lost);
+        assert_eq!(index.iter().collect::<HashMap<_, _>>(), model);
+    }
+
+    #[test]
+    fn a_block_costs_sixteen_bytes() {
+        let index = Index::new(100_000, 0);
+        assert!(index.memory_bytes() <= 16 * 100_000 + 64, "{}", index.memory_bytes());
     }
 }

@@ -3,6 +3,7 @@
 
 mod error;
 mod index;
+mod numbers;
 mod recovery;
 mod superblock;
 mod table;
@@ -11,11 +12,11 @@ pub use error::StoreError;
 pub use superblock::{Geometry, Identity};
 
 pub(crate) use index::{Entry, Index, PageMap};
+pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
-use std::collections::VecDeque;
 use std::io;
 use superblock::{LogEnd, State, Superblock};
 use table::{Head, Kind, Record};
@@ -40,8 +41,9 @@ pub struct LogCounts {
     pub reads: u64,
 }
 
-/// Page and block within the segment of every version in the live segments, oldest segment first.
-type Segments = VecDeque<Vec<(u64, u32)>>;
+/// Segments after whose writing the log is synced without being asked. What was not synced is read and checked when the
+/// cache is opened after a crash, so this bounds how long that takes.
+const UNSYNCED_SEGMENTS_MAX: u64 = 8;
 
 /// The log on a device, and what it holds of each page.
 pub(crate) struct Log<D> {
@@ -52,7 +54,6 @@ pub(crate) struct Log<D> {
     epoch: u64,
     /// What the log holds of each page.
     pub index: Index,
-    segments: Segments,
     tail: u64,
     /// Tail in the last table written.
     written_tail: u64,
@@ -148,7 +149,6 @@ impl<D: Disk> Log<D> {
         self.records.push(Record { page, kind: if dirty { Kind::Dirty } else { Kind::Clean }, crc });
         self.pages += 1;
         let place = self.place + block as u64;
-        self.remember(page, place);
         self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
         Ok(place)
     }
@@ -179,7 +179,6 @@ impl<D: Disk> Log<D> {
     /// As [`append`](Log::append).
     pub fn lost(&mut self, page: u64) -> io::Result<()> {
         self.record(page, Kind::Lost)?;
-        self.remember(page, self.place);
         self.index.insert(page, Entry { place: self.place, crc: 0, dirty: true, resident: false, lost: true });
         Ok(())
     }
@@ -188,11 +187,6 @@ impl<D: Disk> Log<D> {
         self.reserve(0)?;
         self.records.push(Record { page, kind, crc: 0 });
         Ok(())
-    }
-
-    fn remember(&mut self, page: u64, place: u64) {
-        let block = (place % self.segment_pages()) as u32;
-        self.segments.back_mut().expect("the segment being filled").push((page, block));
     }
 
     /// Makes room in the open batch for one entry and so many pages.
@@ -237,12 +231,9 @@ impl<D: Disk> Log<D> {
         self.records.clear();
         self.pages = 0;
         self.unsynced = true;
-        let segment = self.place / self.segment_pages();
         self.place = next_place(&self.geometry, self.place, blocks as u64);
-        if self.place / self.segment_pages() > segment {
-            self.segments.push_back(Vec::new());
-        }
-        Ok(())
+        let unsynced = self.place - self.durable.place;
+        if unsynced >= UNSYNCED_SEGMENTS_MAX * self.segment_pages() { self.sync() } else { Ok(()) }
     }
 
     /// Makes everything durable that was written out.
@@ -288,18 +279,22 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Pages and places of the versions in the n-th oldest segment; none when that is the one being filled.
+    /// Segments from the tail to the one being filled, both included.
+    fn live_segments(&self) -> u64 {
+        self.place / self.segment_pages() + 1 - self.tail / self.segment_pages()
+    }
+
+    /// Pages and places of the newest versions in the n-th oldest segment; none when that is the one being filled.
     pub fn segment(&self, n: usize) -> Option<Vec<(u64, u64)>> {
-        let versions = self.segments.get(n).filter(|_| n + 1 < self.segments.len())?;
         let start = self.tail + n as u64 * self.segment_pages();
-        Some(versions.iter().map(|&(page, block)| (page, start + u64::from(block))).collect())
+        (n as u64 + 1 < self.live_segments()).then(|| self.index.between(start, self.segment_pages()))
     }
 
     /// Declares the oldest segment dead. The next table says so.
     pub fn drop_oldest_segment(&mut self) {
-        assert!(self.segments.len() > 1, "the segment being filled is the only one");
-        self.segments.pop_front();
+        assert!(self.live_segments() > 1, "the segment being filled is the only one");
         self.tail += self.segment_pages();
+        self.index.move_tail(self.segment_pages());
     }
 
     /// Notes in the superblock that the log ends in good order. Everything must be durable.

@@ -3,13 +3,19 @@
 use super::index::{Entry, Index};
 use super::superblock::{Geometry, LogEnd, State, Superblock};
 use super::table::{self, Kind, Table};
-use super::{Log, LogCounts, Segments, StoreError, byte_of, crc32c, next_place};
-use crate::disk::{AlignedBytes, Disk};
+use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
+use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::io;
+use std::time::{Duration, Instant};
 
-/// First blocks of segments that are read in one submission.
-const SCAN_BATCH: usize = 64;
+/// Tables that are read in one submission, each of another segment.
+const TABLES: usize = 128;
+/// First blocks of segments are kept from step 1 for step 4 if they take no more than this.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one transfer where whole stretches are read.
+const STRETCH_BYTES: usize = 128 << 10;
 
 /// What an open found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +24,29 @@ pub struct Recovered {
     pub clean_shutdown: bool,
     /// Batches after the last sync that counted.
     pub unsynced_batches: u64,
+    /// Pages that the log holds, lost ones among them.
+    pub pages: u64,
+    /// Of them those that the backing store is not known to have.
+    pub dirty_pages: u64,
+    /// Bytes read of the cache device.
+    pub read_bytes: u64,
+    /// How long it took.
+    pub took: Duration,
 }
 
-/// A batch that counts, found while walking.
+/// What an open reads of a store.
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
+    /// The first block of every slot, unless that is too much to keep.
+    first_blocks: Option<AlignedBytes>,
+    read_bytes: Cell<u64>,
+}
+
+/// Consecutive blocks of one segment.
+struct Stretch {
+    place: u64,
+    bytes: AlignedBytes,
 }
 
 impl<D: Disk> Log<D> {
@@ -32,15 +55,25 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// Anything but a store in order whose unsynced end may be torn.
     pub fn open(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+        let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
-        let walk = Walk { disk: &disk, superblock };
+        let read_bytes = Cell::new(Superblock::READ_BYTES);
+        let mut walk = Walk { disk: &disk, superblock, first_blocks: None, read_bytes };
         let newest = walk.newest_table()?;
         let certain = newest.as_ref().map_or(superblock.end, |table| table.head.durable);
         let certain = if superblock.end.place > certain.place { superblock.end } else { certain };
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
         walk.check_nothing_durable_follows(end, newest.as_ref())?;
-        let (index, segments) = walk.load(end)?;
+        let index = walk.load(end)?;
+        let mut recovered = Recovered {
+            clean_shutdown: superblock.state == State::Closed,
+            unsynced_batches,
+            pages: index.len() as u64,
+            dirty_pages: index.iter().filter(|(_, entry)| entry.dirty).count() as u64,
+            read_bytes: walk.read_bytes.get(),
+            took: Duration::ZERO,
+        };
 
         let geometry = superblock.geometry;
         let mut log = Log {
@@ -49,7 +82,6 @@ impl<D: Disk> Log<D> {
             generation: superblock.generation,
             epoch: superblock.epoch + 1,
             index,
-            segments,
             tail: end.tail,
             written_tail: end.tail,
             place: end.place,
@@ -65,7 +97,8 @@ impl<D: Disk> Log<D> {
         // What was just read may be in the kernel's cache only, after the process alone died.
         log.disk.sync()?;
         log.write_superblock(State::Open)?;
-        Ok((log, Recovered { clean_shutdown: superblock.state == State::Closed, unsynced_batches }))
+        recovered.took = started.elapsed();
+        Ok((log, recovered))
     }
 }
 
@@ -104,28 +137,36 @@ impl<D: Disk> Walk<'_, D> {
         self.is_ours(table) && (table.head.epoch == self.superblock.epoch || mutant::is(Mutant::NoLineageCheck))
     }
 
-    fn table_at(&self, place: u64) -> Result<Option<Table>, StoreError> {
-        let mut block = AlignedBytes::zeroed(self.page_bytes());
-        self.disk.read_at(byte_of(self.geometry(), place), &mut block)?;
-        Ok(table::decode(&block).filter(|table| table.head.place == place))
+    fn segment_pages(&self) -> u64 {
+        u64::from(self.geometry().segment_pages)
+    }
+
+    /// Reads blocks that begin at these places, as many bytes each.
+    fn read(&self, places: impl Iterator<Item = u64>, bytes: &mut [u8], each: usize) -> io::Result<()> {
+        let reads = places.zip(bytes.chunks_mut(each));
+        let mut reads: Vec<Transfer> =
+            reads.map(|(place, bytes)| Transfer::Read { at: byte_of(self.geometry(), place), bytes }).collect();
+        let read: usize = reads.iter().map(Transfer::len).sum();
+        self.read_bytes.set(self.read_bytes.get() + read as u64);
+        self.disk.submit(&mut reads)
     }
 
     /// Step 1: the newest first table of a segment that this epoch has written.
-    fn newest_table(&self) -> Result<Option<Table>, StoreError> {
-        let (geometry, page_bytes) = (*self.geometry(), self.page_bytes());
-        let mut blocks = AlignedBytes::zeroed(SCAN_BATCH * page_bytes);
+    fn newest_table(&mut self) -> Result<Option<Table>, StoreError> {
+        let (page_bytes, segment_pages) = (self.page_bytes(), self.segment_pages());
+        let slots = self.geometry().segments as usize;
+        let keep = slots * page_bytes <= KEPT_BYTES_MAX;
+        let mut blocks = AlignedBytes::zeroed(if keep { slots } else { TABLES } * page_bytes);
         let mut newest: Option<Table> = None;
-        let slots: Vec<u64> = (0..u64::from(geometry.segments)).collect();
-        for batch in slots.chunks(SCAN_BATCH) {
-            let starts = batch.iter().map(|slot| slot * u64::from(geometry.segment_pages));
-            let mut reads: Vec<_> = blocks
-                .chunks_exact_mut(page_bytes)
-                .zip(starts.clone())
-                .map(|(bytes, start)| crate::disk::Transfer::Read { at: byte_of(&geometry, start), bytes })
-                .collect();
-            self.disk.submit(&mut reads)?;
-            for (block, start) in blocks.chunks_exact(page_bytes).zip(starts) {
-                let here = |table: &Table| byte_of(&geometry, table.head.place) == byte_of(&geometry, start);
+        for first in (0..slots).step_by(TABLES) {
+            let number = TABLES.min(slots - first);
+            let from = if keep { first * page_bytes } else { 0 };
+            let batch = &mut blocks[from..from + number * page_bytes];
+            let starts = (first as u64..).map(|slot| slot * segment_pages).take(number);
+            self.read(starts.clone(), batch, page_bytes)?;
+            for (block, start) in batch.chunks_exact(page_bytes).zip(starts) {
+                let here =
+                    |table: &Table| byte_of(self.geometry(), table.head.place) == byte_of(self.geometry(), start);
                 let Some(table) = table::decode(block).filter(|table| here(table) && self.is_ours(table)) else {
                     continue;
                 };
@@ -138,16 +179,31 @@ impl<D: Disk> Walk<'_, D> {
                 }
             }
         }
+        self.first_blocks = keep.then_some(blocks);
         Ok(newest)
+    }
+
+    /// The blocks from a place to the end of its segment.
+    fn rest_of_segment(&self, place: u64) -> io::Result<Stretch> {
+        let blocks = self.segment_pages() - place % self.segment_pages();
+        let each = STRETCH_BYTES.max(self.page_bytes());
+        let mut bytes = AlignedBytes::zeroed(blocks as usize * self.page_bytes());
+        self.read((place..).step_by(each / self.page_bytes()), &mut bytes, each)?;
+        Ok(Stretch { place, bytes })
     }
 
     /// Step 2: goes on from where the log was certainly durable as long as batches count.
     fn walk_unsynced(&self, certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
         let mut end = certain;
         let mut batches = 0;
-        while let Some(table) = self.table_at(end.place)? {
+        let mut stretch = self.rest_of_segment(end.place)?;
+        loop {
+            if !stretch.holds(end.place, self.page_bytes()) {
+                stretch = self.rest_of_segment(end.place)?;
+            }
+            let Some(table) = stretch.table(end.place, self.page_bytes()) else { break };
             let chained = table.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
-            if !self.is_of_this_epoch(&table) || !chained || !self.pages_agree(&table)? {
+            if !self.is_of_this_epoch(&table) || !chained || !stretch.agrees(&table, self.page_bytes()) {
                 break;
             }
             let place = next_place(self.geometry(), end.place, 1 + u64::from(table.pages));
@@ -157,60 +213,127 @@ impl<D: Disk> Walk<'_, D> {
         Ok((end, batches))
     }
 
-    fn pages_agree(&self, table: &Table) -> Result<bool, StoreError> {
-        if table.pages == 0 || mutant::is(Mutant::NoPageCheck) {
-            return Ok(true);
-        }
-        let mut pages = AlignedBytes::zeroed(table.pages as usize * self.page_bytes());
-        self.disk.read_at(byte_of(self.geometry(), table.head.place + 1), &mut pages)?;
-        let records = table.records.iter().filter(|record| record.kind.has_page());
-        Ok(pages.chunks_exact(self.page_bytes()).zip(records).all(|(bytes, record)| crc32c(bytes) == record.crc))
-    }
-
     /// Step 3: a batch beyond the end that was written when the log was durable past it proves damage.
     fn check_nothing_durable_follows(&self, end: LogEnd, newest: Option<&Table>) -> Result<(), StoreError> {
-        let segment_pages = u64::from(self.geometry().segment_pages);
+        let segment_pages = self.segment_pages();
         let last = newest.map_or(end.place, |table| table.head.place.max(end.place));
-        for place in end.place..(last / segment_pages + 1) * segment_pages {
-            let table = self.table_at(place)?.filter(|table| self.is_of_this_epoch(table));
-            if table.is_some_and(|table| table.head.durable.place > end.place) {
-                return Err(self.damaged(end.place, "a batch that was durable is not there any more"));
+        let mut place = end.place;
+        while place <= last {
+            let stretch = self.rest_of_segment(place)?;
+            let next = (place / segment_pages + 1) * segment_pages;
+            for place in place..next {
+                let table = stretch.table(place, self.page_bytes()).filter(|table| self.is_of_this_epoch(table));
+                if table.is_some_and(|table| table.head.durable.place > end.place) {
+                    return Err(self.damaged(end.place, "a batch that was durable is not there any more"));
+                }
             }
+            place = next;
         }
         Ok(())
     }
 
-    /// Step 4: the tables from the tail to the end, oldest first.
-    fn load(&self, end: LogEnd) -> Result<(Index, Segments), StoreError> {
-        let segment_pages = u64::from(self.geometry().segment_pages);
-        let mut index = Index::default();
-        let mut segments = VecDeque::from([Vec::new()]);
-        let mut chain = None;
-        let mut place = end.tail;
-        while place < end.place {
-            let table = self.table_at(place)?.filter(|table| self.is_ours(table));
-            let table = table.ok_or_else(|| self.damaged(place, "a table that was durable is not there any more"))?;
-            if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
-                return Err(self.damaged(place, "the table does not follow the one before"));
-            }
-            let pages = self.superblock.identity.backing_pages;
-            if table.records.iter().any(|record| record.page >= pages) {
-                return Err(self.damaged(place, "the table names a page beyond the end of the backing store"));
-            }
-            let segment = segments.back_mut().expect("never empty");
-            load_table(&table, segment_pages, &mut index, segment);
-            chain = Some(table.crc);
-            let next = next_place(self.geometry(), place, 1 + u64::from(table.pages));
-            if next / segment_pages > place / segment_pages {
-                segments.push_back(Vec::new());
-            }
-            place = next;
+    /// Step 4: the tables from the tail to the end, oldest first. Segments are independent until then: the first block
+    /// of each is a table, so as many are read at once as there are transfers in a submission.
+    fn load(&self, end: LogEnd) -> Result<Index, StoreError> {
+        let (segment_pages, blocks) = (self.segment_pages(), self.geometry().blocks());
+        if !end.tail.is_multiple_of(segment_pages) || end.place - end.tail.min(end.place) > u64::from(blocks) {
+            return Err(self.damaged(end.place, "its tail is no place where a live segment can begin"));
         }
-        Ok((index, segments))
+        let mut index = Index::new(blocks, end.tail);
+        let mut chain = None;
+        let starts: Vec<u64> = (end.tail..end.place).step_by(segment_pages as usize).collect();
+        for starts in starts.chunks(TABLES) {
+            for table in self.tables(starts, end)?.iter().flatten() {
+                let place = table.head.place;
+                if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
+                    return Err(self.damaged(place, "the table does not follow the one before"));
+                }
+                let pages = self.superblock.identity.backing_pages;
+                if table.records.iter().any(|record| record.page >= pages) {
+                    return Err(self.damaged(place, "the table names a page beyond the end of the backing store"));
+                }
+                load_table(table, &mut index);
+                chain = Some(table.crc);
+            }
+        }
+        Ok(index)
+    }
+
+    /// The tables of segments that begin at these places, up to the end of the log, each segment's in order.
+    fn tables(&self, starts: &[u64], end: LogEnd) -> Result<Vec<Vec<Table>>, StoreError> {
+        let page_bytes = self.page_bytes();
+        let mut tables: Vec<Vec<Table>> = starts.iter().map(|_| Vec::new()).collect();
+        let mut wanted: Vec<(usize, u64)> = starts.iter().copied().enumerate().collect();
+        let mut blocks = AlignedBytes::zeroed(starts.len() * page_bytes);
+        while !wanted.is_empty() {
+            let unread = wanted.iter().map(|&(_, place)| place).filter(|&place| self.kept(place).is_none());
+            self.read(unread, &mut blocks, page_bytes)?;
+            let mut read = blocks.chunks_exact(page_bytes);
+            let mut following = Vec::new();
+            for (segment, place) in wanted {
+                let block = self.kept(place).unwrap_or_else(|| read.next().expect("one for each that was read"));
+                let table = match self.table_of(block, place) {
+                    // What is wrong on the way may be right on the device.
+                    None => self.table_again(place)?,
+                    table => table,
+                };
+                let table =
+                    table.ok_or_else(|| self.damaged(place, "a table that was durable is not there any more"))?;
+                let next = next_place(self.geometry(), place, 1 + u64::from(table.pages));
+                tables[segment].push(table);
+                if next < end.place && next / self.segment_pages() == place / self.segment_pages() {
+                    following.push((segment, next));
+                }
+            }
+            wanted = following;
+        }
+        Ok(tables)
+    }
+
+    fn table_of(&self, block: &[u8], place: u64) -> Option<Table> {
+        table::decode(block).filter(|table| table.head.place == place && self.is_ours(table))
+    }
+
+    fn table_again(&self, place: u64) -> io::Result<Option<Table>> {
+        let mut block = AlignedBytes::zeroed(self.page_bytes());
+        let each = block.len();
+        self.read(std::iter::once(place), &mut block, each)?;
+        Ok(self.table_of(&block, place))
+    }
+
+    /// The block at a place if it was kept.
+    fn kept(&self, place: u64) -> Option<&[u8]> {
+        let (segment, within) = (place / self.segment_pages(), place % self.segment_pages());
+        let blocks = self.first_blocks.as_ref().filter(|_| within == 0)?;
+        let slot = (segment % u64::from(self.geometry().segments)) as usize;
+        Some(&blocks[slot * self.page_bytes()..][..self.page_bytes()])
     }
 }
 
-fn load_table(table: &Table, segment_pages: u64, index: &mut Index, segment: &mut Vec<(u64, u32)>) {
+impl Stretch {
+    fn holds(&self, place: u64, page_bytes: usize) -> bool {
+        (self.place..self.place + (self.bytes.len() / page_bytes) as u64).contains(&place)
+    }
+
+    /// The table at a place.
+    fn table(&self, place: u64, page_bytes: usize) -> Option<Table> {
+        let block = &self.bytes[(place - self.place) as usize * page_bytes..][..page_bytes];
+        table::decode(block).filter(|table| table.head.place == place)
+    }
+
+    /// Do all pages of a batch agree with their CRCs?
+    fn agrees(&self, table: &Table, page_bytes: usize) -> bool {
+        let after = (table.head.place + 1 - self.place) as usize * page_bytes;
+        let records = table.records.iter().filter(|record| record.kind.has_page());
+        let pages = self.bytes[after..].chunks_exact(page_bytes);
+        // A batch ends in the segment in which it begins.
+        pages.len() >= table.pages as usize
+            && (mutant::is(Mutant::NoPageCheck)
+                || pages.zip(records).all(|(bytes, record)| crc32c(bytes) == record.crc))
+    }
+}
+
+fn load_table(table: &Table, index: &mut Index) {
     let mut place = table.head.place;
     for record in &table.records {
         let page = record.page;
@@ -221,7 +344,6 @@ fn load_table(table: &Table, segment_pages: u64, index: &mut Index, segment: &mu
             Kind::Clean | Kind::Dirty | Kind::Lost => {
                 place += u64::from(!lost);
                 let at = if lost { table.head.place } else { place };
-                segment.push((page, (at % segment_pages) as u32));
                 let dirty = record.kind != Kind::Clean;
                 index.insert(page, Entry { place: at, crc: record.crc, dirty, resident: false, lost });
             }

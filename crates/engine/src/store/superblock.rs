@@ -11,6 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 const COPY_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"\x89ETCACHE";
 const VERSION: u32 = 1;
+/// Blocks of a ring are counted in 32 bits, and one number is none.
+const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
 
 /// Sizes of a cache store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +35,19 @@ impl Geometry {
         let room = |segment_pages: u32| {
             let geometry = Geometry { page_bytes, segment_pages, segments: 0 };
             let segments = size_bytes.saturating_sub(geometry.base()) / geometry.segment_bytes();
-            Geometry { segments: u32::try_from(segments).unwrap_or(u32::MAX), ..geometry }
+            let segments = segments.min(BLOCKS_MAX / u64::from(segment_pages)) as u32;
+            Geometry { segments, ..geometry }
         };
         let pages = ((1 << 20) / page_bytes).max(16);
         let sizes = std::iter::successors(Some(pages), |&pages| (pages > 16).then_some(pages / 2));
         let geometry = sizes.map(room).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| room(16));
         geometry.check()?;
         Ok(geometry)
+    }
+
+    /// Blocks of the ring.
+    pub(super) fn blocks(&self) -> u32 {
+        self.segments * self.segment_pages
     }
 
     /// Are the sizes ones that a store can have?
@@ -53,6 +61,8 @@ impl Geometry {
             "a segment has fewer than 4 or more than 65536 pages"
         } else if self.segments < 8 {
             "there are fewer than 8 segments"
+        } else if u64::from(self.segments) * u64::from(self.segment_pages) > BLOCKS_MAX {
+            "there are 2^32 - 1 or more blocks"
         } else {
             return Ok(());
         };
@@ -150,6 +160,9 @@ struct Raw {
 const RAW: usize = size_of::<Raw>();
 
 impl Superblock {
+    /// Bytes that [`read`](Superblock::read) reads.
+    pub const READ_BYTES: u64 = 2 * COPY_BYTES as u64;
+
     fn encode(&self, into: &mut [u8]) {
         let Geometry { page_bytes, segment_pages, segments } = self.geometry;
         let mut raw = Raw {
@@ -305,6 +318,9 @@ mod tests {
         assert_eq!(small.segment_pages, 16);
         assert!(small.size_bytes() <= 4 << 20);
         Geometry::for_device(100_000, 4096).expect_err("too small");
+        let huge = Geometry::for_device(1 << 60, 4096).expect("as much of it as can be numbered");
+        assert_eq!(huge.segments, u32::MAX / 256);
+        Geometry { segments: 1 << 24, ..huge }.check().expect_err("too many blocks");
         assert_eq!(Geometry { page_bytes: 4096, segment_pages: 256, segments: 12 }.capacity_pages(), 254 * 6);
         assert_eq!(Geometry { page_bytes: 512, segment_pages: 256, segments: 12 }.capacity_pages(), (256 - 9) * 6);
     }

@@ -1,0 +1,178 @@
+//! A hash table from pages to small numbers that stores no pages: whoever owns it knows the page of a number. Four bytes a
+//! place, and none is wasted on a pointer or a length.
+
+use entresol_core::Random;
+
+const EMPTY: u32 = u32::MAX;
+/// Places for every four numbers: linear probing at a load of 0.8 at most.
+const PLACES_OF_FOUR: usize = 5;
+
+/// Numbers by page, by open addressing with linear probing. What is left of a place beside its number are bits of the
+/// page's hash, so that nearly every comparison of pages is one of equals.
+pub(crate) struct Numbers {
+    places: Vec<u32>,
+    /// Bits of a place that are its number.
+    bits: u32,
+    len: usize,
+}
+
+impl Numbers {
+    /// An empty table with room for so many pages, for numbers below `end`.
+    pub fn new(room: usize, end: u32) -> Self {
+        assert!(end < EMPTY, "{end} is no number");
+        Numbers { places: vec![EMPTY; (room * PLACES_OF_FOUR).div_ceil(4) + 1], bits: 32 - end.leading_zeros(), len: 0 }
+    }
+
+    /// Has it as many pages as it has room for?
+    pub fn is_full(&self) -> bool {
+        self.len + 1 >= self.places.len() / PLACES_OF_FOUR * 4
+    }
+
+    /// Makes room for so many pages.
+    pub fn grow(&mut self, room: usize, page_of: impl Fn(u32) -> u64) {
+        let end = ((1u64 << self.bits) - 1) as u32;
+        let mut grown = Numbers::new(room, end);
+        for number in self.places.iter().filter(|&&place| place != EMPTY).map(|&place| self.number(place)) {
+            grown.insert(page_of(number), number, &page_of);
+        }
+        *self = grown;
+    }
+
+    /// Pages in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.places.capacity() * size_of::<u32>()
+    }
+
+    /// Where the search for a page begins.
+    fn home(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
+    }
+
+    /// The bits of a hash that are kept, where they are kept.
+    fn tag(&self, hash: u64) -> u32 {
+        ((hash & u64::from(u32::MAX >> self.bits.min(31))) << self.bits) as u32
+    }
+
+    fn number(&self, place: u32) -> u32 {
+        (u64::from(place) & ((1 << self.bits) - 1)) as u32
+    }
+
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.places.len() { 0 } else { at + 1 }
+    }
+
+    /// Where a page is, or where it would be put.
+    fn locate(&self, page: u64, page_of: impl Fn(u32) -> u64) -> Result<usize, usize> {
+        let hash = Random::mix(page);
+        let tag = self.tag(hash);
+        let mut at = self.home(hash);
+        loop {
+            let place = self.places[at];
+            if place == EMPTY {
+                return Err(at);
+            }
+            let number = self.number(place);
+            if place == tag | number && page_of(number) == page {
+                return Ok(at);
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// The number of a page.
+    pub fn get(&self, page: u64, page_of: impl Fn(u32) -> u64) -> Option<u32> {
+        self.locate(page, page_of).ok().map(|at| self.number(self.places[at]))
+    }
+
+    /// Gives a page a number, and returns the one that it had.
+    pub fn insert(&mut self, page: u64, number: u32, page_of: impl Fn(u32) -> u64) -> Option<u32> {
+        let place = self.tag(Random::mix(page)) | number;
+        match self.locate(page, page_of) {
+            Ok(at) => {
+                let previous = std::mem::replace(&mut self.places[at], place);
+                Some(self.number(previous))
+            }
+            Err(at) => {
+                self.places[at] = place;
+                self.len += 1;
+                assert!(self.len < self.places.len(), "a table without an empty place never ends a search");
+                None
+            }
+        }
+    }
+
+    /// Forgets a page, and returns the number that it had.
+    pub fn remove(&mut self, page: u64, page_of: impl Fn(u32) -> u64) -> Option<u32> {
+        let mut hole = self.locate(page, &page_of).ok()?;
+        let number = self.number(self.places[hole]);
+        self.len -= 1;
+        let len = self.places.len();
+        let distance = |from: usize, to: usize| if to >= from { to - from } else { to + len - from };
+        let mut at = hole;
+        loop {
+            at = self.after(at);
+            let place = self.places[at];
+            if place == EMPTY {
+                break;
+            }
+            // One whose search passes over the hole goes into it.
+            let home = self.home(Random::mix(page_of(self.number(place))));
+            if distance(home, at) >= distance(hole, at) {
+                self.places[hole] = place;
+                hole = at;
+            }
+        }
+        self.places[hole] = EMPTY;
+        Some(number)
+    }
+
+    /// Forgets every page.
+    pub fn clear(&mut self) {
+        self.places.fill(EMPTY);
+        self.len = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn it_agrees_with_a_map_at_any_load() {
+        for (seed, room, end) in [(1, 1, 1), (2, 7, 7), (3, 100, 128), (4, 1000, 5000), (5, 300, u32::MAX - 1)] {
+            let mut random = Random::new(seed);
+            let mut numbers = Numbers::new(room, end);
+            let mut pages: HashMap<u32, u64> = HashMap::new();
+            let mut model: HashMap<u64, u32> = HashMap::new();
+            for step in 0..20_000 {
+                let page = random.below(2 * room as u64);
+                let what = format!("seed {seed}, step {step}, page {page}");
+                let page_of = |number: u32| pages[&number];
+                match random.below(3) {
+                    0 => assert_eq!(numbers.get(page, page_of), model.get(&page).copied(), "{what}"),
+                    1 if model.len() < room || model.contains_key(&page) => {
+                        let number = random.below(u64::from(end)) as u32;
+                        if pages.get(&number).is_none_or(|&other| other == page) {
+                            assert_eq!(numbers.insert(page, number, page_of), model.insert(page, number), "{what}");
+                            pages.retain(|_, &mut other| other != page);
+                            pages.insert(number, page);
+                        }
+                    }
+                    _ => {
+                        assert_eq!(numbers.remove(page, page_of), model.remove(&page), "{what}");
+                        pages.retain(|_, &mut other| other != page);
+                    }
+                }
+                assert_eq!(numbers.len(), model.len(), "{what}");
+            }
+            numbers.clear();
+            assert!((0..2 * room as u64).all(|page| numbers.get(page, |_| page).is_none()));
+        }
+    }
+}
