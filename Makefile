@@ -109,3 +109,11 @@ bench-engine: deps
 .PHONY: test-crash-long
 test-crash-long: deps
 	ENTRESOL_CRASH_SEEDS=320000 cargo test --locked --release -p entresol-engine --lib -- --nocapture no_crash_of
+
+# How soon a 10-GiB cache serves again after its process was killed, and how warm it is: five times, each after the
+# kernel's caches were dropped (root). Needs 11 GB below target and a few minutes, most of them to fill the cache.
+BENCH_RECOVERY :=
+.PHONY: bench-recovery
+bench-recovery: deps
+	cargo build --release --locked -p entresol-bench-recovery
+	target/release/entresol-bench-recovery $(BENCH_RECOVERY)

@@ -34,6 +34,9 @@ pub(super) trait Core: Send {
     fn lost_pages(&self) -> Vec<u64>;
 }
 
+/// Recovered pages between the one that the policy is shown and the one for which memory is asked.
+const AHEAD: usize = 12;
+
 pub(super) struct Engine<P, C, B> {
     policy: P,
     world: World<C, B>,
@@ -51,17 +54,13 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
 
     /// Shows the policy what was recovered, oldest first, so that it holds it again.
     pub fn replay(&mut self) -> io::Result<()> {
-        let mut held: Vec<(u64, u64, bool)> = self
-            .world
-            .keeper
-            .log
-            .index
-            .iter()
-            .filter(|(_, entry)| !entry.lost)
-            .map(|(page, entry)| (entry.place, page, entry.dirty))
-            .collect();
-        held.sort_unstable();
-        for (_, page, _) in held {
+        let entries = self.world.keeper.log.index.iter();
+        let held: Vec<u64> = entries.filter(|(_, entry)| !entry.lost).map(|(page, _)| page).collect();
+        for (i, &page) in held.iter().enumerate() {
+            if let Some(&later) = held.get(i + AHEAD) {
+                self.world.keeper.log.index.prefetch(later);
+                self.world.directory.prefetch(later);
+            }
             self.world.keeper.make_ready()?;
             // Making room may have written it below.
             let Some(entry) = self.world.keeper.log.index.get(page) else { continue };
@@ -284,12 +283,11 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
     fn stats(&self) -> CacheStats {
         let counts: Counts = self.world.counts;
         let keeper: KeeperCounts = self.world.keeper.counts;
-        let dirty = self.world.keeper.log.index.iter().filter(|(_, entry)| entry.dirty).count() as u64;
         CacheStats {
             counts,
             keeper,
             log: self.world.keeper.log.counts(),
-            dirty_pages: dirty,
+            dirty_pages: self.world.keeper.log.index.dirty_len() as u64,
             index_bytes: self.world.keeper.log.index.memory_bytes() as u64,
             directory_bytes: self.world.directory.memory_bytes() as u64,
             mode: self.mode,

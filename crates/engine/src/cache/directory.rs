@@ -45,6 +45,12 @@ impl Directory {
         self.names.capacity() * size_of::<Name>() + self.handles.memory_bytes()
     }
 
+    /// Fetches into the processor's caches what the search for a page begins with.
+    #[inline]
+    pub fn prefetch(&self, page: u64) {
+        self.handles.prefetch(page);
+    }
+
     /// The handle of a page that has one.
     pub fn find(&self, page: u64) -> Option<Page> {
         self.handles.get(page, |handle| self.names[handle as usize].page()).map(Page)

@@ -63,6 +63,10 @@ impl Slot {
         u64::from(self.page_high) << 32 | u64::from(self.page_low)
     }
 
+    fn is_dirty(self) -> bool {
+        self.flags & DIRTY != 0
+    }
+
     fn is_current(self) -> bool {
         self.flags & CURRENT != 0
     }
@@ -75,6 +79,8 @@ pub(crate) struct Index {
     tail: u64,
     /// Block of the ring where the tail is.
     tail_block: u64,
+    /// Slots that are dirty.
+    dirty: usize,
     /// Pages without bytes; their places are those of the tables that say so.
     lost: BTreeMap<u64, Entry>,
 }
@@ -87,6 +93,7 @@ impl Index {
             numbers: Numbers::new(blocks as usize, blocks),
             tail,
             tail_block: tail % u64::from(blocks),
+            dirty: 0,
             lost: BTreeMap::new(),
         }
     }
@@ -94,6 +101,11 @@ impl Index {
     /// Pages in it.
     pub fn len(&self) -> usize {
         self.numbers.len() + self.lost.len()
+    }
+
+    /// Of them those that the backing store is not known to have.
+    pub fn dirty_len(&self) -> usize {
+        self.dirty + self.lost.values().filter(|entry| entry.dirty).count()
     }
 
     /// Bytes that it takes, lost pages apart.
@@ -116,12 +128,18 @@ impl Index {
 
     fn entry(&self, block: usize) -> Entry {
         let Slot { flags, crc, .. } = self.slots[block];
-        let (dirty, resident) = (flags & DIRTY != 0, flags & RESIDENT != 0);
+        let (dirty, resident) = (self.slots[block].is_dirty(), flags & RESIDENT != 0);
         Entry { place: self.place_of(block), crc, dirty, resident, lost: false }
     }
 
     fn find(&self, page: u64) -> Option<usize> {
         self.numbers.get(page, |number| self.slots[number as usize].page()).map(|number| number as usize)
+    }
+
+    /// Fetches into the processor's caches what the search for a page begins with.
+    #[inline]
+    pub fn prefetch(&self, page: u64) {
+        self.numbers.prefetch(page);
     }
 
     /// The newest version of a page.
@@ -147,7 +165,7 @@ impl Index {
         let block = self.block_of(entry.place);
         let slots = &self.slots;
         if let Some(obsolete) = self.numbers.insert(page, block as u32, |number| slots[number as usize].page()) {
-            self.slots[obsolete as usize] = Slot::NONE;
+            self.empty(obsolete as usize);
         }
         debug_assert!(!self.slots[block].is_current(), "block {block} holds the newest version of another page");
         self.slots[block] = Slot { page_low: page as u32, page_high: (page >> 32) as u16, flags: 0, crc: entry.crc };
@@ -156,6 +174,8 @@ impl Index {
 
     fn set_flags(&mut self, block: usize, entry: Entry) {
         let flag = |set, flag| if set { flag } else { 0 };
+        self.dirty += usize::from(entry.dirty);
+        self.dirty -= usize::from(self.slots[block].is_dirty());
         self.slots[block].flags = CURRENT | flag(entry.dirty, DIRTY) | flag(entry.resident, RESIDENT);
     }
 
@@ -164,8 +184,13 @@ impl Index {
         self.lost.remove(&page);
         let slots = &self.slots;
         if let Some(block) = self.numbers.remove(page, |number| slots[number as usize].page()) {
-            self.slots[block as usize] = Slot::NONE;
+            self.empty(block as usize);
         }
+    }
+
+    fn empty(&mut self, block: usize) {
+        self.dirty -= usize::from(self.slots[block].is_dirty());
+        self.slots[block] = Slot::NONE;
     }
 
     /// Changes an entry if it is there. Its place and CRC stay.
@@ -209,6 +234,7 @@ impl Index {
     /// Forgets every page but those whose only copy was lost.
     pub fn retain_lost(&mut self) {
         self.numbers.clear();
+        self.dirty = 0;
         self.slots.fill(Slot::NONE);
     }
 }
@@ -264,6 +290,9 @@ mod tests {
             }
             assert_eq!(index.get(page), model.get(&page).copied(), "step {step}, page {page}");
             assert_eq!(index.len(), model.len(), "step {step}");
+            if step % 100 == 0 {
+                assert_eq!(index.dirty_len(), model.values().filter(|entry| entry.dirty).count(), "step {step}");
+            }
         }
         let sound: Vec<u64> = index.iter().filter(|(_, entry)| !entry.lost).map(|(_, entry)| entry.place).collect();
         assert!(sound.is_sorted() && !sound.is_empty(), "{sound:?}");

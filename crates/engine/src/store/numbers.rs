@@ -84,6 +84,12 @@ impl Numbers {
         }
     }
 
+    /// Fetches into the processor's caches what the search for a page begins with.
+    #[inline]
+    pub fn prefetch(&self, page: u64) {
+        entresol_core::prefetch(&self.places, self.home(Random::mix(page)));
+    }
+
     /// The number of a page.
     pub fn get(&self, page: u64, page_of: impl Fn(u32) -> u64) -> Option<u32> {
         self.locate(page, page_of).ok().map(|at| self.number(self.places[at]))

@@ -2,7 +2,7 @@
 
 use super::index::{Entry, Index};
 use super::superblock::{Geometry, LogEnd, State, Superblock};
-use super::table::{self, Kind, Table};
+use super::table::{self, Head, Kind, Table};
 use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const TABLES: usize = 128;
 /// First blocks of segments are kept from step 1 for step 4 if they take no more than this.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+/// Entries of a table between the one that is entered and the one for which memory is asked.
+const AHEAD: usize = 12;
 /// Bytes of one transfer where whole stretches are read.
 const STRETCH_BYTES: usize = 128 << 10;
 
@@ -61,7 +63,7 @@ impl<D: Disk> Log<D> {
         let read_bytes = Cell::new(Superblock::READ_BYTES);
         let mut walk = Walk { disk: &disk, superblock, first_blocks: None, read_bytes };
         let newest = walk.newest_table()?;
-        let certain = newest.as_ref().map_or(superblock.end, |table| table.head.durable);
+        let certain = newest.as_ref().map_or(superblock.end, |head| head.durable);
         let certain = if superblock.end.place > certain.place { superblock.end } else { certain };
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
         walk.check_nothing_durable_follows(end, newest.as_ref())?;
@@ -70,7 +72,7 @@ impl<D: Disk> Log<D> {
             clean_shutdown: superblock.state == State::Closed,
             unsynced_batches,
             pages: index.len() as u64,
-            dirty_pages: index.iter().filter(|(_, entry)| entry.dirty).count() as u64,
+            dirty_pages: index.dirty_len() as u64,
             read_bytes: walk.read_bytes.get(),
             took: Duration::ZERO,
         };
@@ -129,12 +131,12 @@ impl<D: Disk> Walk<'_, D> {
         StoreError::Damaged { block: place, byte: byte_of(self.geometry(), place), why }
     }
 
-    fn is_ours(&self, table: &Table) -> bool {
-        table.head.uuid == self.superblock.identity.uuid || mutant::is(Mutant::NoUuidCheck)
+    fn is_ours(&self, head: &Head) -> bool {
+        head.uuid == self.superblock.identity.uuid || mutant::is(Mutant::NoUuidCheck)
     }
 
-    fn is_of_this_epoch(&self, table: &Table) -> bool {
-        self.is_ours(table) && (table.head.epoch == self.superblock.epoch || mutant::is(Mutant::NoLineageCheck))
+    fn is_of_this_epoch(&self, head: &Head) -> bool {
+        self.is_ours(head) && (head.epoch == self.superblock.epoch || mutant::is(Mutant::NoLineageCheck))
     }
 
     fn segment_pages(&self) -> u64 {
@@ -152,30 +154,28 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 1: the newest first table of a segment that this epoch has written.
-    fn newest_table(&mut self) -> Result<Option<Table>, StoreError> {
+    fn newest_table(&mut self) -> Result<Option<Head>, StoreError> {
         let (page_bytes, segment_pages) = (self.page_bytes(), self.segment_pages());
         let slots = self.geometry().segments as usize;
         let keep = slots * page_bytes <= KEPT_BYTES_MAX;
-        let mut blocks = AlignedBytes::zeroed(if keep { slots } else { TABLES } * page_bytes);
-        let mut newest: Option<Table> = None;
-        for first in (0..slots).step_by(TABLES) {
-            let number = TABLES.min(slots - first);
-            let from = if keep { first * page_bytes } else { 0 };
-            let batch = &mut blocks[from..from + number * page_bytes];
+        let at_once = if keep { slots } else { TABLES };
+        let mut blocks = AlignedBytes::zeroed(at_once * page_bytes);
+        let mut newest: Option<Head> = None;
+        for first in (0..slots).step_by(at_once) {
+            let number = at_once.min(slots - first);
             let starts = (first as u64..).map(|slot| slot * segment_pages).take(number);
-            self.read(starts.clone(), batch, page_bytes)?;
-            for (block, start) in batch.chunks_exact(page_bytes).zip(starts) {
-                let here =
-                    |table: &Table| byte_of(self.geometry(), table.head.place) == byte_of(self.geometry(), start);
-                let Some(table) = table::decode(block).filter(|table| here(table) && self.is_ours(table)) else {
+            self.read(starts.clone(), &mut blocks[..number * page_bytes], page_bytes)?;
+            for (block, start) in blocks.chunks_exact(page_bytes).zip(starts) {
+                let here = |head: &Head| byte_of(self.geometry(), head.place) == byte_of(self.geometry(), start);
+                let Some(head) = table::decode_head(block).filter(|head| here(head) && self.is_ours(head)) else {
                     continue;
                 };
-                if table.head.epoch > self.superblock.epoch {
-                    return Err(self.damaged(table.head.place, "it is newer than both superblocks"));
+                if head.epoch > self.superblock.epoch {
+                    return Err(self.damaged(head.place, "it is newer than both superblocks"));
                 }
-                let newer = newest.as_ref().is_none_or(|other| table.head.place > other.head.place);
-                if self.is_of_this_epoch(&table) && newer {
-                    newest = Some(table);
+                let newer = newest.as_ref().is_none_or(|other| head.place > other.place);
+                if self.is_of_this_epoch(&head) && newer {
+                    newest = Some(head);
                 }
             }
         }
@@ -203,7 +203,7 @@ impl<D: Disk> Walk<'_, D> {
             }
             let Some(table) = stretch.table(end.place, self.page_bytes()) else { break };
             let chained = table.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
-            if !self.is_of_this_epoch(&table) || !chained || !stretch.agrees(&table, self.page_bytes()) {
+            if !self.is_of_this_epoch(&table.head) || !chained || !stretch.agrees(&table, self.page_bytes()) {
                 break;
             }
             let place = next_place(self.geometry(), end.place, 1 + u64::from(table.pages));
@@ -214,15 +214,15 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 3: a batch beyond the end that was written when the log was durable past it proves damage.
-    fn check_nothing_durable_follows(&self, end: LogEnd, newest: Option<&Table>) -> Result<(), StoreError> {
+    fn check_nothing_durable_follows(&self, end: LogEnd, newest: Option<&Head>) -> Result<(), StoreError> {
         let segment_pages = self.segment_pages();
-        let last = newest.map_or(end.place, |table| table.head.place.max(end.place));
+        let last = newest.map_or(end.place, |head| head.place.max(end.place));
         let mut place = end.place;
         while place <= last {
             let stretch = self.rest_of_segment(place)?;
             let next = (place / segment_pages + 1) * segment_pages;
             for place in place..next {
-                let table = stretch.table(place, self.page_bytes()).filter(|table| self.is_of_this_epoch(table));
+                let table = stretch.table(place, self.page_bytes()).filter(|table| self.is_of_this_epoch(&table.head));
                 if table.is_some_and(|table| table.head.durable.place > end.place) {
                     return Err(self.damaged(end.place, "a batch that was durable is not there any more"));
                 }
@@ -291,7 +291,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     fn table_of(&self, block: &[u8], place: u64) -> Option<Table> {
-        table::decode(block).filter(|table| table.head.place == place && self.is_ours(table))
+        table::decode(block).filter(|table| table.head.place == place && self.is_ours(&table.head))
     }
 
     fn table_again(&self, place: u64) -> io::Result<Option<Table>> {
@@ -335,7 +335,10 @@ impl Stretch {
 
 fn load_table(table: &Table, index: &mut Index) {
     let mut place = table.head.place;
-    for record in &table.records {
+    for (i, record) in table.records.iter().enumerate() {
+        if let Some(later) = table.records.get(i + AHEAD) {
+            index.prefetch(later.page);
+        }
         let page = record.page;
         let lost = record.kind == Kind::Lost;
         match record.kind {
