@@ -128,7 +128,7 @@ fn set_changes_policy_and_sizes_and_what_is_cached_stays() {
     assert_eq!(client.read(0, 20 * PAGE as u32), [5; 20 * PAGE]);
     scratch.ok(&set(&["policy=lru"]));
     says(&scratch.refused(&set(&["dram=1MiB"])), &["dram: policy 'lru' manages one tier"]);
-    says(&scratch.refused(&set(&["policy=lur"])), &["policy: ", "'lur'", "nearest", "lru"]);
+    says(&scratch.refused(&set(&["policy=face-gcs"])), &["policy: ", "'face-gcs'", "nearest", "face-gsc"]);
     says(&scratch.refused(&set(&["policy=lru,arc"])), &["names 2 policies"]);
     says(&scratch.refused(&set(&["policy=min"])), &["policy: ", "future"]);
     says(&scratch.refused(&set(&["policy=lru:colour=red"])), &["no option 'colour'"]);

@@ -170,7 +170,7 @@ mod tests {
         assert!(wrong(r#"{"ask":"stats"}"#).contains("version"));
         assert!(wrong("").contains("no message"));
         let nested = format!(r#"{{"version":1,"ask":{}"#, "[".repeat(10_000));
-        assert!(wrong(&nested).contains("recursion"), "it does not end in a stack overflow");
+        assert!(wrong(&nested).contains("EOF"), "it does not end in a stack overflow");
         let cut = read_line(&mut &b"{\"version\""[..], 100).unwrap_err();
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
     }
