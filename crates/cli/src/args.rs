@@ -4,6 +4,7 @@ use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
 use crate::live::drain::DrainArgs;
 use crate::live::format::FormatArgs;
+use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
 use crate::mount::MountArgs;
 use crate::probe::ProbeArgs;
@@ -44,6 +45,7 @@ pub enum Command {
     Check(CheckArgs),
     Drain(DrainArgs),
     Stats(StatsArgs),
+    Set(SetArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -100,6 +100,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Check(arguments) => live::check::run(arguments),
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
+        Command::Set(arguments) => live::set::run(arguments, cli.quiet),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "entresol", &mut script);

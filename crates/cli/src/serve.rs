@@ -1,6 +1,8 @@
 //! `entresol serve`: a file or a block device for other programs.
 
-use crate::live::serve::{CacheArgs, ModeArg, Opened};
+use crate::live::control::Control;
+use crate::live::running::Running;
+use crate::live::serve::{CacheArgs, ModeArg};
 use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -77,17 +79,20 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
-    let Opened { cache, found } = live::serve::open(path, backing, &arguments.cached)?;
+    let opened = live::serve::open(path, backing, &arguments.cached)?;
     if !quiet {
-        eprintln!("{}: {found}", path.display());
+        eprintln!("{}: {}", path.display(), opened.found);
     }
-    let cache = Arc::new(cache);
+    let cache = Arc::new(Running::new(opened));
+    let mut control = live::running::control(path, &cache);
     let policy = &arguments.cached.policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
-    let export = Export { block: Arc::clone(&cache) as Arc<dyn Block>, name: String::new(), description, read_only };
+    let export = Export { block: cache.block(), name: String::new(), description, read_only };
     let limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
     let counts = until_signal(arguments, export, limits, quiet)?;
+    control.as_mut().into_iter().for_each(Control::stop);
+    let cache = cache.cache();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     cache.close().with_context(|| format!("{}: the close", path.display()))?;
     let stats = cache.stats()?;

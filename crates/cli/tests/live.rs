@@ -1,55 +1,15 @@
 //! The live cache by the real command: what it refuses, and that no kill costs a durable write.
 
-#[path = "../../front/tests/support/client.rs"]
-#[allow(dead_code, reason = "the doors' own tests use the rest")]
-mod client;
 mod common;
 
-use client::{Client, FLUSH, FUA, READ, WRITE};
-use common::{Scratch, says};
+use common::says;
+use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
+use common::served::{BACKING, PAGE, formatted, reached, start, terminate};
 use entresol_core::Random;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-const PAGE: usize = 4096;
-/// The last page is short.
-const BACKING: usize = 1024 * PAGE + 512;
 const PAGES: u64 = BACKING.div_ceil(PAGE) as u64;
-
-fn formatted() -> Scratch {
-    let scratch = Scratch::new();
-    scratch.file("disk", vec![0; BACKING]);
-    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
-    scratch
-}
-
-fn start(scratch: &Scratch, policy: &str, mode: &str) -> Child {
-    let arguments = "serve nbd --backing disk --cache cache --socket s --policy";
-    let arguments: Vec<&str> = arguments.split(' ').chain([policy, "--mode", mode]).collect();
-    let mut command = scratch.command(&arguments);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
-}
-
-/// Waits until the server can be reached.
-fn reached(scratch: &Scratch, child: &mut Child) -> Client {
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    if line.is_empty() {
-        let mut said = String::new();
-        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-        panic!("the server ended: {said}");
-    }
-    Client::connect(&scratch.path("s"), false).expect("a connection")
-}
-
-fn terminate(mut child: Child) -> String {
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said}");
-    said
-}
 
 fn page_len(page: u64) -> usize {
     PAGE.min(BACKING - page as usize * PAGE)
@@ -121,7 +81,7 @@ fn a_cache_in_use_is_left_alone_and_a_termination_closes_it() {
     for command in [&["check"][..], &["drain"], &["serve", "nbd", "--socket", "t"], &["format", "--force"]] {
         says(&scratch.refused(&[command, &both].concat()), &["in use by another process"]);
     }
-    says(&scratch.refused(&["stats", "--cache", "cache"]), &["cache: in use by another process"]);
+    says(&scratch.ok(&["stats", "--cache", "cache"]), &["policy         face-gsc\n", "dirty          2 pages"]);
     drop(client);
     let said = terminate(child);
     says(

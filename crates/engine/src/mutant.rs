@@ -35,12 +35,16 @@ pub(crate) enum Mutant {
     TailTooEarly,
     /// What was forgotten is not remembered as changed below.
     ForgottenNotSynced,
+    /// A change of the policy does not wait for what is on its way below.
+    NotSettledForChange,
+    /// A change of the policy drops what only frames have.
+    FramesDropped,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 15] = [
+    pub(crate) const ALL: [Mutant; 17] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -56,6 +60,8 @@ impl Mutant {
         Mutant::ReuseTooEarly,
         Mutant::TailTooEarly,
         Mutant::ForgottenNotSynced,
+        Mutant::NotSettledForChange,
+        Mutant::FramesDropped,
     ];
 }
 

@@ -1,9 +1,14 @@
 //! The live cache from the command line: a cache file in front of a backing file.
 
 pub mod check;
+pub mod control;
 pub mod drain;
+mod figures;
 pub mod format;
+mod observed;
+pub mod running;
 pub mod serve;
+pub mod set;
 pub mod stats;
 mod survey;
 

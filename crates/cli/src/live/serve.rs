@@ -8,6 +8,7 @@ use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::disk::Disk;
 use entresol_policy::Info;
+use entresol_sim::PolicySpec;
 use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -75,6 +76,7 @@ impl fmt::Display for Found {
 pub struct Opened {
     pub cache: BlockCache,
     pub found: Found,
+    pub page_bytes: u32,
 }
 
 /// Opens a cache and its backing store, each for this process alone.
@@ -96,11 +98,7 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         let made_for = superblock.backing_pages;
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}", backing.display());
     }
-    let mut specs = entresol_sim::parse_policies(&arguments.policy)?;
-    let spec = match specs.len() {
-        1 => specs.remove(0),
-        number => bail!("--policy {}: names {number} policies; a cache has one", arguments.policy),
-    };
+    let spec = one_policy(&arguments.policy)?;
     let room = superblock.geometry.capacity_pages();
     let tiers = tiers(spec.info, room, arguments.dram, page_bytes)?;
     let mode = arguments.mode.into();
@@ -116,7 +114,7 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         read_bytes: recovered.read_bytes,
         executor,
     };
-    Ok(Opened { cache, found })
+    Ok(Opened { cache, found, page_bytes })
 }
 
 /// Pages of each tier: the lower one takes all that the store has room for.
@@ -127,9 +125,22 @@ fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<
         }
         return Ok(vec![room as usize]);
     }
-    let top = match dram {
+    Ok(vec![top_tier(info, room, dram, page_bytes), room as usize])
+}
+
+/// Pages of the memory above a cache of so many: what was asked for, else the policy's own share.
+pub fn top_tier(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> usize {
+    match dram {
         Some(size) => size.pages(page_bytes, room) as usize,
         None => ((room as f64 * info.top_share) as usize).max(info.min_pages[0]),
-    };
-    Ok(vec![top, room as usize])
+    }
+}
+
+/// The policy that a text names, with its options.
+pub fn one_policy(text: &str) -> Result<PolicySpec> {
+    let mut specs = entresol_sim::parse_policies(text)?;
+    match specs.len() {
+        1 => Ok(specs.remove(0)),
+        number => bail!("{text}: names {number} policies; a cache has one"),
+    }
 }

@@ -1,35 +1,130 @@
-//! `entresol stats`: what a cache holds that is not in use.
+//! `entresol stats`: what a cache does while it is in use, or what it holds while it is not.
 
 use super::check::refusal;
-use super::survey::{self, State, Superblock};
+use super::control::{Question, ask};
+use super::figures::Figures;
+use super::survey::{self, State, Superblock, Survey};
 use super::{ReadFile, hex};
 use crate::output;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Count what a cache holds that is not in use
+/// Count what a cache does while it is in use, or what it holds while it is not
 #[derive(Args)]
 pub struct StatsArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Print the figures again every so many seconds until the cache is not in use any more; requests and hits are those of
+    /// the time between
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    pub watch: Option<f64>,
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=86400.0).contains(seconds));
+    seconds.ok_or_else(|| "it must be a number of seconds from 0.1 to 86400".to_owned())
 }
 
 /// Runs the command.
 pub fn run(arguments: &StatsArgs) -> Result<()> {
+    match (live(&arguments.cache)?, arguments.watch) {
+        (Some(first), Some(seconds)) => watch(arguments, first, seconds),
+        (Some(figures), None) => print(arguments, &figures, None),
+        (None, Some(_)) => {
+            ReadFile::open(&arguments.cache)?;
+            bail!("{}: is not in use; there is nothing to watch", arguments.cache.display());
+        }
+        (None, None) => at_rest(arguments),
+    }
+}
+
+/// The figures of a cache in use; none where no process serves it.
+fn live(cache: &Path) -> Result<Option<Figures>> {
+    let Some(value) = ask(cache, Question::Stats)? else { return Ok(None) };
+    let figures = serde_json::from_value(value);
+    figures.map(Some).with_context(|| format!("{}: what its server answered", cache.display()))
+}
+
+fn print(arguments: &StatsArgs, figures: &Figures, before: Option<&Figures>) -> Result<()> {
+    if arguments.json {
+        return output::print(&format!("{}\n", serde_json::to_string(figures)?));
+    }
+    output::print(&figures.table(before))
+}
+
+fn watch(arguments: &StatsArgs, first: Figures, seconds: f64) -> Result<()> {
+    print(arguments, &first, None)?;
+    let mut before = first;
+    loop {
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        let Ok(Some(now)) = live(&arguments.cache) else { return Ok(()) };
+        if !arguments.json {
+            output::print("\n")?;
+        }
+        // Another process counts anew.
+        print(arguments, &now, (now.process == before.process).then_some(&before))?;
+        before = now;
+    }
+}
+
+fn at_rest(arguments: &StatsArgs) -> Result<()> {
     let cache = ReadFile::open(&arguments.cache)?;
     let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
-    let Superblock { geometry, uuid, backing_pages, state, epoch, .. } = found.superblock;
-    let state = match state {
+    let text = if arguments.json { json(&found) } else { table(&found) };
+    output::print(&text)
+}
+
+fn state(found: &Survey) -> &'static str {
+    match found.superblock.state {
         State::Open => "not closed: in use until a crash or a kill",
         State::Closed => "closed in good order",
         State::Retired => "retired after a failure of its device",
-    };
+    }
+}
+
+/// Pages that are dirty, clean and lost, and versions that are obsolete.
+fn shares(found: &Survey) -> [u64; 4] {
     let (dirty, lost) = (found.count(|version| version.dirty && !version.lost), found.count(|version| version.lost));
+    let pages = found.pages.len() as u64;
+    [dirty, pages - dirty - lost, lost, found.versions - (pages - lost)]
+}
+
+fn json(found: &Survey) -> String {
+    let Superblock { geometry, uuid, backing_pages, epoch, .. } = found.superblock;
+    let [dirty, clean, lost, obsolete] = shares(found);
+    let value = serde_json::json!({
+        "uuid": hex(&uuid),
+        "state": state(found),
+        "opened": epoch,
+        "page_bytes": geometry.page_bytes,
+        "segments": geometry.segments,
+        "segment_pages": geometry.segment_pages,
+        "live_segments": found.live_segments,
+        "room_pages": geometry.capacity_pages(),
+        "backing_pages": backing_pages,
+        "pages": found.pages.len(),
+        "dirty_pages": dirty,
+        "clean_pages": clean,
+        "lost_pages": lost,
+        "obsolete_versions": obsolete,
+        "batches": found.batches,
+        "unsynced_batches": found.unsynced_batches,
+    });
+    format!("{value}\n")
+}
+
+fn table(found: &Survey) -> String {
+    let Superblock { geometry, uuid, backing_pages, epoch, .. } = found.superblock;
+    let [dirty, clean, lost, obsolete] = shares(found);
     let lines = [
         ("uuid", hex(&uuid)),
-        ("state", state.to_owned()),
+        ("state", state(found).to_owned()),
         ("opened", format!("{epoch} times")),
         ("page size", format!("{} B", geometry.page_bytes)),
         (
@@ -40,10 +135,10 @@ pub fn run(arguments: &StatsArgs) -> Result<()> {
         ("backing store", format!("{backing_pages} pages")),
         ("pages", found.pages.len().to_string()),
         ("dirty", dirty.to_string()),
-        ("clean", (found.pages.len() as u64 - dirty - lost).to_string()),
+        ("clean", clean.to_string()),
         ("lost", lost.to_string()),
-        ("obsolete", format!("{} versions", found.versions - (found.pages.len() as u64 - lost))),
+        ("obsolete", format!("{obsolete} versions")),
         ("batches", format!("{}, {} of them not known to be synced", found.batches, found.unsynced_batches)),
     ];
-    output::print(&lines.map(|(name, value)| format!("{name:<14} {value}\n")).concat())
+    lines.map(|(name, value)| format!("{name:<14} {value}\n")).concat()
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod mounted;
+pub mod served;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

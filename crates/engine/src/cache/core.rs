@@ -3,10 +3,11 @@
 use super::counts::Counts;
 use super::keeper::KeeperCounts;
 use super::world::{World, request};
-use super::{CacheStats, Mode, Tag};
+use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::disk::Disk;
+use crate::mutant::{self, Mutant};
 use entresol_core::Op;
-use entresol_policy::Policy;
+use entresol_policy::{Config, Policy};
 use std::io;
 use std::ops::Range;
 
@@ -28,6 +29,11 @@ pub(super) trait Core: Send {
     fn drain(&mut self) -> io::Result<()>;
     /// Flushes and notes that all is in order.
     fn close(&mut self) -> io::Result<()>;
+    /// Makes ready for [`change`](Core::change).
+    fn settle_for_change(&mut self) -> io::Result<()>;
+    /// Another policy over the same stores, after [`settle_for_change`](Core::settle_for_change); itself again with the
+    /// reason if that cannot be.
+    fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
     /// Pages whose only copy was lost.
@@ -50,6 +56,30 @@ pub(super) struct Engine<P, C, B> {
 impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
     pub fn new(policy: P, world: World<C, B>, mode: Mode, page_bytes: usize) -> Self {
         Engine { policy, world, mode, off: false, scratch: vec![0; page_bytes] }
+    }
+
+    /// Policy, world, mode and page size.
+    pub fn into_parts(self) -> (P, World<C, B>, Mode, usize) {
+        (self.policy, self.world, self.mode, self.scratch.len())
+    }
+
+    /// Is the cache device out of use?
+    pub fn is_off(&self) -> bool {
+        self.off
+    }
+
+    /// Shows the policy what is held after a change. What fails then fails again for the next request.
+    pub fn show(&mut self) {
+        let shown = self.replay();
+        let _known_to_the_keeper = self.after(shown, |_| Ok(()));
+    }
+
+    /// Makes durable where it goes what is on its way, and puts into the log what only frames have.
+    pub fn hand_over(&mut self) -> io::Result<()> {
+        let settled = mutant::is(Mutant::NotSettledForChange);
+        let result = self.world.hand_over_frames();
+        let result = result.and_then(|()| if settled { Ok(()) } else { self.world.keeper.flush(true) });
+        self.after(result, |_| Ok(()))
     }
 
     /// Shows the policy what was recovered, oldest first, so that it holds it again.
@@ -159,7 +189,7 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
     }
 }
 
-impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
+impl<P: Policy, C: Disk + 'static, B: Disk + 'static> Core for Engine<P, C, B> {
     fn read(&mut self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
         self.make_ready()?;
         if self.off {
@@ -278,6 +308,14 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
         }
         let result = self.world.keeper.close();
         self.after(result, |_| Ok(()))
+    }
+
+    fn settle_for_change(&mut self) -> io::Result<()> {
+        Engine::settle_for_change(self)
+    }
+
+    fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>) {
+        change::rebuild(*self, to, built_for)
     }
 
     fn stats(&self) -> CacheStats {

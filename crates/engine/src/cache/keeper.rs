@@ -186,6 +186,12 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         self.log.index.update(page, |entry| entry.resident = false);
     }
 
+    /// No policy holds anything any more; what durability needs stays.
+    pub fn release_all(&mut self) {
+        let held: Vec<u64> = self.log.index.iter().filter(|(_, entry)| entry.resident).map(|(page, _)| page).collect();
+        held.into_iter().for_each(|page| self.release(page));
+    }
+
     /// Queues the version at a place of the log, whose bytes these are, to be written below.
     pub fn write_back(&mut self, page: u64, bytes: &[u8], place: u64) {
         self.queue(page, bytes, Cover::Same(place));

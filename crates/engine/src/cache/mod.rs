@@ -1,5 +1,6 @@
 //! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
 
+mod change;
 mod core;
 mod counts;
 mod directory;
@@ -12,13 +13,14 @@ pub use keeper::KeeperCounts;
 use crate::block::Block;
 use crate::disk::Disk;
 use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError};
+use change::Held;
 use core::{Core, Engine};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
 use keeper::Keeper;
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use world::World;
 
@@ -71,6 +73,17 @@ impl CacheConfig {
             handles: 3 * tiers.iter().sum::<usize>() + 16,
             mode: Mode::WriteBack,
             seed: 42,
+        }
+    }
+
+    fn built_for(&self, page_bytes: u64) -> Config {
+        Config {
+            pages: self.handles,
+            objects: 1,
+            tiers: self.tiers.clone(),
+            page_bytes: page_bytes as u32,
+            seed: self.seed,
+            peak_temporal_distance: None,
         }
     }
 }
@@ -141,7 +154,9 @@ pub struct CacheStats {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BlockCache {
-    core: Mutex<Box<dyn Core>>,
+    core: Mutex<Option<Box<dyn Core>>>,
+    config: Mutex<CacheConfig>,
+    room_pages: u64,
     size_bytes: u64,
     page_bytes: u64,
     recovered: Recovered,
@@ -202,28 +217,35 @@ impl BlockCache {
         let page_bytes = crate::store::page_bytes(&cache)?;
         let backing_pages = size_bytes.div_ceil(page_bytes);
         let (log, recovered) = Log::open(cache, identity, backing_pages)?;
-        let room = log.geometry().capacity_pages();
-        let given = *config.tiers.last().expect("a policy has a tier");
-        if given as u64 > room {
-            return Err(CacheError::TierTooLarge { given, room });
-        }
-        let built_for = Config {
-            pages: config.handles,
-            objects: 1,
-            tiers: config.tiers.clone(),
-            page_bytes: page_bytes as u32,
-            seed: config.seed,
-            peak_temporal_distance: None,
-        };
+        let room_pages = log.geometry().capacity_pages();
+        check_room(config, room_pages)?;
+        let built_for = config.built_for(page_bytes);
         let build = Build { keeper: Keeper::new(log, backing), config: config.clone(), backing_pages };
         let core = catalogue::build(config.policy, &built_for, &config.options, build)?.map_err(StoreError::Io)?;
-        Ok(BlockCache { core: Mutex::new(core), size_bytes, page_bytes, recovered, started: Instant::now() })
+        Ok(BlockCache {
+            core: Mutex::new(Some(core)),
+            config: Mutex::new(config.clone()),
+            room_pages,
+            size_bytes,
+            page_bytes,
+            recovered,
+            started: Instant::now(),
+        })
     }
 
     /// A panic of another thread inside the core may have left it half way through a decision.
-    fn core(&self) -> io::Result<MutexGuard<'_, Box<dyn Core>>> {
+    fn core(&self) -> io::Result<Held<'_>> {
         let poisoned = |_: PoisonError<_>| io::Error::other("the cache stopped after a fault of its own");
-        self.core.lock().map_err(poisoned)
+        self.core.lock().map(Held).map_err(poisoned)
+    }
+
+    fn check_room(&self, config: &CacheConfig) -> Result<(), CacheError> {
+        check_room(config, self.room_pages)
+    }
+
+    /// Pages that the tier on the cache device can have at most.
+    pub fn room_pages(&self) -> u64 {
+        self.room_pages
     }
 
     fn check_range(&self, offset: u64, len: u64) -> io::Result<()> {
@@ -311,7 +333,11 @@ impl BlockCache {
     /// # Errors
     /// What a store answered; the mode is then unchanged.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        self.core()?.set_mode(mode)
+        // Taken first, as by a change of the policy.
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        self.core()?.set_mode(mode)?;
+        config.mode = mode;
+        Ok(())
     }
 
     /// Writes every dirty page below, durably: afterwards the backing store alone is complete.
@@ -375,6 +401,11 @@ impl Block for BlockCache {
         let pages = self.whole_pages(offset, bytes);
         if pages.is_empty() { Ok(()) } else { self.core()?.discard(pages) }
     }
+}
+
+fn check_room(config: &CacheConfig, room: u64) -> Result<(), CacheError> {
+    let given = config.tiers.last().copied().unwrap_or(0);
+    if given as u64 > room { Err(CacheError::TierTooLarge { given, room }) } else { Ok(()) }
 }
 
 fn check_live(config: &CacheConfig) -> Result<(), CacheError> {

@@ -67,6 +67,14 @@ impl<C: Disk, B: Disk> World<C, B> {
         }
     }
 
+    /// The stores for another policy, whose tiers hold nothing yet.
+    pub fn emptied(mut self, tiers: usize, handles: usize) -> Self {
+        self.keeper.release_all();
+        let page_bytes = self.current.bytes.len();
+        let (counts, now_us) = (self.counts, self.now_us);
+        World { counts, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, self.backing_pages) }
+    }
+
     /// Begins a request; a write brings the whole page as it will be.
     pub fn begin(&mut self, page: u64, op: Op, bytes: Option<&[u8]>, now_us: u64) {
         if let Some(bytes) = bytes {
@@ -336,6 +344,18 @@ impl<C: Disk, B: Disk> World<C, B> {
             let resident = held.is_some_and(|entry| entry.resident);
             let place = self.keeper.put(page, &bytes, true, resident)?;
             self.frames[at].as_mut().expect("just seen").logged = Some(place);
+        }
+        Ok(())
+    }
+
+    /// Puts clean pages that only frames have into the log. They are not worth more than the room that there is.
+    pub fn log_clean_frames(&mut self) -> io::Result<()> {
+        for at in 0..self.frames.len() {
+            let Some(frame) = self.frames[at].as_ref().filter(|frame| !frame.dirty) else { continue };
+            let page = self.directory.page(Page(at as u32));
+            if let Some(bytes) = frame.bytes.clone().filter(|_| self.keeper.log.index.get(page).is_none()) {
+                self.keeper.put(page, &bytes, false, false)?;
+            }
         }
         Ok(())
     }

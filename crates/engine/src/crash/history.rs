@@ -6,7 +6,7 @@ use crate::cache::{BlockCache, CacheConfig, Mode};
 use crate::disk::{Disk, Power, SimDisk};
 use crate::store::Geometry;
 use entresol_core::Random;
-use entresol_policy::catalogue;
+use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -24,6 +24,34 @@ pub(super) struct Setup {
     pub backing_pages: u64,
 }
 
+/// A policy and the capacities of its tiers, of which the lower one fits the room that a device has.
+fn random_policy(random: &mut Random, room: u64) -> (&'static str, Vec<usize>) {
+    let policies = [
+        "lru",
+        "arc",
+        "h-arc",
+        "face",
+        "face-gsc",
+        "lc",
+        "tac",
+        "expcache",
+        "io-cache",
+        "fifo",
+        "hibachi",
+        "multi-tier",
+    ];
+    let policy = policies[random.below(policies.len() as u64) as usize];
+    let info = catalogue::info(policy).expect("a policy");
+    let cache = (1 + random.below(room)) as usize;
+    let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
+    if info.tiers.len() == 2 {
+        // Without a pool a policy writes on entry; with one the newest version is in memory.
+        let pool = if random.chance(0.3) { 0 } else { random.below(10) as usize };
+        tiers.insert(0, pool.max(info.min_pages[0]));
+    }
+    (policy, tiers)
+}
+
 impl Setup {
     /// A small cache of some kind.
     pub fn random(seed: u64) -> Self {
@@ -31,30 +59,7 @@ impl Setup {
         let page_bytes = [512, 1024][random.below(2) as usize];
         let segment_pages = [4, 8, 16][random.below(3) as usize];
         let geometry = Geometry { page_bytes, segment_pages, segments: 9 + random.below(6) as u32 };
-        let room = geometry.capacity_pages();
-        let policies = [
-            "lru",
-            "arc",
-            "h-arc",
-            "face",
-            "face-gsc",
-            "lc",
-            "tac",
-            "expcache",
-            "io-cache",
-            "fifo",
-            "hibachi",
-            "multi-tier",
-        ];
-        let policy = policies[random.below(policies.len() as u64) as usize];
-        let info = catalogue::info(policy).expect("a policy");
-        let cache = (1 + random.below(room)) as usize;
-        let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
-        if info.tiers.len() == 2 {
-            // Without a pool a policy writes on entry; with one the newest version is in memory.
-            let pool = if random.chance(0.3) { 0 } else { random.below(10) as usize };
-            tiers.insert(0, pool.max(info.min_pages[0]));
-        }
+        let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         Setup { policy, tiers, mode, geometry, backing_pages: 8 + random.below(60) }
     }
@@ -81,6 +86,8 @@ pub(super) struct Tally {
     pub operations: u64,
     pub reclaimed: u64,
     pub rescued: u64,
+    /// Policies and tiers that were changed in use.
+    pub changes: u64,
 }
 
 /// What came of a flipped bit.
@@ -252,7 +259,8 @@ impl History {
 
     /// What happens once in a while.
     fn rare(&mut self, cache: &BlockCache) -> Outcome<()> {
-        match self.random.below(8) {
+        match self.random.below(9) {
+            8 => self.change(cache),
             0 => {
                 self.try_io("draining", cache.drain())?;
                 self.flushed();
@@ -270,6 +278,21 @@ impl History {
                 Ok(())
             }
         }
+    }
+
+    /// Another policy, or other tiers of the same one.
+    fn change(&mut self, cache: &BlockCache) -> Outcome<()> {
+        let (policy, tiers) = random_policy(&mut self.random, self.setup.geometry.capacity_pages());
+        let info = catalogue::info(policy).expect("a policy");
+        let to = Setup { policy, tiers, ..self.setup.clone() };
+        if !to.is_atomic() {
+            self.oracle.may_tear();
+        }
+        let changed = cache.set_policy(info, &Options::defaults(info), &to.tiers);
+        changed.map_err(|error| self.why(format!("changing to {policy}: {error}")))?;
+        self.setup = to;
+        self.tally.changes += 1;
+        Ok(())
     }
 
     /// Lives until the power goes after so many writes and syncs, or for so many requests, then recovers and checks.

@@ -1,0 +1,291 @@
+//! The control socket: how commands reach the process that has a cache open. Every door that serves a cache opens one, by
+//! [`Control::start`], and `stats` and `set` find it by the cache's name, through [`ask`].
+//!
+//! It is a Unix socket that its owner alone may open: beside the cache file, or in `$XDG_RUNTIME_DIR` where the cache is a
+//! device, its folder cannot be written or its name is too long for a socket.
+
+mod protocol;
+
+pub use protocol::{Answer, Question};
+
+use anyhow::{Context, Result, bail};
+use entresol_front::nbd::Listener;
+use protocol::{ANSWER_MAX, QUESTION_MAX};
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections at a time; one more is closed at once.
+const CONNECTIONS_MAX: usize = 8;
+/// A connection that says nothing for so long loses its place.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A path that a socket's address has room for.
+const PATH_MAX: usize = 107;
+
+/// What answers: the cache that a door serves.
+pub trait Controlled: Send + Sync {
+    /// Counts and state.
+    fn stats(&self) -> Result<serde_json::Value>;
+
+    /// Carries out settings; what became of them, a line for each.
+    fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
+}
+
+/// Where the control socket of a cache may be, in the order in which they are tried.
+fn places(cache: &Path) -> Result<Vec<PathBuf>> {
+    let cache = std::fs::canonicalize(cache).with_context(|| cache.display().to_string())?;
+    let found = super::metadata(&cache)?;
+    let mut places = Vec::new();
+    if !found.file_type().is_block_device() {
+        places.push(crate::output::beside(&cache, "control"));
+    }
+    if let Some(folder) = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        // The inode is what a file is whatever it is called, and a device its number.
+        let (of, number) =
+            if found.file_type().is_block_device() { (0, found.rdev()) } else { (found.dev(), found.ino()) };
+        places.push(PathBuf::from(folder).join(format!("entresol-{of:x}-{number:x}.control")));
+    }
+    places.retain(|place| place.as_os_str().len() <= PATH_MAX);
+    Ok(places)
+}
+
+/// Asks the process that serves a cache; none when no process answers for it.
+pub fn ask(cache: &Path, question: Question) -> Result<Option<serde_json::Value>> {
+    for place in places(cache)? {
+        let Ok(stream) = UnixStream::connect(&place) else { continue };
+        let name = || place.display().to_string();
+        let answer = exchange(stream, question).with_context(name)?;
+        return match answer {
+            Answer::Done(value) => Ok(Some(value)),
+            Answer::Refused(why) => bail!("{why}"),
+        };
+    }
+    Ok(None)
+}
+
+fn exchange(stream: UnixStream, question: Question) -> Result<Answer> {
+    (&stream).write_all(&protocol::encode_question(question))?;
+    // A change of the policy takes as long as it takes: nothing is waited for with a limit.
+    let line = protocol::read_line(&mut BufReader::new(&stream), ANSWER_MAX)?;
+    let Some(line) = line else { bail!("the server ended without an answer") };
+    protocol::decode_answer(&line).map_err(anyhow::Error::msg)
+}
+
+/// An open control socket; [`stop`](Control::stop) or the end of its life closes it.
+pub struct Control {
+    shared: Arc<Shared>,
+    place: PathBuf,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// None once the cache is about to be closed.
+    cache: RwLock<Option<Arc<dyn Controlled>>>,
+    stopping: AtomicBool,
+    open: AtomicUsize,
+}
+
+impl Control {
+    /// Opens the control socket of a cache that this process has open.
+    ///
+    /// # Errors
+    /// When no place for it can be had; the text says which were tried.
+    pub fn start(path: &Path, cache: Arc<dyn Controlled>) -> Result<Self> {
+        let (listener, place) = listen(path)?;
+        let shared =
+            Arc::new(Shared { cache: RwLock::new(Some(cache)), stopping: false.into(), open: AtomicUsize::new(0) });
+        let accepting = Arc::clone(&shared);
+        let acceptor = std::thread::Builder::new().name("control".into());
+        let acceptor =
+            acceptor.spawn(move || accept(&listener, &accepting)).context("a thread for the control socket")?;
+        Ok(Control { shared, place, acceptor: Some(acceptor) })
+    }
+
+    /// Waits for what is being carried out, and answers nothing from then on.
+    pub fn stop(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.shared.cache.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.stopping.store(true, SeqCst);
+        // Only a failure to connect is possible, and then nothing waits.
+        drop(UnixStream::connect(&self.place));
+        // A panic of the acceptor has been printed; the socket is closed either way.
+        let _ = acceptor.join();
+        let _ = std::fs::remove_file(&self.place);
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn listen(cache: &Path) -> Result<(UnixListener, PathBuf)> {
+    let mut tried = Vec::new();
+    for place in places(cache)? {
+        match Listener::unix(&place) {
+            Ok(Listener::Unix(listener, place)) => return Ok((listener, place)),
+            Ok(Listener::Loopback(_)) => unreachable!("a path was given"),
+            Err(error) => tried.push(error.to_string()),
+        }
+    }
+    match tried.is_empty() {
+        true => bail!("no place for a control socket: $XDG_RUNTIME_DIR is not set, or names are too long"),
+        false => bail!("no place for a control socket: {}", tried.join("; ")),
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    loop {
+        let accepted = listener.accept();
+        if shared.stopping.load(SeqCst) {
+            return;
+        }
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, perhaps: others close theirs.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if shared.open.fetch_add(1, SeqCst) >= CONNECTIONS_MAX {
+            shared.open.fetch_sub(1, SeqCst);
+            continue;
+        }
+        let serving = Arc::clone(shared);
+        let served = std::thread::Builder::new().name("control client".into()).spawn(move || {
+            // A client that breaks off, or says what is no line, has nobody to be told.
+            let _ = converse(&stream, &serving);
+            serving.open.fetch_sub(1, SeqCst);
+        });
+        if served.is_err() {
+            shared.open.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+/// Answers one client until it has no more questions.
+fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let line = match protocol::read_line(&mut reader, QUESTION_MAX) {
+            Ok(None) => return Ok(()),
+            Ok(Some(line)) => line,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                // Where the next message begins is not known any more.
+                return (&mut &*stream).write_all(&protocol::encode_answer(Answer::Refused(error.to_string())));
+            }
+            Err(error) => return Err(error),
+        };
+        let answer = protocol::decode_question(&line).map_or_else(Answer::Refused, |question| shared.answer(&question));
+        (&mut &*stream).write_all(&protocol::encode_answer(answer))?;
+    }
+}
+
+impl Shared {
+    fn answer(&self, question: &Question) -> Answer {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(cache) = cache.as_ref() else {
+            return Answer::Refused("the cache is being closed".to_owned());
+        };
+        let done = match question {
+            Question::Stats => cache.stats(),
+            Question::Set(settings) => cache.set(settings).map(serde_json::Value::from),
+        };
+        done.map_or_else(|error| Answer::Refused(format!("{error:#}")), Answer::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    struct Echo;
+
+    impl Controlled for Echo {
+        fn stats(&self) -> Result<serde_json::Value> {
+            Ok(serde_json::json!({ "hits": 5 }))
+        }
+
+        fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {
+            match settings {
+                [(name, value)] => Ok(vec![format!("{name} is {value}")]),
+                _ => bail!("one at a time"),
+            }
+        }
+    }
+
+    fn started() -> (tempfile::TempDir, PathBuf, Control) {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let cache = scratch.path().join("cache");
+        std::fs::write(&cache, "").expect("a file");
+        let control = Control::start(&cache, Arc::new(Echo)).expect("a socket");
+        (scratch, cache, control)
+    }
+
+    fn say(control: &Control, bytes: &[u8]) -> Option<Answer> {
+        let stream = UnixStream::connect(&control.place).expect("a connection");
+        (&stream).write_all(bytes).expect("it is sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("the end of what is said");
+        let line = protocol::read_line(&mut BufReader::new(&stream), ANSWER_MAX).expect("a line");
+        line.map(|line| protocol::decode_answer(&line).expect("an answer"))
+    }
+
+    #[test]
+    fn it_is_the_owners_alone_answers_and_goes() {
+        let (scratch, cache, mut control) = started();
+        assert_eq!(control.place, scratch.path().canonicalize().expect("a folder").join("cache.control"));
+        let mode = std::fs::metadata(&control.place).expect("the socket").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let stats = ask(&cache, Question::Stats).expect("an answer").expect("a server");
+        assert_eq!(stats["hits"], 5);
+        let set = |settings| ask(&cache, Question::Set(settings));
+        let done = set(vec![("mode".into(), "fast".into())]).expect("an answer").expect("a server");
+        assert_eq!(done[0], "mode is fast");
+        assert_eq!(set(vec![]).expect_err("a refusal").to_string(), "one at a time");
+        control.stop();
+        assert!(!scratch.path().join("cache.control").exists());
+        assert!(ask(&cache, Question::Stats).expect("no error").is_none(), "nobody answers");
+    }
+
+    #[test]
+    fn what_is_malformed_or_too_long_is_refused_and_others_are_served() {
+        let (_scratch, cache, control) = started();
+        let refused = |bytes: &[u8]| match say(&control, bytes) {
+            Some(Answer::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(refused(b"hello\n").contains("no message"));
+        assert!(refused(b"{\"version\":9,\"ask\":\"stats\"}\n").contains("version 9"));
+        assert!(refused(&[b'x'; QUESTION_MAX as usize]).contains("more than 16384 bytes"));
+        assert_eq!(say(&control, b"{\"version\":1,"), None, "half a message is none");
+        // Those that connect and say nothing take places, but no more than there are.
+        let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&control.place)).collect();
+        drop(silent);
+        for _ in 0..200 {
+            if ask(&cache, Question::Stats).is_ok_and(|answer| answer.is_some()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("nobody is served any more");
+    }
+
+    #[test]
+    fn the_socket_that_a_killed_server_left_is_replaced() {
+        let (_scratch, cache, control) = started();
+        let place = control.place.clone();
+        drop(control);
+        drop(UnixListener::bind(&place).expect("a socket of somebody who is gone"));
+        assert!(ask(&cache, Question::Stats).expect("no error").is_none(), "a dead socket answers nothing");
+        let control = Control::start(&cache, Arc::new(Echo)).expect("it is replaced");
+        assert_eq!(control.place, place);
+        ask(&cache, Question::Stats).expect("an answer").expect("a server");
+    }
+}

@@ -1,0 +1,177 @@
+//! What a command and the process that serves a cache say to each other: one JSON object a line, each way, any number of
+//! times over one connection. Both name the version; nothing is answered in another.
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, Read};
+
+/// Version of the protocol.
+pub const VERSION: u32 = 1;
+/// Bytes of a question at most, its end of line included.
+pub const QUESTION_MAX: u64 = 16 << 10;
+/// Bytes of an answer at most.
+pub const ANSWER_MAX: u64 = 1 << 20;
+
+/// What a command asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// Counts and state.
+    Stats,
+    /// Names and values, carried out in this order; none of them when one is wrong.
+    Set(Vec<(String, String)>),
+}
+
+/// A question on its way.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    version: u32,
+    ask: Question,
+}
+
+/// What comes back: what was asked for, or one line that says why not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// It was done; what it gives is the question's own.
+    Done(serde_json::Value),
+    /// It was not done.
+    Refused(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answered {
+    version: u32,
+    answer: Answer,
+}
+
+/// The version alone, whatever else there is.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(value).expect("text and numbers");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// A question as it is sent.
+pub fn encode_question(ask: Question) -> Vec<u8> {
+    line(&Asked { version: VERSION, ask })
+}
+
+/// An answer as it is sent.
+pub fn encode_answer(answer: Answer) -> Vec<u8> {
+    line(&Answered { version: VERSION, answer })
+}
+
+fn check_version(bytes: &[u8]) -> Result<(), String> {
+    let found: Versioned = serde_json::from_slice(bytes).map_err(|error| format!("no message: {error}"))?;
+    match found.version {
+        VERSION => Ok(()),
+        other => Err(format!("version {other} of the protocol; this program speaks version {VERSION}")),
+    }
+}
+
+/// What a line asks; else what is wrong with it.
+pub fn decode_question(bytes: &[u8]) -> Result<Question, String> {
+    check_version(bytes)?;
+    let asked: Asked = serde_json::from_slice(bytes).map_err(|error| format!("no question: {error}"))?;
+    Ok(asked.ask)
+}
+
+/// What a line answers; else what is wrong with it.
+pub fn decode_answer(bytes: &[u8]) -> Result<Answer, String> {
+    check_version(bytes)?;
+    let answered: Answered = serde_json::from_slice(bytes).map_err(|error| format!("no answer: {error}"))?;
+    Ok(answered.answer)
+}
+
+/// Reads one line of at most `max` bytes; none when the other side has nothing more to say.
+///
+/// # Errors
+/// `InvalidData` for a longer line, `UnexpectedEof` for one that was cut off, else what the connection answered.
+pub fn read_line(from: &mut impl BufRead, max: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    from.take(max).read_until(b'\n', &mut line)?;
+    match line.last() {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(line)),
+        Some(_) if line.len() as u64 == max => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of more than {max} bytes")))
+        }
+        Some(_) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a message was cut off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_what_arrives(pairs in prop::collection::vec((".*", ".*"), 0..5), text in ".*") {
+            for ask in [Question::Stats, Question::Set(pairs)] {
+                let sent = encode_question(ask.clone());
+                prop_assert_eq!(sent.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
+                prop_assert_eq!(decode_question(&sent), Ok(ask));
+            }
+            for answer in [Answer::Refused(text.clone()), Answer::Done(serde_json::json!({ "text": text }))] {
+                prop_assert_eq!(decode_answer(&encode_answer(answer.clone())), Ok(answer));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(decode_question(&bytes).is_err(), "noise is no question");
+            prop_assert!(decode_answer(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_question_with_anything_changed_is_the_same_another_or_an_error(
+            at in 0usize..60, byte in any::<u8>(), cut in 0usize..60
+        ) {
+            let ask = Question::Set(vec![("mode".into(), "write-back".into())]);
+            let mut sent = encode_question(ask);
+            let end = sent.len() - cut.min(sent.len());
+            let at = at % sent.len();
+            sent[at] = byte;
+            if let Ok(Question::Set(pairs)) = decode_question(&sent[..end]) {
+                prop_assert!(pairs.len() == 1);
+            }
+        }
+
+        #[test]
+        fn lines_are_read_one_by_one_and_long_ones_refused(lengths in prop::collection::vec(0usize..40, 1..8)) {
+            let sent: Vec<u8> = lengths.iter().flat_map(|&len| [vec![b'x'; len], vec![b'\n']].concat()).collect();
+            let mut from = io::BufReader::new(&sent[..]);
+            for len in lengths {
+                let read = read_line(&mut from, 32);
+                if len >= 32 {
+                    prop_assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+                    return Ok(());
+                }
+                prop_assert_eq!(read.unwrap().map(|line| line.len()), Some(len + 1));
+            }
+            prop_assert!(read_line(&mut from, 32).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let wrong = |text: &str| decode_question(text.as_bytes()).unwrap_err();
+        assert!(wrong(r#"{"version":2,"ask":"whatever"}"#).contains("version 2"));
+        assert!(wrong(r#"{"version":1,"ask":"dance"}"#).contains("dance"));
+        assert!(wrong(r#"{"version":1,"ask":"stats","more":1}"#).contains("more"));
+        assert!(wrong(r#"{"ask":"stats"}"#).contains("version"));
+        assert!(wrong("").contains("no message"));
+        let nested = format!(r#"{{"version":1,"ask":{}"#, "[".repeat(10_000));
+        assert!(wrong(&nested).contains("EOF"), "it does not end in a stack overflow");
+        let cut = read_line(&mut &b"{\"version\""[..], 100).unwrap_err();
+        assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,179 @@
+//! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
+
+use super::control::{Control, Controlled};
+use super::figures::{Figures, State};
+use super::observed::Observed;
+use super::serve::{ModeArg, Opened, one_policy, top_tier};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use entresol_core::Size;
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_sim::PolicySpec;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Settings that a running cache takes, and their values.
+const SETTINGS: &[(&str, &str)] = &[
+    ("mode", "write-back, write-through, write-around or read-only"),
+    ("policy", "NAME or NAME:OPTION=VALUE:... as `entresol policies` lists them"),
+    ("cache-size", "a size such as 50%, 10GiB or 2000p, at most the room there is"),
+    ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
+];
+
+/// A cache in use.
+pub struct Running {
+    cache: Arc<Observed<BlockCache>>,
+    page_bytes: u32,
+    started: Instant,
+}
+
+/// A setting that has been understood.
+enum Setting {
+    Mode(ModeArg),
+    Policy(PolicySpec),
+    CacheSize(Size),
+    Dram(Size),
+}
+
+impl Running {
+    /// The cache that was opened.
+    pub fn new(opened: Opened) -> Self {
+        let Opened { cache, page_bytes, .. } = opened;
+        Running { cache: Arc::new(Observed::new(cache)), page_bytes, started: Instant::now() }
+    }
+
+    /// What a door serves.
+    pub fn block(&self) -> Arc<Observed<BlockCache>> {
+        Arc::clone(&self.cache)
+    }
+
+    /// The cache itself.
+    pub fn cache(&self) -> &BlockCache {
+        self.cache.block()
+    }
+
+    fn apply(&self, setting: Setting) -> Result<String> {
+        match setting {
+            Setting::Mode(mode) => {
+                let before = self.cache().stats()?;
+                self.cache().set_mode(mode.into()).context("mode, which is as it was")?;
+                let written = self.cache().stats()?.keeper.below_pages - before.keeper.below_pages;
+                let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
+                let drained =
+                    if drained { format!(", {written} pages were written below first") } else { String::new() };
+                Ok(format!("mode is {}{drained}", name(mode)))
+            }
+            Setting::Policy(spec) => {
+                let before = self.cache().config();
+                let mut tiers = before.tiers;
+                let number = spec.info.tiers.len();
+                if tiers.len() > number {
+                    tiers.remove(0);
+                } else if tiers.len() < number {
+                    let room = *tiers.last().expect("a policy has a tier") as u64;
+                    tiers.insert(0, top_tier(spec.info, room, None, self.page_bytes));
+                }
+                self.change(&spec, &tiers).context("policy")
+            }
+            Setting::CacheSize(size) => {
+                let CacheConfig { policy, options, mut tiers, .. } = self.cache().config();
+                *tiers.last_mut().expect("a policy has a tier") =
+                    size.pages(self.page_bytes, self.cache().room_pages()) as usize;
+                self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
+            }
+            Setting::Dram(size) => {
+                let CacheConfig { policy, options, mut tiers, .. } = self.cache().config();
+                let [_, room] = tiers[..] else {
+                    bail!("dram: policy '{}' manages one tier, the cache", policy.name);
+                };
+                tiers[0] = top_tier(policy, room as u64, Some(size), self.page_bytes);
+                self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
+            }
+        }
+    }
+
+    /// Another policy or other tiers; in words what decides now.
+    fn change(&self, spec: &PolicySpec, tiers: &[usize]) -> Result<String> {
+        self.cache().set_policy(spec.info, &spec.options, tiers)?;
+        let tiers: Vec<String> = tiers.iter().map(usize::to_string).collect();
+        Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
+    }
+
+    /// The policy and those of its options that were given.
+    fn policy(&self) -> String {
+        let CacheConfig { policy, options, .. } = self.cache().config();
+        match options.summary() {
+            none if none.is_empty() => policy.name.to_owned(),
+            given => format!("{}:{given}", policy.name),
+        }
+    }
+}
+
+/// Opens the control socket of a running cache. Where none can be had the cache is served all the same, and that is said.
+pub fn control(path: &Path, cache: &Arc<Running>) -> Option<Control> {
+    let control = Control::start(path, Arc::clone(cache) as Arc<dyn Controlled>);
+    control.map_err(|error| eprintln!("{}: {error:#}; stats and set will not find it", path.display())).ok()
+}
+
+/// A mode as it is given on the command line.
+fn name(mode: ModeArg) -> String {
+    mode.to_possible_value().expect("no mode is hidden").get_name().to_owned()
+}
+
+fn mode_arg(mode: Mode) -> ModeArg {
+    match mode {
+        Mode::WriteBack => ModeArg::WriteBack,
+        Mode::WriteThrough => ModeArg::WriteThrough,
+        Mode::WriteAround => ModeArg::WriteAround,
+        Mode::ReadOnly => ModeArg::ReadOnly,
+    }
+}
+
+fn parse((setting, value): &(String, String)) -> Result<Setting> {
+    let possible = SETTINGS.iter().find(|(known, _)| known == setting).map(|(_, values)| values);
+    let Some(possible) = possible else {
+        let known: Vec<String> = SETTINGS.iter().map(|(name, values)| format!("{name} ({values})")).collect();
+        bail!("'{setting}' is nothing that a running cache can change; it can: {}", known.join("; "));
+    };
+    let size = || value.parse::<Size>().map_err(|error| anyhow!("{setting}: {error}"));
+    Ok(match setting.as_str() {
+        "mode" => {
+            let mode = ModeArg::from_str(value, true);
+            Setting::Mode(mode.map_err(|_| anyhow!("mode: '{value}' is not {possible}"))?)
+        }
+        "policy" => Setting::Policy(one_policy(value).context("policy")?),
+        "cache-size" => Setting::CacheSize(size()?),
+        _ => Setting::Dram(size()?),
+    })
+}
+
+impl Controlled for Running {
+    fn stats(&self) -> Result<serde_json::Value> {
+        let stats = self.cache().stats()?;
+        let state = State {
+            open_s: self.started.elapsed().as_secs_f64(),
+            policy: self.policy(),
+            mode: name(mode_arg(stats.mode)),
+            page_bytes: self.page_bytes,
+            tiers_pages: self.cache().config().tiers.iter().map(|&pages| pages as u64).collect(),
+            room_pages: self.cache().room_pages(),
+            lost_pages: self.cache().lost_pages()?.len() as u64,
+        };
+        Ok(serde_json::to_value(Figures::new(state, &stats, self.cache.figures()))?)
+    }
+
+    fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {
+        // All are understood before the first is carried out.
+        let settings = settings.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let mut done = Vec::new();
+        for setting in settings {
+            match self.apply(setting) {
+                Ok(line) => done.push(line),
+                Err(error) if done.is_empty() => return Err(error),
+                Err(error) => return Err(error.context(format!("done before: {}", done.join("; ")))),
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,47 @@
+//! A cache under the NBD door of the real command.
+
+#[path = "../../../front/tests/support/client.rs"]
+pub mod client;
+
+use super::Scratch;
+use client::Client;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+pub const PAGE: usize = 4096;
+/// The last page is short.
+pub const BACKING: usize = 1024 * PAGE + 512;
+
+pub fn formatted() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; BACKING]);
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    scratch
+}
+
+pub fn start(scratch: &Scratch, policy: &str, mode: &str) -> Child {
+    let arguments = "serve nbd --backing disk --cache cache --socket s --policy";
+    let arguments: Vec<&str> = arguments.split(' ').chain([policy, "--mode", mode]).collect();
+    let mut command = scratch.command(&arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
+}
+
+/// Waits until the server can be reached.
+pub fn reached(scratch: &Scratch, child: &mut Child) -> Client {
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    if line.is_empty() {
+        let mut said = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        panic!("the server ended: {said}");
+    }
+    Client::connect(&scratch.path("s"), false).expect("a connection")
+}
+
+pub fn terminate(mut child: Child) -> String {
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said}");
+    said
+}

@@ -1,0 +1,138 @@
+//! Another policy, or tiers of another size, while the cache is in use: what it holds stays.
+//!
+//! The log holds pages whoever decides about them, so a change is what an open is: the new policy is shown what is held,
+//! oldest first. Before that whatever is only on its way is made durable where it goes, for a copy in the log that the
+//! queue has overtaken must not be shown as one that counts; and what only frames have goes to the log.
+
+use super::core::{Core, Engine};
+use super::world::World;
+use super::{BlockCache, CacheConfig, CacheError, Mode, check_live};
+use crate::disk::Disk;
+use crate::mutant::{self, Mutant};
+use crate::store::StoreError;
+use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::{Config, Info, Options, Policy};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::sync::{MutexGuard, PoisonError};
+
+/// The core of a cache, locked. There is always one, except while another takes its place.
+pub(super) struct Held<'a>(pub MutexGuard<'a, Option<Box<dyn Core>>>);
+
+impl Deref for Held<'_> {
+    type Target = dyn Core;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().expect("a change puts one back")
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_deref_mut().expect("a change puts one back")
+    }
+}
+
+/// Builds the engine of another policy over the stores of one that was taken apart.
+struct Rebuild<'a, C, B> {
+    world: &'a mut Option<World<C, B>>,
+    tiers: usize,
+    handles: usize,
+    mode: Mode,
+    page_bytes: usize,
+}
+
+impl<C: Disk + 'static, B: Disk + 'static> Visitor for Rebuild<'_, C, B> {
+    type Output = Box<dyn Core>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        let world = self.world.take().expect("it was put there").emptied(self.tiers, self.handles);
+        let mut engine = Engine::new(policy, world, self.mode, self.page_bytes);
+        engine.show();
+        Box::new(engine)
+    }
+}
+
+/// Puts the engine of another policy in the place of one that has settled; the old one again, with the reason, when the
+/// policy cannot be built so.
+pub(super) fn rebuild<P: Policy, C: Disk + 'static, B: Disk + 'static>(
+    engine: Engine<P, C, B>,
+    to: &CacheConfig,
+    built_for: &Config,
+) -> (Box<dyn Core>, Result<(), CacheError>) {
+    let (policy, world, mode, page_bytes) = engine.into_parts();
+    let mut world = Some(world);
+    let rebuild = Rebuild { world: &mut world, tiers: to.tiers.len(), handles: to.handles, mode, page_bytes };
+    match catalogue::build(to.policy, built_for, &to.options, rebuild) {
+        Ok(core) => (core, Ok(())),
+        Err(error) => {
+            let world = world.expect("a policy that was not built took nothing");
+            (Box::new(Engine::new(policy, world, mode, page_bytes)), Err(error.into()))
+        }
+    }
+}
+
+impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
+    /// Before a change: nothing is only on its way, and nothing is in frames alone.
+    pub(super) fn settle_for_change(&mut self) -> io::Result<()> {
+        let failed = || io::Error::other("the cache device has failed; its policy cannot be changed any more");
+        if self.is_off() {
+            return Err(failed());
+        }
+        self.hand_over()?;
+        if self.is_off() { Err(failed()) } else { Ok(()) }
+    }
+}
+
+impl<C: Disk, B: Disk> World<C, B> {
+    /// Makes durable what is on its way, and puts into the log what only frames have.
+    pub(super) fn hand_over_frames(&mut self) -> io::Result<()> {
+        if mutant::is(Mutant::FramesDropped) {
+            return Ok(());
+        }
+        self.log_frames()?;
+        self.log_clean_frames()
+    }
+}
+
+impl BlockCache {
+    /// Puts another policy in the place of the one that decides, or the same with other options or tiers; what is cached
+    /// stays cached as far as the new one keeps it. Requests wait meanwhile: for a flush, and for as long as an open takes
+    /// to show a policy what was found. Counts go on.
+    ///
+    /// # Errors
+    /// When the policy cannot run live, cannot be built or does not fit, when a store fails before the change: all is as
+    /// it was. A store that fails later leaves the new policy in place, without what could not be shown to it any more;
+    /// the next request meets the failure itself.
+    pub fn set_policy(&self, policy: &'static Info, options: &Options, tiers: &[usize]) -> Result<(), CacheError> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = CacheConfig::new(policy, tiers);
+        let to = CacheConfig { options: options.clone(), mode: config.mode, seed: config.seed, ..fresh };
+        check_live(&to)?;
+        self.check_room(&to)?;
+        let built_for = to.built_for(self.page_bytes);
+        let mut core = self.core().map_err(StoreError::Io)?;
+        core.settle_for_change().map_err(StoreError::Io)?;
+        let before = core.0.take().expect("a change puts one back");
+        let (now, result) = before.change(&to, &built_for);
+        *core.0 = Some(now);
+        result?;
+        *config = to;
+        Ok(())
+    }
+
+    /// Gives the tiers of the policy other capacities, in pages; what no longer fits is evicted as the policy sees fit,
+    /// dirty pages being written below first.
+    ///
+    /// # Errors
+    /// As [`set_policy`](BlockCache::set_policy).
+    pub fn set_tiers(&self, tiers: &[usize]) -> Result<(), CacheError> {
+        let CacheConfig { policy, options, .. } = self.config();
+        self.set_policy(policy, &options, tiers)
+    }
+
+    /// How the cache is run now.
+    pub fn config(&self) -> CacheConfig {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
