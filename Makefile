@@ -27,7 +27,7 @@ demo: $(ENTRESOL)
 	@echo "The report: $(DEMO)/report.html"
 
 # Clients that tests of the doors talk to. A test whose client is missing says so and passes.
-CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3
+CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3 sqlite3:sqlite3
 
 clients:
 	@missing=; for c in $(CLIENTS); do command -v $${c%:*} >/dev/null || missing="$$missing $${c#*:}"; done; \

@@ -349,3 +349,11 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
 pub(crate) fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
     Ok(u64::from(Superblock::read(disk)?.geometry.page_bytes))
 }
+
+/// Sizes of the store on a device, from its superblock: what fits is known before a cache is opened.
+///
+/// # Errors
+/// When there is no valid superblock.
+pub fn geometry<D: Disk>(disk: &D) -> Result<Geometry, StoreError> {
+    Ok(Superblock::read(disk)?.geometry)
+}

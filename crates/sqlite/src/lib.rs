@@ -1,0 +1,44 @@
+//! The SQLite VFS `entresol`: the pages of a database go through a cache on a fast device, its write-ahead log, journal and
+//! shared memory to the file system as ever.
+//!
+//! As a loadable extension, in the `sqlite3` shell:
+//!
+//! ```text
+//! .load target/release/libentresol_sqlite
+//! .open 'file:slow/data.db?vfs=entresol&cache_file=fast/data.cache&cache_policy=face-gsc&cache_size=1GiB'
+//! ```
+//!
+//! In a program with SQLite linked in (by `rusqlite`, for instance):
+//!
+//! ```
+//! use entresol_sqlite::{Api, Options, register};
+//! let dir = tempfile::tempdir()?;
+//! let cache = Some(dir.path().join("data.cache"));
+//! register(Api::linked(), "cached", Options { cache, size_bytes: 4 << 20, ..Options::default() }, false)?;
+//! let flags = rusqlite::OpenFlags::default();
+//! let connection = rusqlite::Connection::open_with_flags_and_vfs(dir.path().join("data.db"), flags, "cached")?;
+//! connection.execute_batch("PRAGMA journal_mode=wal; CREATE TABLE t(x); INSERT INTO t VALUES(7)")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The database file and its cache belong to one process while they are open, and to each other until the cache is drained
+//! (`PRAGMA entresol_drain`). `docs/sqlite.md` has the parameters and what is promised.
+
+mod api;
+mod backing;
+mod error;
+mod extension;
+mod ffi;
+mod file;
+mod options;
+mod pragma;
+mod record;
+mod registry;
+mod shared;
+mod vfs;
+
+pub use api::Api;
+pub use backing::GrowingFile;
+pub use error::Error;
+pub use options::{Below, Options};
+pub use vfs::register;

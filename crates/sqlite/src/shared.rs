@@ -1,0 +1,333 @@
+//! The cache of one database, shared by all connections of this process.
+
+use crate::backing::GrowingFile;
+use crate::error::Error;
+use crate::options::{Options, policy};
+use crate::record::Recorder;
+use entresol_core::{Op, Size};
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Tag};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_engine::store::{self, Geometry, StoreError};
+use entresol_policy::Info;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// No page: what no request continues.
+const NOWHERE: u64 = u64::MAX - 1;
+
+/// What the requests of a database file go to.
+enum Store {
+    Cache(Box<BlockCache>),
+    /// No cache, but something put before the file.
+    Plain(Arc<dyn Disk>),
+}
+
+/// An open database file with its cache.
+pub(crate) struct Shared {
+    store: Store,
+    file: Arc<GrowingFile>,
+    page_bytes: u64,
+    /// Changes of the size one at a time.
+    resizing: Mutex<()>,
+    /// The size has changed since the last sync.
+    resized: AtomicBool,
+    /// The last page of the last read, and of the last write.
+    last: [AtomicU64; 2],
+    /// The policy or a recorder asks for the time.
+    timed: bool,
+    recorder: Option<Recorder>,
+    read_only: bool,
+    /// Time of the first request counts as 0.
+    started: std::sync::OnceLock<Instant>,
+}
+
+impl Shared {
+    /// Opens a database file and its cache, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When either is in use, is not what it should be, or fails.
+    pub fn open(database: &Path, options: &Options, writable: bool) -> Result<Self, Error> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::File { path, source }
+        };
+        let file = Arc::new(GrowingFile::open(database, writable, options.capacity_bytes).map_err(at(database))?);
+        let below: Arc<dyn Disk> = match &options.below {
+            None => Arc::clone(&file) as Arc<dyn Disk>,
+            Some(wrap) => wrap(Arc::clone(&file)).map_err(at(database))?,
+        };
+        let mut timed = options.trace.is_some();
+        let (store, page_bytes) = match &options.cache {
+            None => (Store::Plain(below), u64::from(options.page_bytes)),
+            Some(path) => {
+                let mode = if writable { options.mode } else { Mode::ReadOnly };
+                let (info, policy) =
+                    policy(&options.policy).map_err(|why| Error::Parameter { name: "cache_policy".to_owned(), why })?;
+                timed |= info.clock;
+                let identity = identity(database).map_err(at(database))?;
+                check_apart(path, database)?;
+                let (device, geometry) = device(path, &below, options, identity)?;
+                let tiers = tiers(info, geometry.capacity_pages(), options.dram, geometry.page_bytes)?;
+                let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
+                config.handles = options.handles.unwrap_or(config.handles);
+                let cache = BlockCache::open(device, below, identity, &config);
+                let cache = cache.map_err(|source| Error::Cache { path: path.clone(), source })?;
+                (Store::Cache(Box::new(cache)), u64::from(geometry.page_bytes))
+            }
+        };
+        let recorder = options.trace.as_ref().map(|path| Recorder::create(path).map_err(at(path))).transpose()?;
+        let shared = Shared {
+            store,
+            file,
+            page_bytes,
+            resizing: Mutex::new(()),
+            resized: AtomicBool::new(false),
+            last: [AtomicU64::new(NOWHERE), AtomicU64::new(NOWHERE)],
+            timed,
+            recorder,
+            read_only: !writable || options.mode == Mode::ReadOnly,
+            started: std::sync::OnceLock::new(),
+        };
+        if !shared.read_only {
+            // A crash may have come between the end of the file moving and the cache taking notice.
+            shared.forget_beyond(shared.len(), options.capacity_bytes).map_err(at(database))?;
+        }
+        Ok(shared)
+    }
+
+    /// Bytes of the database.
+    pub fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// Nothing may be written.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The cache, if there is one.
+    pub fn cache(&self) -> Option<&BlockCache> {
+        match &self.store {
+            Store::Cache(cache) => Some(cache),
+            Store::Plain(_) => None,
+        }
+    }
+
+    /// What is known of a request, which is noted as the last one of its kind, and in the recording.
+    fn tag(&self, op: Op, offset: u64, bytes: usize) -> Tag {
+        let (first, last) = (offset / self.page_bytes, (offset + bytes as u64 - 1) / self.page_bytes);
+        let before = self.last[usize::from(op.is_write())].swap(last, Ordering::Relaxed);
+        let now_us = if self.timed { self.started.get_or_init(Instant::now).elapsed().as_micros() as u64 } else { 0 };
+        if let Some(recorder) = &self.recorder {
+            recorder.note(now_us, op, offset, bytes as u64);
+        }
+        Tag { sequential: before + 1 == first, now_us }
+    }
+
+    /// Fills `bytes` from `offset` on, with zeros from the end of the database on; false when it reached that.
+    ///
+    /// # Errors
+    /// What the cache or the database file answered.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<bool> {
+        let inside = self.len().saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let (within, beyond) = bytes.split_at_mut(inside);
+        beyond.fill(0);
+        if inside > 0 {
+            let tag = self.tag(Op::Read, offset, inside);
+            match &self.store {
+                Store::Cache(cache) => cache.read_tagged(offset, within, tag)?,
+                Store::Plain(disk) => disk.read_at(offset, within)?,
+            }
+        }
+        Ok(beyond.is_empty())
+    }
+
+    /// Writes `bytes` from `offset` on; the database grows when they reach beyond its end.
+    ///
+    /// # Errors
+    /// What the cache or the database file answered.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = offset + bytes.len() as u64;
+        if end > self.len() {
+            self.grow(offset, end)?;
+        }
+        self.put(offset, bytes)
+    }
+
+    fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let tag = self.tag(Op::Write, offset, bytes.len());
+        match &self.store {
+            Store::Cache(cache) => cache.write_tagged(offset, bytes, tag),
+            Store::Plain(disk) => disk.write_at(offset, bytes),
+        }
+    }
+
+    /// Moves the end up to `end`; what lies between the old one and `from` becomes zeros.
+    fn grow(&self, from: u64, end: u64) -> io::Result<()> {
+        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.len();
+        if end <= old {
+            return Ok(());
+        }
+        self.resized.store(true, Ordering::Release);
+        self.file.resize(end)?;
+        // The cache may hold more of the last page than was the database's; of the pages after it it holds nothing.
+        let gap = from.min(old.next_multiple_of(self.page_bytes)).saturating_sub(old);
+        if gap > 0 { self.put(old, &vec![0; gap as usize]) } else { Ok(()) }
+    }
+
+    /// Moves the end of the database.
+    ///
+    /// # Errors
+    /// What the cache or the database file answered.
+    pub fn truncate(&self, bytes: u64) -> io::Result<()> {
+        if bytes > self.len() {
+            return self.grow(bytes, bytes);
+        }
+        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.len();
+        self.resized.store(true, Ordering::Release);
+        self.file.resize(bytes)?;
+        self.forget_beyond(bytes, old.next_multiple_of(self.page_bytes))
+    }
+
+    /// Whole pages from `bytes` on, up to `end`, are nobody's any more.
+    fn forget_beyond(&self, bytes: u64, end: u64) -> io::Result<()> {
+        let from = bytes.next_multiple_of(self.page_bytes);
+        match &self.store {
+            Store::Cache(cache) if from < end => cache.forget(from, end - from),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes durable what was written, and the size.
+    ///
+    /// # Errors
+    /// What the cache or the database file answered.
+    pub fn sync(&self) -> io::Result<()> {
+        let resized = self.resized.swap(false, Ordering::AcqRel);
+        let synced = match &self.store {
+            Store::Cache(cache) => {
+                let size = if resized { self.file.sync() } else { Ok(()) };
+                size.and_then(|()| cache.flush())
+            }
+            Store::Plain(disk) => disk.sync(),
+        };
+        synced.inspect_err(|_| self.resized.store(true, Ordering::Release))
+    }
+
+    /// Ends the use of the cache in good order, and the recording.
+    ///
+    /// # Errors
+    /// What the cache, the database file or the recording answered.
+    pub fn close(&self) -> io::Result<()> {
+        let closed = self.sync().and_then(|()| self.cache().map_or(Ok(()), BlockCache::close));
+        closed.and(self.recorder.as_ref().map_or(Ok(()), Recorder::finish))
+    }
+}
+
+/// What tells a database file from all others: its inode and when that was made, as for every backing file.
+fn identity(path: &Path) -> io::Result<[u8; 16]> {
+    let found = std::fs::metadata(path)?;
+    let made = found.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let mut identity = [0; 16];
+    identity[..8].copy_from_slice(&found.ino().to_le_bytes());
+    identity[8..].copy_from_slice(&made.map_or(0, |since| since.as_nanos() as u64).to_le_bytes());
+    Ok(identity)
+}
+
+fn check_apart(cache: &Path, database: &Path) -> Result<(), Error> {
+    if let (Ok(one), Ok(other)) = (std::fs::metadata(cache), std::fs::metadata(database))
+        && (one.dev(), one.ino()) == (other.dev(), other.ino())
+    {
+        let why = format!("{} is the database itself", cache.display());
+        return Err(Error::Parameter { name: "cache_file".to_owned(), why });
+    }
+    Ok(())
+}
+
+/// Opens the cache's file or device; makes a cache of it when there is none and nothing else.
+fn device(
+    path: &Path,
+    below: &Arc<dyn Disk>,
+    options: &Options,
+    identity: [u8; 16],
+) -> Result<(FileDisk, Geometry), Error> {
+    let made = match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+        Err(source) => return Err(Error::File { path: path.to_owned(), source }),
+    };
+    let reserved = made.as_ref().map_or(Ok(()), |file| reserve(file, options.size_bytes));
+    let reserved = reserved.map_err(|source| Error::File { path: path.to_owned(), source });
+    let opened = reserved.and_then(|()| formatted(path, below, options, identity));
+    if made.is_some() && opened.is_err() {
+        // The error that led here says more than one of removing the file would.
+        let _ = std::fs::remove_file(path);
+    }
+    opened
+}
+
+/// Opens a cache, which is made first where there are only zeros.
+fn formatted(
+    path: &Path,
+    below: &Arc<dyn Disk>,
+    options: &Options,
+    identity: [u8; 16],
+) -> Result<(FileDisk, Geometry), Error> {
+    let at = |source| Error::File { path: path.to_owned(), source };
+    let device = FileDisk::open(path, Caching::Buffered).map_err(at)?;
+    let cache = |source: StoreError| Error::Cache { path: path.to_owned(), source: CacheError::Store(source) };
+    if is_blank(&device).map_err(at)? {
+        let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes).map_err(cache)?;
+        let mut uuid = [0; 16];
+        File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).map_err(at)?;
+        BlockCache::format(&device, geometry, below, uuid, identity).map_err(cache)?;
+    }
+    let geometry = store::geometry(&device).map_err(cache)?;
+    Ok((device, geometry))
+}
+
+/// Takes the room now, so that it cannot be missing later. Where the file system cannot do that, the size alone.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(bytes),
+        other => Ok(other?),
+    }
+}
+
+/// Are there zeros where a cache, a file system or anything else begins?
+fn is_blank(device: &FileDisk) -> io::Result<bool> {
+    let mut head = vec![0; device.size_bytes().min(1 << 20) as usize];
+    device.read_at(0, &mut head)?;
+    Ok(head.iter().all(|&byte| byte == 0))
+}
+
+/// Pages of each tier: the lower one takes all that the store has room for.
+fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>, Error> {
+    let top = match (info.tiers.len(), dram) {
+        (1, None) => return Ok(vec![room as usize]),
+        (1, Some(_)) => {
+            let why = format!("policy '{}' manages one tier, the cache", info.name);
+            return Err(Error::Parameter { name: "cache_dram".to_owned(), why });
+        }
+        (_, Some(size)) => size.pages(page_bytes, room) as usize,
+        (_, None) => ((room as f64 * info.top_share) as usize).max(info.min_pages[0]),
+    };
+    Ok(vec![top, room as usize])
+}
+
+#[cfg(test)]
+#[path = "shared_tests.rs"]
+mod tests;

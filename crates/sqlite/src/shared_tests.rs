@@ -1,0 +1,68 @@
+//! The bytes of a database against a plain vector: writes and reads anywhere, the end moved both ways, other lives.
+
+use super::*;
+use entresol_core::Random;
+
+/// Somewhere in the first 60 pages, often across the end of what is there.
+fn somewhere(random: &mut Random, len: u64) -> u64 {
+    if random.chance(0.3) { len.saturating_sub(random.below(3000)) } else { random.below(60 * 1024) }
+}
+
+fn live(shared: &Shared, truth: &mut Vec<u8>, random: &mut Random) {
+    for step in 0..400 {
+        let at = somewhere(random, truth.len() as u64) as usize;
+        match random.below(10) {
+            0..=3 => {
+                let bytes = vec![1 + random.below(255) as u8; 1 + random.below(4000) as usize];
+                shared.write(at as u64, &bytes).expect("a write");
+                truth.resize(truth.len().max(at + bytes.len()), 0);
+                truth[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            4..=7 => {
+                let mut bytes = vec![7; 1 + random.below(9000) as usize];
+                let whole = shared.read(at as u64, &mut bytes).expect("a read");
+                assert_eq!(whole, at + bytes.len() <= truth.len(), "step {step}: a short read is told");
+                let expected = (at..at + bytes.len()).map(|i| truth.get(i).copied().unwrap_or(0));
+                assert!(bytes.iter().copied().eq(expected), "step {step}: {} bytes at {at}", bytes.len());
+            }
+            8 => {
+                shared.truncate(at as u64).expect("another size");
+                truth.resize(at, 0);
+            }
+            _ => shared.sync().expect("a sync"),
+        }
+        assert_eq!(shared.len(), truth.len() as u64, "step {step}");
+    }
+}
+
+#[test]
+fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
+    for (seed, policy) in ["lru", "face-gsc", "arc", "lc"].into_iter().enumerate() {
+        println!("seed {seed}, {policy}");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let database = scratch.path().join("db");
+        std::fs::write(&database, b"").expect("a file");
+        let options = Options {
+            cache: Some(scratch.path().join("cache")),
+            policy: policy.to_owned(),
+            size_bytes: 160 << 10,
+            page_bytes: 1024,
+            ..Options::default()
+        };
+        let mut random = Random::new(seed as u64);
+        let mut truth = Vec::new();
+        for life in 0..12 {
+            let shared = Shared::open(&database, &options, true).expect("a cache");
+            live(&shared, &mut truth, &mut random);
+            shared.sync().expect("a sync");
+            if life % 3 == 1 {
+                // As if a crash had come between the end of the file moving and anything else.
+                truth.truncate(truth.len() / 2);
+                shared.file.resize(truth.len() as u64).expect("another size");
+            }
+            if life % 3 == 0 {
+                shared.close().expect("a close");
+            }
+        }
+    }
+}
