@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod drain;
+pub mod files;
 pub mod format;
 pub mod serve;
 pub mod stats;

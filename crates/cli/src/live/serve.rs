@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::disk::{Disk, FileDisk};
+use entresol_engine::store::Geometry;
 use entresol_policy::Info;
 use std::fmt;
 use std::io;
@@ -57,10 +58,10 @@ impl From<ModeArg> for Mode {
 pub struct Found {
     pub pages: u64,
     pub dirty: u64,
-    clean_shutdown: bool,
-    unsynced_batches: u64,
-    took: Duration,
-    read_bytes: u64,
+    pub clean_shutdown: bool,
+    pub unsynced_batches: u64,
+    pub took: Duration,
+    pub read_bytes: u64,
 }
 
 impl fmt::Display for Found {
@@ -80,9 +81,9 @@ pub struct Opened {
 }
 
 /// A file that counts the bytes read of it.
-struct Counted {
-    file: FileDisk,
-    read_bytes: Arc<AtomicU64>,
+pub(super) struct Counted {
+    pub file: FileDisk,
+    pub read_bytes: Arc<AtomicU64>,
 }
 
 impl Bytes for Counted {
@@ -137,15 +138,7 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         let made_for = superblock.backing_pages;
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}", backing.display());
     }
-    let mut specs = entresol_sim::parse_policies(&arguments.policy)?;
-    let spec = match specs.len() {
-        1 => specs.remove(0),
-        number => bail!("--policy {}: names {number} policies; a cache has one", arguments.policy),
-    };
-    let room = superblock.geometry.capacity_pages();
-    let tiers = tiers(spec.info, room, arguments.dram, page_bytes)?;
-    let mode = arguments.mode.into();
-    let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
+    let config = config(arguments, superblock.geometry)?;
     let held = survey::survey(&store, false).with_context(name)?;
     let (pages, dirty) = (held.pages.len() as u64, held.count(|version| version.dirty));
     drop(held);
@@ -160,6 +153,17 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         read_bytes: read_bytes.load(Relaxed),
     };
     Ok(Opened { cache, found })
+}
+
+/// How a store of this geometry is to be run.
+pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheConfig> {
+    let mut specs = entresol_sim::parse_policies(&arguments.policy)?;
+    let spec = match specs.len() {
+        1 => specs.remove(0),
+        number => bail!("--policy {}: names {number} policies; a cache has one", arguments.policy),
+    };
+    let tiers = tiers(spec.info, geometry.capacity_pages(), arguments.dram, geometry.page_bytes)?;
+    Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
 }
 
 /// Pages of each tier: the lower one takes all that the store has room for.

@@ -32,6 +32,8 @@ pub(super) trait Core: Send {
     fn stats(&self) -> CacheStats;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
+    /// Pages that the log holds, in no order, and whether each is dirty.
+    fn held_pages(&self) -> Vec<(u64, bool)>;
 }
 
 pub(super) struct Engine<P, C, B> {
@@ -297,5 +299,9 @@ impl<P: Policy, C: Disk, B: Disk> Core for Engine<P, C, B> {
 
     fn lost_pages(&self) -> Vec<u64> {
         self.world.keeper.lost_pages()
+    }
+
+    fn held_pages(&self) -> Vec<(u64, bool)> {
+        self.world.keeper.log.index.iter().map(|(page, entry)| (page, entry.dirty)).collect()
     }
 }
