@@ -266,7 +266,7 @@ impl CachedFiles {
             }
         }
         void.sort_unstable();
-        let mut runs = void.chunk_by(|one, next| one + 1 == *next && next * page_bytes % REGION_BYTES != 0);
+        let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
         runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
         let changed = present.values().any(|file| file.below.is_changed());
         if !void.is_empty() {
