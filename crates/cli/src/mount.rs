@@ -1,19 +1,24 @@
 //! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
 
 use crate::args::bytes;
-use crate::output;
-use anyhow::{Context, Result};
+use crate::live::files::DirectArgs;
+use crate::live::serve::CacheArgs;
+use crate::{live, output};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_device::profile;
-use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer};
+use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::fuse::{Mount, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Mount a directory at another place through FUSE, without a cache
+/// Mount a directory at another place through FUSE, with a cache or without
+///
+/// With --cache, which `entresol format --backing DIR` has made, the bytes of its files go through that; docs/OPERATING.md
+/// tells what is durable when.
 ///
 /// Prints a line once it is mounted, for the user who runs this alone, and serves until it is unmounted (fusermount3 -u),
 /// interrupted or terminated. While files are open it stays mounted.
@@ -26,6 +31,13 @@ pub struct MountArgs {
     /// Threads that carry out what has to wait [default: 16, and 128 with --emulate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
+    /// The cache that the bytes of the files go through
+    #[arg(long, value_name = "FILE", conflicts_with = "emulate")]
+    pub cache: Option<PathBuf>,
+    #[command(flatten)]
+    pub cached: CacheArgs,
+    #[command(flatten)]
+    pub direct: DirectArgs,
     /// Files as slow as this device: a profile of the house (an unknown one lists them) or a TOML file. Each is a device of
     /// its own from when it is first opened; reads, writes and syncs take its time, whatever concerns names the host's
     #[arg(long, value_name = "PROFILE")]
@@ -37,6 +49,10 @@ pub struct MountArgs {
 
 /// Runs the command.
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
+    if let Some(cache) = &arguments.cache {
+        return cached(arguments, cache, quiet);
+    }
+    live::files::check_complete(&arguments.backing)?;
     match &arguments.emulate {
         None => serve(arguments, Arc::new(DirectFiles), 16, "no cache", quiet),
         Some(name) => {
@@ -48,6 +64,32 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Files whose bytes go through a cache.
+fn cached(arguments: &MountArgs, cache: &Path, quiet: bool) -> Result<()> {
+    let opened = live::files::open(cache, &arguments.backing, &arguments.cached, &arguments.direct)?;
+    let (files, name) = (Arc::new(opened.files), cache.display());
+    if !quiet {
+        let Found { files, gone, changed } = opened.names;
+        eprintln!("{name}: {}", opened.found);
+        eprintln!("{files} files known, {gone} gone, {changed} changed without the cache");
+    }
+    let how = format!("cached by {} in {name}", arguments.cached.policy);
+    serve(arguments, files.clone(), 16, &how, quiet)?;
+    files.close().with_context(|| format!("{name}: the close"))?;
+    let stats = files.stats()?;
+    if !quiet {
+        let (hits, all) = (stats.counts.read_hits + stats.counts.write_hits, stats.counts.reads + stats.counts.writes);
+        eprintln!(
+            "the cache is closed; {all} page requests, {hits} hits, {} pages dirty in the cache",
+            stats.dirty_pages
+        );
+    }
+    if stats.failed {
+        bail!("{name}: its device failed; requests went to the backing files since");
+    }
+    Ok(())
 }
 
 /// Files that are devices of this profile.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::mounted::Mounted;
+use common::mounted::{Mounted, each};
 use common::says;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
@@ -10,96 +10,102 @@ use std::os::unix::fs::FileExt;
 
 #[test]
 fn mappings_and_calls_see_each_other() {
-    let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.above().join("f");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
-    file.write_all_at(&[1; 16384], 0).unwrap();
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at a place that the kernel chooses, used within its length and unmapped once.
-    let mapped = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 16384, protection, MapFlags::SHARED, &file, 0) };
-    let Ok(mapped) = mapped else {
-        println!("skipped: this kernel maps no file that is opened for direct I/O");
-        return;
-    };
-    // SAFETY: as above; nothing else refers to the mapping.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), 16384) };
-    assert!(bytes.iter().all(|&byte| byte == 1));
-    bytes[5000..5010].fill(2);
-    let mut read = [0; 12];
-    file.read_exact_at(&mut read, 4999).unwrap();
-    assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1], "a read sees what the mapping holds");
-    file.write_all_at(&[3; 100], 9000).unwrap();
-    assert_eq!(bytes[8999..9101], [&[1][..], &[3; 100], &[1]].concat(), "the mapping sees what was written");
-    bytes[0] = 9;
-    // SAFETY: the mapping is still there.
-    unsafe { rustix::mm::msync(mapped, 16384, MsyncFlags::SYNC) }.unwrap();
-    assert_eq!(fs::read(mounted.below().join("f")).unwrap()[..2], [9, 1]);
-    // SAFETY: mapped above with this length, not used any more.
-    unsafe { rustix::mm::munmap(mapped, 16384) }.unwrap();
+    each(|mounted| {
+        let path = mounted.above().join("f");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        file.write_all_at(&[1; 16384], 0).unwrap();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place that the kernel chooses, used within its length and unmapped once.
+        let mapped = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 16384, protection, MapFlags::SHARED, &file, 0) };
+        let Ok(mapped) = mapped else {
+            println!("skipped: this kernel maps no file that is opened for direct I/O");
+            return;
+        };
+        // SAFETY: as above; nothing else refers to the mapping.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), 16384) };
+        assert!(bytes.iter().all(|&byte| byte == 1));
+        bytes[5000..5010].fill(2);
+        let mut read = [0; 12];
+        file.read_exact_at(&mut read, 4999).unwrap();
+        assert_eq!(read, [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1], "a read sees what the mapping holds");
+        file.write_all_at(&[3; 100], 9000).unwrap();
+        assert_eq!(bytes[8999..9101], [&[1][..], &[3; 100], &[1]].concat(), "the mapping sees what was written");
+        bytes[0] = 9;
+        // SAFETY: the mapping is still there.
+        unsafe { rustix::mm::msync(mapped, 16384, MsyncFlags::SYNC) }.unwrap();
+        if mounted.is_direct() {
+            assert_eq!(fs::read(mounted.below().join("f")).unwrap()[..2], [9, 1]);
+        }
+        // SAFETY: mapped above with this length, not used any more.
+        unsafe { rustix::mm::munmap(mapped, 16384) }.unwrap();
+    });
 }
 
 /// Two connections, so that the WAL's index is shared through a mapping.
 #[test]
 fn sqlite_works_with_a_wal_and_with_a_journal() {
-    let Some(mut mounted) = Mounted::new() else { return };
-    for mode in ["wal", "delete"] {
-        let path = mounted.above().join(format!("{mode}.db"));
-        let writer = rusqlite::Connection::open(&path).unwrap();
-        let now: String = writer.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0)).unwrap();
-        assert_eq!(now, mode);
-        writer.execute_batch("CREATE TABLE t (i INTEGER PRIMARY KEY, s TEXT)").unwrap();
-        let reader = rusqlite::Connection::open(&path).unwrap();
-        for batch in 0..20_i64 {
-            writer.execute_batch("BEGIN").unwrap();
-            for i in 0..100 {
-                let text = format!("{batch} {i} ").repeat(40);
-                writer.execute("INSERT INTO t VALUES (?, ?)", (batch * 100 + i, text)).unwrap();
+    each(|mut mounted| {
+        for mode in ["wal", "delete"] {
+            let path = mounted.above().join(format!("{mode}.db"));
+            let writer = rusqlite::Connection::open(&path).unwrap();
+            let now: String = writer.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0)).unwrap();
+            assert_eq!(now, mode);
+            writer.execute_batch("CREATE TABLE t (i INTEGER PRIMARY KEY, s TEXT)").unwrap();
+            let reader = rusqlite::Connection::open(&path).unwrap();
+            for batch in 0..20_i64 {
+                writer.execute_batch("BEGIN").unwrap();
+                for i in 0..100 {
+                    let text = format!("{batch} {i} ").repeat(40);
+                    writer.execute("INSERT INTO t VALUES (?, ?)", (batch * 100 + i, text)).unwrap();
+                }
+                writer.execute_batch(if batch % 5 == 4 { "ROLLBACK" } else { "COMMIT" }).unwrap();
+                let count: i64 = reader.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+                assert_eq!(count, (batch + 1 - (batch + 1) / 5) * 100);
             }
-            writer.execute_batch(if batch % 5 == 4 { "ROLLBACK" } else { "COMMIT" }).unwrap();
-            let count: i64 = reader.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
-            assert_eq!(count, (batch + 1 - (batch + 1) / 5) * 100);
+            let checked: String = reader.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+            assert_eq!(checked, "ok");
         }
-        let checked: String = reader.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-        assert_eq!(checked, "ok");
-    }
-    mounted.unmount();
-    for mode in ["wal", "delete"] {
-        let below = rusqlite::Connection::open(mounted.below().join(format!("{mode}.db"))).unwrap();
-        let count: i64 = below.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
-        assert_eq!(count, 1600);
-    }
+        mounted.unmount();
+        for mode in ["wal", "delete"] {
+            let below = rusqlite::Connection::open(mounted.below().join(format!("{mode}.db"))).unwrap();
+            let count: i64 = below.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+            assert_eq!(count, 1600);
+        }
+    });
 }
 
 #[test]
 fn a_killed_server_leaves_a_mount_that_the_next_one_replaces() {
-    let Some(mut mounted) = Mounted::new() else { return };
-    for round in 0..3 {
-        let path = mounted.above().join("f");
-        fs::write(&path, format!("round {round}")).unwrap();
-        File::open(&path).unwrap().sync_all().unwrap();
-        mounted.signal("-KILL");
-        assert_eq!(mounted.end().0, None);
-        assert!(fs::read(&path).is_err(), "nobody serves it");
-        assert!(mounted.start());
-        assert_eq!(fs::read(&path).unwrap(), format!("round {round}").as_bytes());
-    }
-    mounted.unmount();
+    each(|mut mounted| {
+        for round in 0..3 {
+            let path = mounted.above().join("f");
+            fs::write(&path, format!("round {round}")).unwrap();
+            File::open(&path).unwrap().sync_all().unwrap();
+            mounted.signal("-KILL");
+            assert_eq!(mounted.end().0, None);
+            assert!(fs::read(&path).is_err(), "nobody serves it");
+            assert!(mounted.start());
+            assert_eq!(fs::read(&path).unwrap(), format!("round {round}").as_bytes());
+        }
+        mounted.unmount();
+    });
 }
 
 #[test]
 fn it_stays_while_files_are_open_and_says_so() {
-    let Some(mut mounted) = Mounted::new() else { return };
-    fs::write(mounted.above().join("f"), b"x").unwrap();
-    let open = File::open(mounted.above().join("f")).unwrap();
-    mounted.signal("-TERM");
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    let mut byte = [0];
-    open.read_exact_at(&mut byte, 0).unwrap();
-    drop(open);
-    mounted.signal("-TERM");
-    let (code, said) = mounted.end();
-    assert_eq!(code, Some(0));
-    says(&said, &["busy", "close what is open"]);
+    each(|mut mounted| {
+        fs::write(mounted.above().join("f"), b"x").unwrap();
+        let open = File::open(mounted.above().join("f")).unwrap();
+        mounted.signal("-TERM");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let mut byte = [0];
+        open.read_exact_at(&mut byte, 0).unwrap();
+        drop(open);
+        mounted.signal("-TERM");
+        let (code, said) = mounted.end();
+        assert_eq!(code, Some(0));
+        says(&said, &["busy", "close what is open"]);
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::mounted::{Mounted, contents, hash};
+use common::mounted::{Mounted, contents, each, hash};
 use rustix::fs::{FallocateFlags, RenameFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
@@ -255,9 +255,8 @@ fn mapped(file: &File, bytes: usize, protection: ProtFlags, act: impl FnOnce(&mu
     })
 }
 
-fn run(time: Duration, seed: u64) {
+fn run(mut mounted: Mounted, time: Duration, seed: u64) {
     println!("seed {seed:#x}");
-    let Some(mut mounted) = Mounted::new() else { return };
     let worlds = [mounted.above(), mounted.plain()];
     let mut worlds = worlds.map(|root| World { root, open: (0..SLOTS).map(|_| None).collect() });
     let mut random = Random(seed);
@@ -281,7 +280,7 @@ fn run(time: Duration, seed: u64) {
 
 #[test]
 fn ten_seconds_of_random_operations() {
-    run(Duration::from_secs(10), 0x0d00_0020);
+    each(|mounted| run(mounted, Duration::from_secs(10), 0x0d00_0020));
 }
 
 /// As long as `ENTRESOL_FUSE_SECONDS` says, from the seed `ENTRESOL_FUSE_SEED`.
@@ -289,5 +288,6 @@ fn ten_seconds_of_random_operations() {
 #[ignore = "takes a minute unless told otherwise"]
 fn random_operations_for_as_long_as_one_likes() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    run(Duration::from_secs(number("ENTRESOL_FUSE_SECONDS", 60)), number("ENTRESOL_FUSE_SEED", 0x0d00_0021));
+    let (seconds, seed) = (number("ENTRESOL_FUSE_SECONDS", 60), number("ENTRESOL_FUSE_SEED", 0x0d00_0021));
+    each(|mounted| run(mounted, Duration::from_secs(seconds), seed));
 }

@@ -5,6 +5,8 @@ use super::{Damage, ReadFile, check_apart, identity};
 use crate::output;
 use anyhow::{Result, bail};
 use clap::Args;
+use entresol_engine::disk::Disk;
+use entresol_front::files::FilesDisk;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +21,8 @@ pub struct CheckArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The backing store that it caches
-    #[arg(long, value_name = "FILE")]
+    /// The file that it caches, or the directory of files
+    #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
 }
 
@@ -28,18 +30,45 @@ pub struct CheckArgs {
 pub fn run(arguments: &CheckArgs) -> Result<()> {
     check_apart(&arguments.cache, &arguments.backing)?;
     let (cache, name) = (ReadFile::open(&arguments.cache)?, arguments.cache.display());
+    if arguments.backing.is_dir() {
+        let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
+        let disk = backing.disk(superblock.geometry.page_bytes.into());
+        let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        return report(arguments, &cache, &Files(&disk), |page| disk.is_void(page));
+    }
     let backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
     if superblock.backing != identity(&arguments.backing)? {
         bail!("{name}: this is the cache of another backing store than {}", arguments.backing.display());
     }
-    let pages = backing.size_bytes.div_ceil(superblock.geometry.page_bytes.into());
+    let pages = backing.size_bytes().div_ceil(superblock.geometry.page_bytes.into());
     if pages != superblock.backing_pages {
         let made_for = superblock.backing_pages;
         bail!("{}: has {pages} pages, the cache was made for {made_for}", arguments.backing.display());
     }
-    let found = survey::survey(&cache, true).map_err(|error| refusal(&arguments.cache, error))?;
-    let wrong = wrong(&found, &cache, &backing)?;
+    report(arguments, &cache, &backing, |_| false)
+}
+
+/// The files of a directory, as the cache sees them.
+struct Files<'a>(&'a FilesDisk);
+
+impl Bytes for Files<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(at, bytes)
+    }
+}
+
+/// Reads everything and says what was found, except of pages that nobody will read.
+fn report(arguments: &CheckArgs, cache: &ReadFile, backing: &impl Bytes, is_void: impl Fn(u64) -> bool) -> Result<()> {
+    let name = arguments.cache.display();
+    let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
+    let page_bytes = u64::from(found.superblock.geometry.page_bytes);
+    found.pages.retain(|page, _| !is_void(page * page_bytes));
+    let wrong = wrong(&found, cache, backing)?;
     let named: Vec<&str> = wrong.iter().take(NAMED_MAX).map(String::as_str).collect();
     let mut text = summary(&found);
     named.iter().for_each(|line| writeln!(text, "{line}").expect("text grows"));
@@ -83,7 +112,7 @@ fn summary(found: &Survey) -> String {
 }
 
 /// A line for everything that is not as it should be, in the order of the pages.
-fn wrong(found: &Survey, cache: &ReadFile, backing: &ReadFile) -> Result<Vec<String>> {
+fn wrong(found: &Survey, cache: &ReadFile, backing: &impl Bytes) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     if found.superblock.valid < 2 {
         wrong.push("one superblock is damaged; the next open writes it again".to_owned());
@@ -102,7 +131,7 @@ fn wrong(found: &Survey, cache: &ReadFile, backing: &ReadFile) -> Result<Vec<Str
             let cost = if dirty { "the only copy of its last write" } else { "a clean copy, which costs nothing" };
             wrong.push(format!("page {page}: its bytes at byte {byte} do not agree with their CRC: {cost}"));
         } else if !dirty {
-            let inside = page_bytes.min(backing.size_bytes - page * page_bytes) as usize;
+            let inside = page_bytes.min(backing.size_bytes() - page * page_bytes) as usize;
             let (mut copy, mut below) = (vec![0; inside], vec![0; inside]);
             cache.read_at(byte, &mut copy)?;
             backing.read_at(page * page_bytes, &mut below)?;

@@ -11,13 +11,16 @@ pub struct DrainArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The backing store that it caches
-    #[arg(long, value_name = "FILE")]
+    /// The file that it caches, or the directory of files
+    #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
 }
 
 /// Runs the command.
 pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
+    if arguments.backing.is_dir() {
+        return super::files::drain(&arguments.cache, &arguments.backing, quiet);
+    }
     let name = arguments.cache.display();
     let policy = CacheArgs { policy: "lru".to_owned(), mode: super::serve::ModeArg::WriteBack, dram: None };
     let Opened { cache, found, .. } = open(&arguments.cache, &arguments.backing, &policy)?;

@@ -1,5 +1,6 @@
 //! `entresol format`: makes a cache.
 
+use super::files;
 use super::survey::{self, SurveyError};
 use super::{ReadFile, bytes, check_apart, hex, hold, identity};
 use anyhow::{Context, Result, bail};
@@ -7,6 +8,7 @@ use clap::Args;
 use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::{Disk, FileDisk};
 use entresol_engine::store::Geometry;
+use entresol_front::files::Backing;
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -21,8 +23,8 @@ pub struct FormatArgs {
     /// The file or block device to make a cache of
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it is to cache
-    #[arg(long, value_name = "FILE")]
+    /// The file that it is to cache, or the directory of files
+    #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
     /// Size of the cache in bytes [default: that of the file or device which is there]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
@@ -42,11 +44,7 @@ pub struct FormatArgs {
 pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
     check_apart(&arguments.cache, &arguments.backing)?;
-    let backing = hold(&arguments.backing)?;
-    let identity = identity(&arguments.backing)?;
-    if backing.size_bytes() == 0 {
-        bail!("{}: is empty", arguments.backing.display());
-    }
+    let backing = below(arguments)?;
     let exists = arguments.cache.exists();
     let size = match (arguments.size, exists) {
         (Some(size), _) => size,
@@ -56,13 +54,13 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let geometry = geometry(arguments, size).with_context(|| name.to_string())?;
     let made = if exists {
         prepare(arguments, size)?;
-        make(arguments, geometry, &backing, identity)
+        make(arguments, geometry, &backing)
     } else {
         // Nobody else's file may appear in between and be taken for the one just made.
         let new = OpenOptions::new().write(true).create_new(true).open(&arguments.cache);
         let file = new.with_context(|| name.to_string())?;
         let made = reserve(&file, size).with_context(|| name.to_string());
-        let made = made.and_then(|()| make(arguments, geometry, &backing, identity));
+        let made = made.and_then(|()| make(arguments, geometry, &backing));
         made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))
     };
     made?;
@@ -121,12 +119,48 @@ fn reserve(file: &File, size: u64) -> io::Result<()> {
     }
 }
 
-fn make(arguments: &FormatArgs, geometry: Geometry, backing: &FileDisk, identity: [u8; 16]) -> Result<()> {
+fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<()> {
     let name = || arguments.cache.display().to_string();
-    let mut uuid = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).context("/dev/urandom")?;
     let cache = hold(&arguments.cache)?;
-    BlockCache::format(&cache, geometry, backing, uuid, identity).with_context(name)
+    let uuid = random()?;
+    match backing {
+        Below::File { held, identity } => {
+            BlockCache::format(&cache, geometry, held, uuid, *identity).with_context(name)
+        }
+        Below::Directory => {
+            let made = Backing::format(&arguments.backing, &cache, geometry, uuid, random()?);
+            made.map_err(|error| files::refusal(&arguments.backing, error))
+        }
+    }
+}
+
+fn random() -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
+    Ok(bytes)
+}
+
+/// What is to be cached.
+enum Below {
+    File { held: FileDisk, identity: [u8; 16] },
+    Directory,
+}
+
+fn below(arguments: &FormatArgs) -> Result<Below> {
+    let path = &arguments.backing;
+    if path.is_dir() {
+        files::check_outside(&arguments.cache, path)?;
+        if !arguments.force && Backing::needs_its_cache(path).map_err(|error| files::refusal(path, error))? {
+            let name = path.display();
+            bail!("{name}: another cache has what its files do not: drain that, or lose it by --force");
+        }
+        return Ok(Below::Directory);
+    }
+    let (held, identity) = (hold(path)?, identity(path)?);
+    if held.size_bytes() == 0 {
+        bail!("{}: is empty", path.display());
+    }
+    Ok(Below::File { held, identity })
 }
 
 /// What a file holds that somebody may want, in words; none when its ends are zeros.

@@ -4,6 +4,7 @@ pub mod check;
 pub mod control;
 pub mod drain;
 mod figures;
+pub mod files;
 pub mod format;
 mod observed;
 pub mod running;

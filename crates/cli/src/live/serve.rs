@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::disk::Disk;
+use entresol_engine::store::{Geometry, Recovered};
 use entresol_policy::Info;
 use entresol_sim::PolicySpec;
 use std::fmt;
@@ -62,6 +63,21 @@ pub struct Found {
     executor: String,
 }
 
+impl Found {
+    /// `started` is when the open began, `executor` what carries out many transfers at once.
+    pub(super) fn new(recovered: &Recovered, started: Instant, executor: String) -> Self {
+        Found {
+            pages: recovered.pages,
+            dirty: recovered.dirty_pages,
+            clean_shutdown: recovered.clean_shutdown,
+            unsynced_batches: recovered.unsynced_batches,
+            took: started.elapsed(),
+            read_bytes: recovered.read_bytes,
+            executor,
+        }
+    }
+}
+
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Found { pages, dirty, unsynced_batches, read_bytes, executor, .. } = self;
@@ -98,23 +114,17 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         let made_for = superblock.backing_pages;
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}", backing.display());
     }
-    let spec = one_policy(&arguments.policy)?;
-    let room = superblock.geometry.capacity_pages();
-    let tiers = tiers(spec.info, room, arguments.dram, page_bytes)?;
-    let mode = arguments.mode.into();
-    let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
+    let config = config(arguments, superblock.geometry)?;
     let cache = BlockCache::open(store, below, identity, &config).with_context(name)?;
-    let recovered = cache.recovered();
-    let found = Found {
-        pages: recovered.pages,
-        dirty: recovered.dirty_pages,
-        clean_shutdown: recovered.clean_shutdown,
-        unsynced_batches: recovered.unsynced_batches,
-        took: started.elapsed(),
-        read_bytes: recovered.read_bytes,
-        executor,
-    };
+    let found = Found::new(&cache.recovered(), started, executor);
     Ok(Opened { cache, found, page_bytes })
+}
+
+/// How a store of this geometry is to be run.
+pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheConfig> {
+    let spec = one_policy(&arguments.policy)?;
+    let tiers = tiers(spec.info, geometry.capacity_pages(), arguments.dram, geometry.page_bytes)?;
+    Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
 }
 
 /// Pages of each tier: the lower one takes all that the store has room for.

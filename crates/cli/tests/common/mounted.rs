@@ -8,16 +8,36 @@ use std::process::{Child, Command, Stdio};
 pub struct Mounted {
     pub scratch: Scratch,
     server: Option<Child>,
+    /// The mode of the cache and its policy, if there is one.
+    cache: Option<[String; 2]>,
+}
+
+/// Runs a test on the backing files as they are and through a cache of 400 pages, in two of its modes.
+pub fn each(test: impl Fn(Mounted)) {
+    for cache in [None, Some(["write-back", "face-gsc"]), Some(["write-through", "lru"])] {
+        println!("{cache:?}");
+        let Some(mounted) = Mounted::with(cache) else { return };
+        test(mounted);
+    }
 }
 
 impl Mounted {
     /// `None`, with a word about it, where nothing can be mounted.
     pub fn new() -> Option<Self> {
+        Self::with(None)
+    }
+
+    /// As [`new`](Self::new), through a small cache of this mode and policy.
+    pub fn with(cache: Option<[&str; 2]>) -> Option<Self> {
         let scratch = Scratch::new();
         for name in ["backing", "mount", "plain"] {
             std::fs::create_dir(scratch.path(name)).expect("a directory");
         }
-        let mut mounted = Mounted { scratch, server: None };
+        if cache.is_some() {
+            scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+        }
+        let cache = cache.map(|cache| cache.map(str::to_owned));
+        let mut mounted = Mounted { scratch, server: None, cache };
         mounted.start().then_some(mounted)
     }
 
@@ -27,11 +47,17 @@ impl Mounted {
             println!("skipped: /dev/fuse: {error}");
             return false;
         }
-        let mut command = self.scratch.command(&["-q", "mount", "backing", "mount"]);
+        let mut arguments = vec!["-q", "mount", "backing", "mount"];
+        let mut expected = "backing at mount, no cache\n".to_owned();
+        if let Some([mode, policy]) = &self.cache {
+            arguments.extend(["--cache", "cache", "--mode", mode, "--policy", policy]);
+            expected = format!("backing at mount, cached by {policy} in cache\n");
+        }
+        let mut command = self.scratch.command(&arguments);
         let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
         let (mut line, mut said) = (String::new(), String::new());
         BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
-        if line == "backing at mount, no cache\n" {
+        if line == expected {
             self.server = Some(server);
             return true;
         }
@@ -67,10 +93,26 @@ impl Mounted {
         (server.wait().expect("an end").code(), said)
     }
 
-    /// Unmounts in order.
+    /// Whether writes are in the backing files at once.
+    pub fn is_direct(&self) -> bool {
+        self.cache.is_none()
+    }
+
+    /// Serves with another mode and policy from the next start on.
+    pub fn change(&mut self, mode: &str, policy: &str) {
+        self.cache = Some([mode.to_owned(), policy.to_owned()]);
+    }
+
+    /// Unmounts in order; the backing files are complete afterwards.
     pub fn unmount(&mut self) {
         self.signal("-TERM");
         assert_eq!(self.end(), (Some(0), String::new()));
+        if self.cache.is_some() {
+            let both = ["--cache", "cache", "--backing", "backing"];
+            self.scratch.ok(&[&["check"], &both[..]].concat());
+            self.scratch.ok(&[&["-q", "drain"], &both[..]].concat());
+            self.scratch.ok(&[&["check"], &both[..]].concat());
+        }
     }
 }
 
@@ -86,12 +128,15 @@ impl Drop for Mounted {
     }
 }
 
-/// Everything in a directory: names, modes, links, sizes and bytes, in order.
+/// Everything in a directory but the cache's own: names, modes, links, sizes and bytes, in order.
 pub fn contents(directory: &Path) -> Vec<String> {
     use std::os::unix::fs::MetadataExt;
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
+        if path.ends_with(".entresol") {
+            continue;
+        }
         let data = std::fs::symlink_metadata(&path).expect("attributes");
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let mut line = format!("{name} {:o}", data.mode());

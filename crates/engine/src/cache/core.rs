@@ -38,6 +38,8 @@ pub(super) trait Core: Send {
     fn stats(&self) -> CacheStats;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
+    /// Pages that the log holds, in no order, and whether each is dirty.
+    fn held_pages(&self) -> Vec<(u64, bool)>;
 }
 
 /// Recovered pages between the one that the policy is shown and the one for which memory is asked.
@@ -335,5 +337,9 @@ impl<P: Policy, C: Disk + 'static, B: Disk + 'static> Core for Engine<P, C, B> {
 
     fn lost_pages(&self) -> Vec<u64> {
         self.world.keeper.lost_pages()
+    }
+
+    fn held_pages(&self) -> Vec<(u64, bool)> {
+        self.world.keeper.log.index.iter().map(|(page, entry)| (page, entry.dirty)).collect()
     }
 }

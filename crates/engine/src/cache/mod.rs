@@ -376,6 +376,15 @@ impl BlockCache {
     pub fn lost_pages(&self) -> io::Result<Vec<u64>> {
         Ok(self.core()?.lost_pages())
     }
+
+    /// Pages that the cache device holds a version of, in no order, and whether each is dirty: for who has to bring what
+    /// was recovered together with a backing store of his own making.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn held_pages(&self) -> io::Result<Vec<(u64, bool)>> {
+        Ok(self.core()?.held_pages())
+    }
 }
 
 impl Block for BlockCache {

@@ -346,7 +346,7 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
 ///
 /// # Errors
 /// When there is no valid superblock.
-pub(crate) fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
+pub fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
     Ok(u64::from(Superblock::read(disk)?.geometry.page_bytes))
 }
 

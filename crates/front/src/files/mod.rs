@@ -1,12 +1,16 @@
 //! Where the bytes of files go that somebody else names: what stands between a door for files and the backing directory.
 
+mod cached;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
+mod names;
 
+pub use cached::{Backing, CachedFiles, FilesDisk, FilesError, Found, HIDDEN};
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
+pub use names::{NOT_CACHED, Pattern};
 
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -54,6 +58,14 @@ pub trait FileData: Send + Sync {
     /// # Errors
     /// What the storage answered.
     fn size_bytes(&self) -> io::Result<u64>;
+
+    /// Tells the backing file what it is not told at every write: the time of the last one.
+    ///
+    /// # Errors
+    /// What the storage answered.
+    fn settle(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// As [`read`](FileData::read), if that can be done without waiting for a device; else `None`.
     ///

@@ -1,7 +1,7 @@
 //! The kernel's requests, each answered by the backing directory or by a file's layer.
 
 use super::attributes::{TRUST, attributes, errno, kind, system, timespec};
-use super::nodes::{Node, Nodes};
+use super::nodes::{Node, Nodes, is_hidden};
 use super::pool::Pool;
 use crate::files::{FileData, Sought};
 use fuser::{
@@ -9,7 +9,7 @@ use fuser::{
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Timestamps, Uid};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Stat, Timestamps, Uid};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -72,6 +72,12 @@ impl Door {
         files.get(&handle.0).cloned().ok_or(Errno::EBADF)
     }
 
+    /// The directory in which a name is made, which must not be the cache's own.
+    fn maker(&self, parent: INodeNo, name: &OsStr) -> io::Result<Arc<Node>> {
+        let parent = self.node(parent)?;
+        if is_hidden(&parent, name) { Err(rustix::io::Errno::PERM.into()) } else { Ok(parent) }
+    }
+
     fn keep(&self, node: Arc<Node>, data: Arc<dyn FileData>) -> FileHandle {
         let number = self.next_handle.fetch_add(1, Relaxed);
         let handle = Arc::new(Handle { data, _node: node });
@@ -79,7 +85,7 @@ impl Door {
         FileHandle(number)
     }
 
-    /// Answers with a name's node, after making it where `make` does.
+    /// Answers with a name's node, after `make` has made it.
     fn enter(
         &self,
         parent: INodeNo,
@@ -87,14 +93,11 @@ impl Door {
         reply: ReplyEntry,
         make: impl FnOnce(&Node) -> rustix::io::Result<()>,
     ) {
-        let found = self.node(parent).and_then(|parent| {
+        let found = self.maker(parent, name).and_then(|parent| {
             make(&parent)?;
             self.nodes.look_up(&parent, name)
         });
-        match found {
-            Ok((node, stat)) => reply.entry(&TRUST, &attributes(&stat, node.number), Generation(0)),
-            Err(error) => reply.error(errno(&error)),
-        }
+        answer(reply, found);
     }
 
     fn create_file(
@@ -104,7 +107,7 @@ impl Door {
         mode: u32,
         flags: i32,
     ) -> io::Result<(Arc<Node>, Arc<dyn FileData>)> {
-        let parent = self.node(parent)?;
+        let parent = self.maker(parent, name)?;
         let exclusive = OFlags::from_bits_truncate(flags as u32) & OFlags::EXCL;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
         let file = rustix::fs::openat(&parent.place, name, flags, Mode::from_raw_mode(mode))?;
@@ -138,6 +141,7 @@ impl Door {
         owner: (Option<u32>, Option<u32>),
         times: Option<Timestamps>,
     ) -> io::Result<()> {
+        node.settle()?;
         if let Some(mode) = mode {
             rustix::fs::chmod(node.path(), Mode::from_raw_mode(mode))?;
         }
@@ -156,6 +160,13 @@ impl Door {
             rustix::fs::utimensat(rustix::fs::CWD, node.path(), &times, AtFlags::empty())?;
         }
         Ok(())
+    }
+}
+
+fn answer(reply: ReplyEntry, found: io::Result<(Arc<Node>, Stat)>) {
+    match found {
+        Ok((node, stat)) => reply.entry(&TRUST, &attributes(&stat, node.number), Generation(0)),
+        Err(error) => reply.error(errno(&error)),
     }
 }
 
@@ -189,7 +200,7 @@ impl Filesystem for Door {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.enter(parent, name, reply, |_| Ok(()));
+        answer(reply, self.node(parent).and_then(|parent| self.nodes.look_up(&parent, name)));
     }
 
     fn forget(&self, _: &Request, number: INodeNo, count: u64) {
@@ -300,6 +311,9 @@ impl Filesystem for Door {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
         let renamed = self.nodes.get(parent.0).and_then(|from| {
             let to = self.nodes.get(new_parent.0)?;
+            if is_hidden(&from, name) || is_hidden(&to, new_name) {
+                return Err(rustix::io::Errno::PERM);
+            }
             rustix::fs::renameat_with(&from.place, name, &to.place, new_name, flags)
         });
         finish_call(reply, renamed);
@@ -582,7 +596,10 @@ impl Listing {
         for entry in Dir::new(self.node.open(OFlags::RDONLY | OFlags::DIRECTORY)?)? {
             let entry = entry?;
             let kind = kind(entry.file_type().as_raw_mode());
-            names.push((entry.ino(), kind, OsString::from_vec(entry.file_name().to_bytes().to_vec())));
+            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
+            if !is_hidden(&self.node, &name) {
+                names.push((entry.ino(), kind, name));
+            }
         }
         Ok(names)
     }

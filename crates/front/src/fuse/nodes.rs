@@ -1,6 +1,6 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
-use crate::files::{FileData, FileId, FileLayer};
+use crate::files::{FileData, FileId, FileLayer, HIDDEN};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -57,11 +57,21 @@ impl Node {
 
     /// Attributes; the size is that of the layer while the file is open.
     pub fn stat(&self) -> io::Result<Stat> {
+        let data = self.opened().as_ref().and_then(|opened| opened.data.upgrade());
+        if let Some(data) = &data {
+            data.settle()?;
+        }
         let mut stat = rustix::fs::statat(&self.place, "", AtFlags::EMPTY_PATH)?;
-        if let Some(data) = self.opened().as_ref().and_then(|opened| opened.data.upgrade()) {
+        if let Some(data) = data {
             stat.st_size = data.size_bytes()? as i64;
         }
         Ok(stat)
+    }
+
+    /// Before something else than its bytes is changed: what was written comes first.
+    pub fn settle(&self) -> io::Result<()> {
+        let data = self.opened().as_ref().and_then(|opened| opened.data.upgrade());
+        data.map_or(Ok(()), |data| data.settle())
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -100,6 +110,11 @@ impl Node {
     }
 }
 
+/// Whether a name is the cache's own.
+pub(super) fn is_hidden(parent: &Node, name: &OsStr) -> bool {
+    parent.number == ROOT && name == HIDDEN
+}
+
 /// All nodes by the kernel's number.
 pub(super) struct Nodes {
     known: Mutex<HashMap<u64, Known>>,
@@ -134,7 +149,7 @@ impl Nodes {
     /// The node of a name; the kernel is told of it once more, if this succeeds.
     pub fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, Stat)> {
         // The kernel resolves these itself; from the root they would lead out of the backing directory.
-        if name == ".." || name == "." {
+        if name == ".." || name == "." || is_hidden(parent, name) {
             return Err(Errno::NOENT.into());
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

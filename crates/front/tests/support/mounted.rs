@@ -1,36 +1,79 @@
 //! A backing directory and its mount, where this system lets us mount.
 
-use entresol_front::files::FileLayer;
+use entresol_engine::cache::{CacheConfig, Mode};
+use entresol_engine::disk::{Caching, FileDisk};
+use entresol_engine::store::Geometry;
+use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileLayer};
 use entresol_front::fuse::{Mount, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub struct Mounted {
     pub mount: Option<Mount>,
+    cached: Option<Arc<CachedFiles>>,
     directory: tempfile::TempDir,
+}
+
+/// Pages of the cache in front of a mounted directory: so few that most things are evicted.
+const CACHED_PAGES: usize = 100;
+
+/// Runs a test on the backing files as they are and through a small cache, in two of its modes.
+pub fn each(test: impl Fn(Mounted)) {
+    let direct = Mounted::new(Arc::new(DirectFiles));
+    direct.into_iter().for_each(&test);
+    [Mode::WriteBack, Mode::WriteThrough].into_iter().filter_map(Mounted::cached).for_each(test);
 }
 
 impl Mounted {
     /// `None`, with a word about it, where nothing can be mounted.
     pub fn new(layer: Arc<dyn FileLayer>) -> Option<Self> {
+        let mut mounted = Self::prepared();
+        mounted.start(layer).then_some(mounted)
+    }
+
+    /// As [`new`](Self::new), through a cache.
+    pub fn cached(mode: Mode) -> Option<Self> {
+        let mut mounted = Self::prepared();
+        let cache = FileDisk::create(&mounted.directory.path().join("cache"), 1 << 20, Caching::Buffered).unwrap();
+        let geometry = Geometry { page_bytes: 4096, segment_pages: 8, segments: 30 };
+        Backing::format(&mounted.backing(), &cache, geometry, [1; 16], [2; 16]).unwrap();
+        let policy = entresol_policy::catalogue::info("face-gsc").unwrap();
+        let config = CacheConfig { mode, ..CacheConfig::new(policy, &[CACHED_PAGES / 10, CACHED_PAGES]) };
+        let backing = Backing::open(&mounted.backing()).unwrap();
+        let (files, _) = CachedFiles::open(backing, cache, &config, Vec::new()).unwrap();
+        let files = Arc::new(files);
+        mounted.cached = Some(files.clone());
+        mounted.start(files).then_some(mounted)
+    }
+
+    /// Brings the backing files up to date.
+    pub fn complete(&self) {
+        self.cached.iter().for_each(|files| files.drain().unwrap());
+    }
+
+    fn prepared() -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["backing", "mount", "plain"] {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
+        Self { mount: None, cached: None, directory }
+    }
+
+    /// Whether it can be mounted here.
+    fn start(&mut self, layer: Arc<dyn FileLayer>) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             println!("skipped: /dev/fuse: {error}");
-            return None;
+            return false;
         }
-        let mut mounted = Self { mount: None, directory };
-        match Mount::start(&mounted.backing(), &mounted.path(), layer, Options::default()) {
-            Ok(mount) => mounted.mount = Some(mount),
+        match Mount::start(&self.backing(), &self.path(), layer, Options::default()) {
+            Ok(mount) => self.mount = Some(mount),
             Err(error) if error.to_string().contains("ermitted") => {
                 println!("skipped: {error}");
-                return None;
+                return false;
             }
             Err(error) => panic!("{error}"),
         }
-        Some(mounted)
+        true
     }
 
     pub fn path(&self) -> PathBuf {

@@ -1,0 +1,380 @@
+//! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
+
+use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
+use entresol_engine::disk::Disk;
+use rustix::fs::{FallocateFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A file below the cache.
+pub(super) struct Below {
+    pub key: FileKey,
+    /// Held to read and write bytes, and alone to make the file shorter: a write that is under way must not lengthen it
+    /// again.
+    file: RwLock<File>,
+    writable: AtomicBool,
+    /// It was changed without the cache: what the cache has of it must not be written here.
+    changed: AtomicBool,
+    /// Something was written here that is not synced.
+    unsynced: AtomicBool,
+    /// A sync failed and the cache has not been told.
+    failed: AtomicBool,
+    /// Size or allocation may not be durable.
+    reshaped: AtomicBool,
+    /// When a write above was not yet told to the file's times: nanoseconds since 1970, else 0.
+    modified: AtomicI64,
+    times: Mutex<Times>,
+}
+
+#[derive(Default)]
+struct Times {
+    /// Time of the last change of attributes that is durable, or is of no importance because it was made by a
+    /// write-back.
+    durable: Option<(i64, i64)>,
+}
+
+/// Attributes changed at this moment.
+fn changed(stat: &Stat) -> (i64, i64) {
+    (stat.st_ctime, stat.st_ctime_nsec as i64)
+}
+
+fn nanoseconds(seconds: i64, more: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(more)
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as i64)
+}
+
+impl Below {
+    /// A file, of which it is not known whether anything about it is durable.
+    pub fn new(key: FileKey, file: File, writable: bool, changed: bool) -> Self {
+        Self {
+            key,
+            file: RwLock::new(file),
+            writable: AtomicBool::new(writable),
+            changed: AtomicBool::new(changed),
+            unsynced: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            reshaped: AtomicBool::new(true),
+            modified: AtomicI64::new(0),
+            times: Mutex::default(),
+        }
+    }
+
+    /// The file, which nobody makes shorter meanwhile.
+    pub fn file(&self) -> RwLockReadGuard<'_, File> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, File> {
+        self.file.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a handle that may write in place of one that may not.
+    pub fn may_write(&self, file: File) {
+        if !self.writable.load(Relaxed) {
+            *self.alone() = file;
+            self.writable.store(true, Relaxed);
+        }
+    }
+
+    pub fn is_changed(&self) -> bool {
+        self.changed.load(Relaxed)
+    }
+
+    /// The cache has nothing any more that the change made obsolete.
+    pub fn accept(&self) {
+        self.changed.store(false, Relaxed);
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(self.file().metadata()?.len())
+    }
+
+    /// Fills `bytes`, with zeroes beyond the end.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let file = self.file();
+        let mut done = 0;
+        while done < bytes.len() {
+            match file.read_at(&mut bytes[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes[done..].fill(0);
+        Ok(())
+    }
+
+    /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file();
+        let mut times = self.times();
+        let before = rustix::fs::fstat(&*file)?;
+        let inside = (before.st_size as u64).saturating_sub(offset).min(bytes.len() as u64) as usize;
+        if inside == 0 {
+            return Ok(());
+        }
+        file.write_all_at(&bytes[..inside], offset)?;
+        let modified = Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as i64 };
+        times.change(&file, before, modified)
+    }
+
+    /// A write that the cache took.
+    pub fn note_write(&self) {
+        self.modified.store(now(), Relaxed);
+    }
+
+    /// The file's times as they would be without a cache.
+    pub fn settle(&self) -> io::Result<()> {
+        if self.modified.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        let file = self.file();
+        let mut times = self.times();
+        let modified = self.modified.swap(0, Relaxed);
+        if modified == 0 {
+            return Ok(());
+        }
+        let (tv_sec, tv_nsec) = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
+        let before = rustix::fs::fstat(&*file)?;
+        times.change(&file, before, Timespec { tv_sec, tv_nsec })
+    }
+
+    /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
+    pub fn sync_attributes(&self, all: bool) -> io::Result<()> {
+        let file = self.file();
+        let stat = rustix::fs::fstat(&*file)?;
+        let attributes = all && self.times().durable != Some(changed(&stat));
+        let reshaped = self.reshaped.swap(false, Relaxed);
+        let synced = match (attributes, reshaped) {
+            (true, _) => file.sync_all(),
+            (false, true) => file.sync_data(),
+            (false, false) => return Ok(()),
+        };
+        match synced {
+            Ok(()) if attributes => self.times().durable = Some(changed(&stat)),
+            Ok(()) => {}
+            // The system says it once, and it may be about what the cache wrote.
+            Err(_) => {
+                self.reshaped.store(true, Relaxed);
+                self.failed.store(true, Relaxed);
+            }
+        }
+        synced
+    }
+
+    /// Makes durable what the cache wrote here.
+    fn sync_writes(&self) -> io::Result<()> {
+        self.unsynced.store(false, Relaxed);
+        self.file().sync_data()?;
+        match self.failed.swap(false, Relaxed) {
+            false => Ok(()),
+            true => Err(Errno::IO.into()),
+        }
+    }
+
+    /// Makes everything durable and says how the file is left.
+    pub fn leave(&self) -> io::Result<Stamp> {
+        self.settle()?;
+        let file = self.file();
+        file.sync_all()?;
+        Ok(stamp(&rustix::fs::fstat(&*file)?))
+    }
+
+    /// Sets the size.
+    pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        self.reshaped.store(true, Relaxed);
+        self.alone().set_len(bytes)
+    }
+
+    /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
+    pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.reshaped.store(true, Relaxed);
+        let file = self.file();
+        match rustix::fs::fallocate(&*file, FallocateFlags::empty(), offset, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(offset + bytes),
+            other => Ok(other?),
+        }
+    }
+
+    /// `fallocate`.
+    pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        self.reshaped.store(true, Relaxed);
+        Ok(rustix::fs::fallocate(&*self.file(), how, offset, bytes)?)
+    }
+}
+
+/// How a file is.
+pub(super) fn stamp(stat: &Stat) -> Stamp {
+    let (seconds, more) = changed(stat);
+    Stamp {
+        size: stat.st_size as u64,
+        modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
+        changed: nanoseconds(seconds, more),
+    }
+}
+
+impl Times {
+    /// Sets the time of modification after an act of the cache's own. That attributes have changed by it is of no
+    /// importance to who asks for them to be durable.
+    fn change(&mut self, file: &File, before: Stat, modified: Timespec) -> io::Result<()> {
+        let keep = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let set = |last_modification| rustix::fs::futimens(file, &Timestamps { last_access: keep, last_modification });
+        // Who may write a file but does not own it can set no other time than now.
+        match set(modified) {
+            Err(Errno::PERM | Errno::ACCESS) => drop(set(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW })),
+            other => other?,
+        }
+        if self.durable == Some(changed(&before)) {
+            self.durable = Some(changed(&rustix::fs::fstat(file)?));
+        }
+        Ok(())
+    }
+}
+
+/// All files that have regions, as the one disk below a cache. Bytes of a region that belongs to no file are zeroes, and
+/// writing them has no effect: its file is gone.
+pub struct FilesDisk {
+    size_bytes: u64,
+    regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
+    unsynced: Mutex<Vec<Arc<Below>>>,
+    /// A file that something should have been written to although it was changed without the cache.
+    refused: Mutex<Option<FileKey>>,
+}
+
+impl FilesDisk {
+    /// The address space of a cache with pages of this size.
+    pub(super) fn new(page_bytes: u64) -> Self {
+        Self {
+            // The log numbers pages with 48 bits.
+            size_bytes: page_bytes << 47,
+            regions: RwLock::default(),
+            unsynced: Mutex::default(),
+            refused: Mutex::default(),
+        }
+    }
+
+    /// Regions there can be.
+    pub(super) fn regions_max(&self) -> u64 {
+        self.size_bytes / REGION_BYTES
+    }
+
+    /// Gives a region to a part of a file.
+    pub(super) fn join(&self, region: u64, file: Arc<Below>, extent: Extent) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        regions.insert(region, (file, extent.part * REGION_BYTES));
+    }
+
+    /// A region belongs to nobody any more.
+    pub(super) fn part(&self, region: u64) {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&region);
+    }
+
+    /// The file that an address belongs to, and where in it.
+    pub(super) fn file_at(&self, at: u64) -> Option<(Arc<Below>, u64)> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let (file, start) = regions.get(&(at / REGION_BYTES))?;
+        Some((file.clone(), start + at % REGION_BYTES))
+    }
+
+    /// Whether the page at an address belongs to no file, or lies beyond the end of its file: what a cache has of it will
+    /// never be asked for.
+    pub fn is_void(&self, at: u64) -> bool {
+        self.file_at(at).is_none_or(|(file, offset)| file.size().is_ok_and(|size| offset >= size))
+    }
+
+    /// The first file that could not be written because it was changed without the cache.
+    pub(super) fn refused(&self) -> Option<FileKey> {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something of a file was changed that the next sync shall make durable.
+    pub(super) fn note(&self, file: &Arc<Below>) {
+        if !file.unsynced.swap(true, Relaxed) {
+            self.to_sync().push(file.clone());
+        }
+    }
+
+    fn to_sync(&self) -> MutexGuard<'_, Vec<Arc<Below>>> {
+        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The part of `bytes` from `at` on that lies in one region.
+pub(super) fn within(at: u64, bytes: u64) -> u64 {
+    bytes.min(REGION_BYTES - at % REGION_BYTES)
+}
+
+impl Disk for FilesDisk {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = at + done as u64;
+            let count = within(at, (bytes.len() - done) as u64) as usize;
+            let part = &mut bytes[done..done + count];
+            match self.file_at(at) {
+                Some((file, offset)) => file.read(offset, part)?,
+                None => part.fill(0),
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = at + done as u64;
+            let count = within(at, (bytes.len() - done) as u64) as usize;
+            if let Some((file, offset)) = self.file_at(at) {
+                if file.is_changed() {
+                    *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(file.key);
+                    return Err(Errno::STALE.into());
+                }
+                let written = file.write(offset, &bytes[done..done + count]);
+                // A sync may have come while it was written.
+                self.note(&file);
+                written?;
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut files = std::mem::take(&mut *self.to_sync());
+        let mut failed = None;
+        while let Some(file) = files.pop() {
+            if let Err(error) = file.sync_writes() {
+                failed.get_or_insert(error);
+                // What is written there again has to be synced again; so has what else was not.
+                file.unsynced.store(true, Relaxed);
+                self.to_sync().push(file);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn discard(&self, _at: u64, _bytes: u64) -> io::Result<()> {
+        // Holes are punched by who knows that they are wanted.
+        Ok(())
+    }
+}

@@ -1,0 +1,392 @@
+//! One file whose bytes go through the cache.
+
+use super::Shared;
+use super::disk::{Below, within};
+use super::map::{Extent, REGION_BYTES};
+use crate::files::Sought;
+use entresol_engine::Block;
+use entresol_engine::cache::Mode;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A file of the backing directory, its regions and what the cache must know of its shape.
+pub(super) struct CachedFile {
+    shared: Arc<Shared>,
+    pub below: Arc<Below>,
+    /// Exact at any time, and that of the file below except within a call.
+    size: AtomicU64,
+    /// Held by reads and writes, alone by what changes the size or punches holes.
+    shape: RwLock<Shape>,
+    /// By part of a GiB.
+    regions: RwLock<Vec<Option<u64>>>,
+    written: Mutex<Written>,
+}
+
+/// What was left undone, or may have been before the start.
+struct Shape {
+    /// The last page has no bytes but zeroes beyond the end, wherever it is.
+    tail_is_zero: bool,
+    /// Pages from here on have to be forgotten before the file may grow.
+    forget_from: Option<u64>,
+}
+
+/// Pages that were written to the cache, which the file below may have as a hole: a bit for each.
+#[derive(Default)]
+struct Written(BTreeMap<u64, u64>);
+
+impl Written {
+    fn add(&mut self, pages: Range<u64>) {
+        for page in pages {
+            *self.0.entry(page / 64).or_default() |= 1 << (page % 64);
+        }
+    }
+
+    fn remove(&mut self, pages: Range<u64>) {
+        let words: Vec<u64> = self.0.range(pages.start / 64..pages.end.div_ceil(64)).map(|(&word, _)| word).collect();
+        for word in words {
+            let bits = self.0.get_mut(&word).expect("just seen");
+            (0..64).filter(|bit| pages.contains(&(word * 64 + bit))).for_each(|bit| *bits &= !(1 << bit));
+            if *bits == 0 {
+                self.0.remove(&word);
+            }
+        }
+    }
+
+    fn has(&self, page: u64) -> bool {
+        self.0.get(&(page / 64)).is_some_and(|bits| bits & 1 << (page % 64) != 0)
+    }
+
+    /// The first one from a page on.
+    fn next(&self, page: u64) -> Option<u64> {
+        let mut words = self
+            .0
+            .range(page / 64..)
+            .map(|(&word, &bits)| (word, if word == page / 64 { bits & u64::MAX << (page % 64) } else { bits }));
+        let (word, bits) = words.find(|&(_, bits)| bits != 0)?;
+        Some(word * 64 + u64::from(bits.trailing_zeros()))
+    }
+}
+
+impl CachedFile {
+    /// A file as it is now; `regions` are those that it has had before, with pages from before perhaps.
+    pub fn new(shared: Arc<Shared>, below: Arc<Below>, regions: Vec<Option<u64>>) -> io::Result<Self> {
+        let size = AtomicU64::new(below.size()?);
+        let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), forget_from: None });
+        Ok(Self { shared, below, size, shape, regions: RwLock::new(regions), written: Mutex::default() })
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size.load(Relaxed)
+    }
+
+    /// Its parts that have a region, and which.
+    pub fn regions(&self) -> Vec<(u64, u64)> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.iter().enumerate().filter_map(|(part, region)| Some((part as u64, (*region)?))).collect()
+    }
+
+    fn shape(&self) -> RwLockReadGuard<'_, Shape> {
+        self.shape.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, Shape> {
+        self.shape.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.shared.page_bytes
+    }
+
+    /// The pages that a range of bytes touches.
+    fn pages(&self, offset: u64, end: u64) -> Range<u64> {
+        offset / self.page_bytes()..end.div_ceil(self.page_bytes())
+    }
+
+    /// Notes that the cache has dirty pages in this range.
+    pub fn note_dirty(&self, offset: u64, bytes: u64) {
+        self.written().add(self.pages(offset, offset + bytes));
+    }
+
+    /// Where a byte is in the address space; none if its part of the file has no region.
+    fn find(&self, offset: u64) -> Option<u64> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let region = regions.get((offset / REGION_BYTES) as usize).copied().flatten()?;
+        Some(region * REGION_BYTES + offset % REGION_BYTES)
+    }
+
+    /// As [`find`](Self::find), with a region that is made if need be.
+    fn place(&self, offset: u64) -> io::Result<u64> {
+        if let Some(at) = self.find(offset) {
+            return Ok(at);
+        }
+        let part = offset / REGION_BYTES;
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        if regions.len() <= part as usize {
+            regions.resize(part as usize + 1, None);
+        }
+        let region = match regions[part as usize] {
+            Some(region) => region,
+            None => {
+                let extent = Extent { file: self.below.key, part };
+                let region = self.shared.map().allocate(extent, self.shared.disk.regions_max())?;
+                self.shared.disk.join(region, self.below.clone(), extent);
+                regions[part as usize] = Some(region);
+                region
+            }
+        };
+        Ok(region * REGION_BYTES + offset % REGION_BYTES)
+    }
+
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        let _shape = self.shape();
+        let count = self.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let mut done = 0;
+        while done < count {
+            let from = offset + done as u64;
+            let len = within(from, (count - done) as u64) as usize;
+            self.shared.cache.read(self.place(from)?, &mut bytes[done..done + len])?;
+            done += len;
+        }
+        Ok(count)
+    }
+
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check_mode()?;
+        let end = end_of(offset, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        {
+            let _shape = self.shape();
+            if end <= self.size() {
+                return self.put(offset, bytes);
+            }
+        }
+        let mut shape = self.alone();
+        let size = self.size();
+        if end <= size {
+            return self.put(offset, bytes);
+        }
+        self.make_growable(&mut shape)?;
+        // The range is in the file below before the cache may have to write it there.
+        let from = offset.max(size);
+        self.below.grow(from, end - from)?;
+        // Whole pages need not be read first; what is beyond the end is zeroes in any case.
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len() + (end.next_multiple_of(self.page_bytes()) - end) as usize, 0);
+        if let Err(error) = self.put(offset, &padded) {
+            // Nobody has seen the longer file. If this fails as well it ends in zeroes.
+            shape.tail_is_zero = false;
+            match self.below.resize(size) {
+                Ok(()) => {
+                    shape.forget_from = Some(shape.forget_from.map_or(size, |from| from.min(size)));
+                }
+                Err(_) => self.size.store(end, Relaxed),
+            }
+            return Err(error);
+        }
+        self.size.store(end, Relaxed);
+        Ok(())
+    }
+
+    /// Writes to the cache.
+    fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let from = offset + done as u64;
+            let len = within(from, (bytes.len() - done) as u64) as usize;
+            let at = self.place(from)?;
+            self.note_dirty(from, len as u64);
+            self.shared.cache.write(at, &bytes[done..done + len], false)?;
+            done += len;
+        }
+        self.below.note_write();
+        Ok(())
+    }
+
+    fn check_mode(&self) -> io::Result<()> {
+        if self.shared.mode == Mode::ReadOnly { Err(Errno::ROFS.into()) } else { Ok(()) }
+    }
+
+    /// Writes zeroes over a part of a page where the cache may have something else.
+    fn clear(&self, offset: u64, end: u64) -> io::Result<()> {
+        match self.find(offset) {
+            Some(at) if offset < end => {
+                self.note_dirty(offset, end - offset);
+                self.shared.cache.write(at, &vec![0; (end - offset) as usize], false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets the pages of a range that begins and ends with pages.
+    fn forget(&self, offset: u64, end: u64) -> io::Result<()> {
+        // The flush after this makes durable what was done below, too.
+        self.shared.disk.note(&self.below);
+        let mut from = offset;
+        while from < end {
+            let len = within(from, end - from);
+            if let Some(at) = self.find(from) {
+                self.shared.cache.forget(at, len)?;
+            }
+            from += len;
+        }
+        self.written().remove(self.pages(offset, end));
+        Ok(())
+    }
+
+    /// The end of the last part of the file that has a region.
+    fn regions_end(&self) -> u64 {
+        self.regions.read().unwrap_or_else(PoisonError::into_inner).len() as u64 * REGION_BYTES
+    }
+
+    /// Sees to it that what appears when the file grows is zeroes.
+    fn make_growable(&self, shape: &mut Shape) -> io::Result<()> {
+        let size = self.size();
+        let page_end = size.next_multiple_of(self.page_bytes());
+        if let Some(from) = shape.forget_from {
+            self.forget(from.next_multiple_of(self.page_bytes()), self.regions_end())?;
+            shape.forget_from = None;
+        }
+        if !shape.tail_is_zero {
+            self.clear(size, page_end)?;
+            shape.tail_is_zero = true;
+        }
+        Ok(())
+    }
+
+    pub fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.check_mode()?;
+        end_of(bytes, 0)?;
+        let mut shape = self.alone();
+        let size = self.size();
+        if bytes >= size {
+            self.make_growable(&mut shape)?;
+            self.below.settle()?;
+            self.below.resize(bytes)?;
+            self.size.store(bytes, Relaxed);
+            return Ok(());
+        }
+        self.below.settle()?;
+        self.below.resize(bytes)?;
+        self.size.store(bytes, Relaxed);
+        shape.tail_is_zero = false;
+        shape.forget_from = Some(shape.forget_from.map_or(bytes, |from| from.min(bytes)));
+        // What cannot be done now is done before the file grows; it is as short as it should be.
+        let _later = self.make_growable(&mut shape);
+        Ok(())
+    }
+
+    pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check_mode()?;
+        let (keep, punch) = (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+        let zeroes = FallocateFlags::ZERO_RANGE;
+        let voids = how == punch || how == zeroes || how == zeroes | keep;
+        if !voids && how != FallocateFlags::empty() && how != keep {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let end = end_of(offset, bytes)?;
+        let mut shape = self.alone();
+        let size = self.size();
+        if end > size && !how.contains(keep) {
+            self.make_growable(&mut shape)?;
+        }
+        self.below.settle()?;
+        self.below.allocate(how, offset, bytes)?;
+        if voids {
+            self.void(offset, end.min(size), size)?;
+            // A dirty page may have been written below in between.
+            self.below.allocate(how, offset, bytes)?;
+        }
+        if !how.contains(keep) {
+            self.size.store(end.max(size), Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A range below is zeroes now: so it must be for the cache.
+    fn void(&self, offset: u64, end: u64, size: u64) -> io::Result<()> {
+        if offset >= end {
+            return Ok(());
+        }
+        let page = self.page_bytes();
+        let first = offset.next_multiple_of(page);
+        let last = if end == size { end.next_multiple_of(page) } else { end / page * page };
+        if first > last {
+            return self.clear(offset, end);
+        }
+        self.forget(first, last)?;
+        self.clear(offset, first.min(end))?;
+        self.clear(last.min(end), end)
+    }
+
+    pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.below.sync_attributes(!data_only)?;
+        let cached = !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if cached { self.shared.cache.flush() } else { Ok(()) }
+    }
+
+    pub fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        let _shape = self.shape();
+        let size = self.size();
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let page = self.page_bytes();
+        let file = self.below.file();
+        let written = self.written();
+        if sought == Sought::Data {
+            let below = match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(offset)) {
+                Ok(found) => Some(found),
+                Err(Errno::NXIO) => None,
+                Err(error) => return Err(error.into()),
+            };
+            let above = written.next(offset / page).map(|found| (found * page).max(offset));
+            let found = below.into_iter().chain(above).min().filter(|&found| found < size);
+            return found.ok_or_else(|| Errno::NXIO.into());
+        }
+        let mut from = offset;
+        while from < size {
+            let hole = rustix::fs::seek(&*file, rustix::fs::SeekFrom::Hole(from))?.min(size);
+            if hole >= size || !written.has(hole / page) {
+                return Ok(hole);
+            }
+            from = (hole / page + 1) * page;
+        }
+        Ok(size)
+    }
+}
+
+/// The end of a range, which the system's sizes must be able to say.
+fn end_of(offset: u64, bytes: u64) -> io::Result<u64> {
+    offset.checked_add(bytes).filter(|&end| i64::try_from(end).is_ok()).ok_or_else(|| Errno::FBIG.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_written_are_found_in_order() {
+        let mut written = Written::default();
+        assert_eq!(written.next(0), None);
+        written.add(60..70);
+        written.add(200..201);
+        assert_eq!((written.next(0), written.next(60), written.next(65)), (Some(60), Some(60), Some(65)));
+        assert_eq!((written.next(70), written.next(201)), (Some(200), None));
+        assert!(written.has(69) && !written.has(70));
+        written.remove(61..200);
+        assert_eq!((written.next(0), written.next(61)), (Some(60), Some(200)));
+        written.remove(0..1000);
+        assert!(written.0.is_empty());
+    }
+}

@@ -1,0 +1,346 @@
+//! The file map: which file each region of the cache's address space belongs to. `docs/file-map.md` draws it.
+//!
+//! It lies in the backing directory, for it is about these very files, and a cache may be a block device that has no
+//! room beside it. Records are appended; the whole is written anew, under another name first, at every open and close.
+
+use super::FilesError;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of a region: what a file gets at once of the address space.
+pub(super) const REGION_BYTES: u64 = 1 << 30;
+
+/// Bytes of the header and of each record.
+const BLOCK: usize = 64;
+const MAGIC: [u8; 8] = *b"\x89ETFILES";
+const NAME: &str = "map";
+const NEW: &str = "map.new";
+/// The file grows by so much at a time, so that a record in it is durable without a change of its size.
+const STEP: u64 = 1 << 16;
+/// Appended records beyond those that say something, from which on the map is written anew.
+const SLACK: u64 = 1 << 14;
+
+const REGION: u32 = 1;
+const DROPPED: u32 = 2;
+const STAMP: u32 = 3;
+
+/// What tells a file from all others that were or will be in the directory: an inode may return, the moment of its
+/// making does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct FileKey {
+    pub inode: u64,
+    /// Nanoseconds since 1970.
+    pub made: u64,
+}
+
+/// How a file was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub size: u64,
+    /// Nanoseconds since 1970.
+    pub modified: i64,
+    /// As above.
+    pub changed: i64,
+}
+
+/// A GiB of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub file: FileKey,
+    /// Which one of the file.
+    pub part: u64,
+}
+
+/// Whether the files are complete without the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// In use, or left by a crash.
+    Open,
+    /// Closed, with every byte in the files.
+    Clean,
+    /// Closed, with dirty pages in the cache.
+    Dirty,
+}
+
+/// What the map says as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub state: State,
+    /// What the cache was made for.
+    pub id: [u8; 16],
+    /// The backing directory itself.
+    pub directory: FileKey,
+    /// The first region that no file ever had.
+    pub next: u64,
+    pub regions: BTreeMap<u64, Extent>,
+    pub stamps: HashMap<FileKey, Stamp>,
+}
+
+/// The map while it is in use.
+pub(super) struct FileMap {
+    /// The hidden directory, locked as long as this is.
+    directory: OwnedFd,
+    file: File,
+    end: u64,
+    room: u64,
+    contents: Contents,
+}
+
+fn crc(block: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[..BLOCK - 4]) as u32
+}
+
+/// A block of numbers after its first 8 bytes.
+fn block(first: [u8; 8], numbers: &[u64]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    block[..8].copy_from_slice(&first);
+    for (at, number) in numbers.iter().enumerate() {
+        block[8 + at * 8..16 + at * 8].copy_from_slice(&number.to_le_bytes());
+    }
+    let crc = crc(&block);
+    block[BLOCK - 4..].copy_from_slice(&crc.to_le_bytes());
+    block
+}
+
+fn record(kind: u32, numbers: &[u64]) -> [u8; BLOCK] {
+    block(u64::from(kind).to_le_bytes(), numbers)
+}
+
+fn region_record(region: u64, extent: Extent) -> [u8; BLOCK] {
+    record(REGION, &[region, extent.file.inode, extent.file.made, extent.part])
+}
+
+fn stamp_record(file: FileKey, stamp: Stamp) -> [u8; BLOCK] {
+    record(STAMP, &[file.inode, file.made, stamp.size, stamp.modified as u64, stamp.changed as u64])
+}
+
+fn number(block: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(block[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"))
+}
+
+fn is_whole(block: &[u8]) -> bool {
+    crc(block).to_le_bytes() == block[BLOCK - 4..]
+}
+
+impl Contents {
+    /// A map without files.
+    pub fn new(id: [u8; 16], directory: FileKey) -> Self {
+        Self { state: State::Clean, id, directory, next: 0, regions: BTreeMap::new(), stamps: HashMap::new() }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        // Version 1 in the low half of the first number.
+        let state = match self.state {
+            State::Open => 0,
+            State::Clean => 1,
+            State::Dirty => 2,
+        };
+        let id = [0, 8].map(|at| u64::from_le_bytes(self.id[at..at + 8].try_into().expect("eight bytes")));
+        let header = [1 | state << 32, id[0], id[1], self.directory.inode, self.directory.made, self.next];
+        let mut bytes = block(MAGIC, &header).to_vec();
+        self.regions.iter().for_each(|(&region, &extent)| bytes.extend(region_record(region, extent)));
+        self.stamps.iter().for_each(|(&file, &stamp)| bytes.extend(stamp_record(file, stamp)));
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(Self, u64), FilesError> {
+        let mut blocks = bytes.chunks_exact(BLOCK);
+        let header = blocks.next().filter(|block| block[..8] == MAGIC).ok_or(FilesError::NotAMap)?;
+        let version = number(header, 0) as u32;
+        if version != 1 {
+            return Err(FilesError::MapVersion(version));
+        }
+        let state = match (is_whole(header), number(header, 0) >> 32) {
+            (true, 0) => State::Open,
+            (true, 1) => State::Clean,
+            (true, 2) => State::Dirty,
+            _ => return Err(FilesError::MapDamaged { byte: 0 }),
+        };
+        let mut id = [0; 16];
+        id.copy_from_slice(&header[16..32]);
+        let directory = FileKey { inode: number(header, 3), made: number(header, 4) };
+        let mut found = Contents { state, next: number(header, 5), ..Contents::new(id, directory) };
+        let mut end = BLOCK;
+        // A kill or a crash leaves the last record torn, or records after one that is missing: none of them was used.
+        for block in blocks.take_while(|block| is_whole(block)) {
+            found.take(block, end)?;
+            end += BLOCK;
+        }
+        Ok((found, end as u64))
+    }
+
+    fn take(&mut self, block: &[u8], byte: usize) -> Result<(), FilesError> {
+        match u32::from(block[0]) {
+            REGION => {
+                let file = FileKey { inode: number(block, 1), made: number(block, 2) };
+                self.regions.insert(number(block, 0), Extent { file, part: number(block, 3) });
+                self.next = self.next.max(number(block, 0) + 1);
+            }
+            DROPPED => drop(self.regions.remove(&number(block, 0))),
+            STAMP => {
+                let file = FileKey { inode: number(block, 0), made: number(block, 1) };
+                let (modified, changed) = (number(block, 3) as i64, number(block, 4) as i64);
+                self.stamps.insert(file, Stamp { size: number(block, 2), modified, changed });
+            }
+            _ => return Err(FilesError::MapDamaged { byte: byte as u64 }),
+        }
+        Ok(())
+    }
+}
+
+fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result<File> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(rustix::fs::openat(directory, name, flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?.into())
+}
+
+/// Reads the map of a hidden directory without changing anything; none when there is none.
+pub(super) fn read(directory: &OwnedFd) -> Result<Option<Contents>, FilesError> {
+    match rustix::fs::openat(directory, NAME, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(file) => {
+            let mut bytes = Vec::new();
+            File::from(file).read_to_end(&mut bytes)?;
+            Contents::decode(&bytes).map(|(contents, _)| Some(contents))
+        }
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}
+
+/// Writes a map whole: durable when it returns, and the one before until then.
+pub(super) fn write(directory: &OwnedFd, contents: &Contents) -> io::Result<(File, u64)> {
+    match rustix::fs::unlinkat(directory, NEW, AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let file = open_at(directory, NEW, OFlags::CREATE | OFlags::EXCL)?;
+    let bytes = contents.encode();
+    file.write_all_at(&bytes, 0)?;
+    file.sync_all()?;
+    rustix::fs::renameat(directory, NEW, directory, NAME)?;
+    rustix::fs::fsync(directory)?;
+    Ok((file, bytes.len() as u64))
+}
+
+impl FileMap {
+    /// Writes the map as it is from now on.
+    pub fn start(directory: OwnedFd, contents: Contents) -> io::Result<Self> {
+        let (file, end) = write(&directory, &contents)?;
+        Ok(Self { directory, file, end, room: end, contents })
+    }
+
+    /// The region of a part of a file, which is durable before this returns and was never another's.
+    pub fn allocate(&mut self, extent: Extent, limit: u64) -> io::Result<u64> {
+        let region = self.contents.next;
+        if region >= limit {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        // Not given again even if this fails: the record may be there.
+        self.contents.next += 1;
+        self.append(&region_record(region, extent))?;
+        self.file.sync_data()?;
+        self.contents.regions.insert(region, extent);
+        Ok(region)
+    }
+
+    /// A region belongs to nobody any more. If a crash keeps that from the map the next start finds it out by itself.
+    pub fn release(&mut self, region: u64) -> io::Result<()> {
+        self.contents.regions.remove(&region);
+        if self.end / BLOCK as u64 > 2 * self.contents.regions.len() as u64 + SLACK {
+            (self.file, self.end) = write(&self.directory, &self.contents)?;
+            self.room = self.end;
+            return Ok(());
+        }
+        self.append(&record(DROPPED, &[region]))
+    }
+
+    /// Files are as the cache knows them, whatever they were when the map was written.
+    pub fn trust(&mut self) -> io::Result<()> {
+        self.contents.stamps.clear();
+        (self.file, self.end) = write(&self.directory, &self.contents)?;
+        self.room = self.end;
+        Ok(())
+    }
+
+    /// Closes the map with how each file was left.
+    pub fn close(&mut self, state: State, stamps: HashMap<FileKey, Stamp>) -> io::Result<()> {
+        let contents = Contents { state, stamps, ..self.contents.clone() };
+        write(&self.directory, &contents).map(drop)
+    }
+
+    fn append(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
+        if self.end + BLOCK as u64 > self.room {
+            let room = self.room.next_multiple_of(STEP) + STEP;
+            // Written, not only reserved: a record then changes nothing but bytes.
+            self.file.write_all_at(&vec![0; (room - self.room) as usize], self.room)?;
+            self.file.sync_all()?;
+            self.room = room;
+        }
+        self.file.write_all_at(record, self.end)?;
+        self.end += BLOCK as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> (tempfile::TempDir, OwnedFd) {
+        let scratch = tempfile::tempdir().unwrap();
+        let fd = File::open(scratch.path()).unwrap().into();
+        (scratch, fd)
+    }
+
+    fn key(inode: u64) -> FileKey {
+        FileKey { inode, made: inode * 1000 }
+    }
+
+    #[test]
+    fn what_was_allocated_is_read_back_and_no_region_comes_twice() {
+        let (_scratch, fd) = directory();
+        assert_eq!(read(&fd).unwrap(), None);
+        let contents = Contents { state: State::Open, ..Contents::new([7; 16], key(1)) };
+        let mut map = FileMap::start(fd.try_clone().unwrap(), contents).unwrap();
+        for inode in 10..3000 {
+            assert_eq!(map.allocate(Extent { file: key(inode), part: inode % 3 }, 1 << 20).unwrap(), inode - 10);
+        }
+        (0..2000).for_each(|region| map.release(region).unwrap());
+        let found = read(&fd).unwrap().unwrap();
+        assert_eq!(found, map.contents);
+        assert_eq!((found.regions.len(), found.next), (990, 2990));
+        assert_eq!(found.regions[&2500], Extent { file: key(2510), part: 2510 % 3 });
+        let stamp = Stamp { size: 5, modified: -7, changed: i64::MAX };
+        map.close(State::Dirty, HashMap::from([(key(2510), stamp)])).unwrap();
+        let closed = read(&fd).unwrap().unwrap();
+        assert_eq!((closed.state, closed.stamps[&key(2510)], closed.next), (State::Dirty, stamp, 2990));
+        let mut map = FileMap::start(fd, Contents { state: State::Open, ..closed }).unwrap();
+        assert_eq!(map.allocate(Extent { file: key(1), part: 0 }, 2991).unwrap(), 2990);
+        let full = map.allocate(Extent { file: key(1), part: 1 }, 2991).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_torn_end_is_no_record_and_a_damaged_header_no_map() {
+        let mut contents = Contents::new([1; 16], key(2));
+        contents.regions.insert(3, Extent { file: key(4), part: 5 });
+        contents.next = 4;
+        let bytes = contents.encode();
+        assert_eq!(Contents::decode(&bytes).unwrap(), (contents.clone(), 128));
+        for at in 64..128 {
+            let mut torn = bytes.clone();
+            torn[at] ^= 1;
+            assert!(Contents::decode(&torn).unwrap().0.regions.is_empty(), "byte {at}");
+            assert!(Contents::decode(&bytes[..at]).unwrap().0.regions.is_empty());
+        }
+        for at in 0..64 {
+            let mut torn = bytes.clone();
+            torn[at] ^= 1;
+            assert!(Contents::decode(&torn).is_err(), "byte {at}");
+        }
+        assert!(matches!(Contents::decode(b""), Err(FilesError::NotAMap)));
+    }
+}

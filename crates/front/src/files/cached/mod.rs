@@ -1,0 +1,341 @@
+//! All files of a directory over one cache.
+//!
+//! The cache knows one range of bytes, so the directory is one: an address space of which a file gets regions of a GiB as
+//! it grows. The file map, which is durable before the cache has a page of a region, says which file that is; no region
+//! is ever given to another, so old pages cannot show in a new file.
+//!
+//! Names, sizes, holes and attributes are the backing directory's at any time. Only bytes are in the cache: a page beyond
+//! the end of its file is void, and one across the end is zeroes beyond it.
+
+mod disk;
+mod file;
+mod map;
+mod start;
+
+pub use disk::FilesDisk;
+pub use start::{Backing, Found};
+
+use crate::files::{DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
+use disk::Below;
+use entresol_engine::cache::{BlockCache, CacheError, CacheStats, Mode};
+use entresol_engine::store::Recovered;
+use file::CachedFile;
+use map::{FileKey, FileMap, REGION_BYTES, State};
+use rustix::fs::FallocateFlags;
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::UNIX_EPOCH;
+
+/// The name in a backing directory that belongs to the cache. A mount does not show it.
+pub const HIDDEN: &str = ".entresol";
+
+/// Why a directory cannot be served through a cache.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// The directory has no file map.
+    #[error("no cache was made for this directory (format it first)")]
+    NotFormatted,
+    /// What is there is no file map.
+    #[error("the file map is not one of Entresol's")]
+    NotAMap,
+    /// The map is of another version.
+    #[error("a file map of version {0}; this program knows version 1")]
+    MapVersion(u32),
+    /// The map does not agree with its checksums.
+    #[error("the file map is damaged at byte {byte}")]
+    MapDamaged {
+        /// Where.
+        byte: u64,
+    },
+    /// Another process serves the directory or checks its cache.
+    #[error("in use by another process")]
+    InUse,
+    /// The map was copied together with its directory, or restored into another.
+    #[error("this directory is a copy of the one that the cache was made for; what the cache holds is not its")]
+    Copied,
+    /// The file system does not tell when a file was made.
+    #[error("its file system does not keep the time when a file was made, so a cache cannot tell files apart")]
+    NoTimeOfMaking,
+    /// A file was changed without the cache, which has newer pages of it.
+    #[error(
+        "{}: was changed without the cache, which has dirty pages of it; take it away, and what the cache has of it is \
+         dropped", .0.display()
+    )]
+    Changed(PathBuf),
+    /// The cache.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The system refused something.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The system refused something on a file.
+    #[error("{}: {error}", path.display())]
+    Path {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// What all files have in common.
+struct Shared {
+    cache: BlockCache,
+    disk: Arc<FilesDisk>,
+    map: Mutex<FileMap>,
+    page_bytes: u64,
+    mode: Mode,
+}
+
+impl Shared {
+    fn map(&self) -> MutexGuard<'_, FileMap> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops what the cache has of a file that is gone.
+    fn drop_file(&self, file: &CachedFile) {
+        let end = file.size().next_multiple_of(self.page_bytes);
+        for (part, region) in file.regions() {
+            let bytes = end.saturating_sub(part * REGION_BYTES).min(REGION_BYTES);
+            // What fails here is made good by the next start: a region without a file is void.
+            let _void = self.cache.forget(region * REGION_BYTES, bytes);
+            self.disk.part(region);
+            let _noted = self.map().release(region);
+        }
+    }
+}
+
+/// Files whose bytes go through one cache, except those that patterns name.
+pub struct CachedFiles {
+    shared: Arc<Shared>,
+    /// Where the backing directory is for the system, to tell a file's path in it.
+    root: File,
+    direct: Vec<Pattern>,
+    files: Arc<Mutex<HashMap<FileId, Known>>>,
+    device: u64,
+    /// Drops what is removed, while nobody waits for it.
+    removed: Mutex<Option<Sender<Arc<CachedFile>>>>,
+    janitor: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Known {
+    file: Arc<CachedFile>,
+    /// How often it is open.
+    handles: usize,
+}
+
+/// When a file was made.
+fn key(found: &Metadata) -> Result<FileKey, FilesError> {
+    let made = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let made = made.ok_or(FilesError::NoTimeOfMaking)?.as_nanos() as u64;
+    Ok(FileKey { inode: found.ino(), made })
+}
+
+fn invalid(error: FilesError) -> io::Error {
+    match error {
+        FilesError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+impl CachedFiles {
+    fn new(shared: Shared, root: File, device: u64, direct: Vec<Pattern>) -> io::Result<Self> {
+        let shared = Arc::new(shared);
+        let (removed, gone) = channel::<Arc<CachedFile>>();
+        let janitor = shared.clone();
+        let drop_all = move || gone.iter().for_each(|file| janitor.drop_file(&file));
+        let janitor = std::thread::Builder::new().name("removed files".into()).spawn(drop_all)?;
+        Ok(Self {
+            shared,
+            root,
+            direct,
+            files: Arc::default(),
+            device,
+            removed: Mutex::new(Some(removed)),
+            janitor: Mutex::new(Some(janitor)),
+        })
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<FileId, Known>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a file that had regions before.
+    fn know(&self, below: Arc<Below>, regions: Vec<Option<u64>>) -> io::Result<Arc<CachedFile>> {
+        let id = FileId { device: self.device, inode: below.key.inode };
+        let file = Arc::new(CachedFile::new(self.shared.clone(), below, regions)?);
+        self.files().insert(id, Known { file: file.clone(), handles: 0 });
+        Ok(file)
+    }
+
+    /// Whether the patterns name a file, by where it is now.
+    fn is_direct(&self, file: &File) -> io::Result<bool> {
+        if self.direct.is_empty() {
+            return Ok(false);
+        }
+        let path = |file: &File| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let (path, root) = (path(file)?, path(&self.root)?);
+        let within = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy();
+        Ok(self.direct.iter().any(|pattern| pattern.matches(&within)))
+    }
+
+    /// Writes everything dirty below: afterwards the directory is complete without the cache.
+    ///
+    /// # Errors
+    /// What a file or the cache answered.
+    pub fn drain(&self) -> io::Result<()> {
+        self.shared.cache.drain()
+    }
+
+    /// What the open found in the cache.
+    pub fn recovered(&self) -> Recovered {
+        self.shared.cache.recovered()
+    }
+
+    /// The cache's counts and state.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn stats(&self) -> io::Result<CacheStats> {
+        self.shared.cache.stats()
+    }
+
+    /// Pages whose only copy could not be read, with the file that each belongs to and the byte in it.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn lost_pages(&self) -> io::Result<Vec<(PathBuf, u64)>> {
+        let lost = self.shared.cache.lost_pages()?;
+        let named = lost.into_iter().filter_map(|page| {
+            let (below, offset) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", below.file().as_raw_fd())).unwrap_or_default();
+            Some((path, offset))
+        });
+        Ok(named.collect())
+    }
+
+    /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.
+    ///
+    /// # Errors
+    /// What a file or the cache answered; the next start then takes it as after a crash.
+    pub fn close(&self) -> io::Result<()> {
+        let poisoned = PoisonError::into_inner;
+        drop(self.removed.lock().unwrap_or_else(poisoned).take());
+        if let Some(janitor) = self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // What it could not do the next start does.
+            let _ = janitor.join();
+        }
+        self.shared.cache.close()?;
+        let dirty = self.shared.cache.stats()?.dirty_pages > 0;
+        let mut stamps = HashMap::new();
+        for known in self.files().values().filter(|known| !known.file.regions().is_empty()) {
+            stamps.insert(known.file.below.key, known.file.below.leave()?);
+        }
+        self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)
+    }
+}
+
+impl FileLayer for CachedFiles {
+    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        let mut files = self.files();
+        if let Some(known) = files.get_mut(&id) {
+            if writable {
+                known.file.below.may_write(file);
+            }
+            known.handles += 1;
+            return Ok(Arc::new(Handle { id, file: known.file.clone(), files: self.files.clone() }));
+        }
+        // A file that the cache has pages of is known and stays so, whatever it is called now.
+        if self.is_direct(&file)? {
+            return Ok(Arc::new(DirectFile(file)));
+        }
+        let key = key(&file.metadata()?).map_err(invalid)?;
+        let below = Arc::new(Below::new(key, file, writable, false));
+        let file = Arc::new(CachedFile::new(self.shared.clone(), below, Vec::new())?);
+        files.insert(id, Known { file: file.clone(), handles: 1 });
+        Ok(Arc::new(Handle { id, file, files: self.files.clone() }))
+    }
+
+    fn removed(&self, id: FileId) {
+        let Some(known) = self.files().remove(&id) else { return };
+        if let Some(removed) = &*self.removed.lock().unwrap_or_else(PoisonError::into_inner) {
+            // If nobody takes it, the next start finds a file that is not there.
+            let _ = removed.send(known.file);
+        }
+    }
+}
+
+/// An open file.
+struct Handle {
+    id: FileId,
+    file: Arc<CachedFile>,
+    files: Arc<Mutex<HashMap<FileId, Known>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = files.get_mut(&self.id).filter(|known| Arc::ptr_eq(&known.file, &self.file)) else { return };
+        known.handles -= 1;
+        if known.handles == 0 && known.file.regions().is_empty() {
+            files.remove(&self.id);
+        }
+        drop(files);
+        // Who looks at the file now asks the backing directory alone. A failure leaves it a little too old.
+        let _older = self.file.below.settle();
+    }
+}
+
+impl FileData for Handle {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.size())
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.file.below.settle()
+    }
+
+    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        self.file.read(offset, bytes)
+    }
+
+    fn write_now(&self, _offset: u64, _bytes: &[u8]) -> io::Result<usize> {
+        // A write may have to wait for an eviction.
+        Ok(0)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write(offset, bytes)
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.file.sync(data_only)
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.file.truncate(bytes)
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        self.file.allocate(how, offset, bytes)
+    }
+
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        self.file.seek(sought, offset)
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> FilesError + '_ {
+    move |error| FilesError::Path { path: path.into(), error }
+}

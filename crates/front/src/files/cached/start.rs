@@ -1,0 +1,288 @@
+//! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
+
+use super::disk::{Below, FilesDisk, stamp};
+use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
+use super::{CachedFiles, FilesError, HIDDEN, Shared, at, key};
+use crate::files::Pattern;
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig};
+use entresol_engine::disk::Disk;
+use entresol_engine::store::{Geometry, StoreError};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// A directory for which a cache was made, held by this process alone.
+pub struct Backing {
+    path: PathBuf,
+    root: File,
+    device: u64,
+    hidden: OwnedFd,
+    contents: Contents,
+}
+
+/// What a start found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Files that the cache has room for pages of.
+    pub files: usize,
+    /// Files that are there no more; what the cache had of them is dropped.
+    pub gone: usize,
+    /// Files that were changed without the cache; the clean pages that it had of them are dropped.
+    pub changed: usize,
+}
+
+/// A file that the map speaks of and that is still there.
+struct Present {
+    below: Arc<Below>,
+    path: PathBuf,
+    parts: BTreeMap<u64, u64>,
+}
+
+impl Present {
+    fn regions(&self) -> Vec<Option<u64>> {
+        let len = self.parts.keys().next_back().map_or(0, |last| last + 1);
+        (0..len).map(|part| self.parts.get(&part).copied()).collect()
+    }
+}
+
+fn open_hidden(root: &File) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(root, HIDDEN, flags, Mode::empty())
+}
+
+fn hold(hidden: &OwnedFd) -> Result<(), FilesError> {
+    match rustix::fs::flock(hidden, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(FilesError::InUse),
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}
+
+impl Backing {
+    /// Holds a directory that has a file map. Nothing is changed.
+    ///
+    /// # Errors
+    /// When there is none, when it is damaged or of another directory, when another process holds it.
+    pub fn open(path: &Path) -> Result<Self, FilesError> {
+        let root = File::open(path).map_err(at(path))?;
+        let found = root.metadata().map_err(at(path))?;
+        let hidden = match open_hidden(&root) {
+            Ok(hidden) => hidden,
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Err(FilesError::NotFormatted),
+            Err(error) => return Err(at(&path.join(HIDDEN))(error.into())),
+        };
+        hold(&hidden)?;
+        let contents = map::read(&hidden)?.ok_or(FilesError::NotFormatted)?;
+        if contents.directory != key(&found)? {
+            return Err(FilesError::Copied);
+        }
+        Ok(Self { path: path.into(), root, device: found.dev(), hidden, contents })
+    }
+
+    /// Whether the files may have to be completed from a cache.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), except that a directory without a map needs none.
+    pub fn needs_its_cache(path: &Path) -> Result<bool, FilesError> {
+        match Self::open(path) {
+            Ok(backing) => Ok(backing.contents.state != State::Clean),
+            Err(FilesError::NotFormatted) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes an empty cache for a directory, and its file map; `id`, new with every format, ties the two together. A map
+    /// of another cache is replaced.
+    ///
+    /// # Errors
+    /// When the directory cannot be written or is in use, when the cache is too small or fails.
+    pub fn format<C: Disk>(
+        path: &Path,
+        cache: &C,
+        geometry: Geometry,
+        uuid: [u8; 16],
+        id: [u8; 16],
+    ) -> Result<(), FilesError> {
+        let root = File::open(path).map_err(at(path))?;
+        let directory = key(&root.metadata().map_err(at(path))?)?;
+        match rustix::fs::mkdirat(&root, HIDDEN, Mode::RWXU) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(at(&path.join(HIDDEN))(error.into())),
+        }
+        let hidden = open_hidden(&root).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
+        hold(&hidden)?;
+        let disk = FilesDisk::new(geometry.page_bytes.into());
+        BlockCache::format(cache, geometry, &disk, uuid, id).map_err(|error| FilesError::Cache(error.into()))?;
+        map::write(&hidden, &Contents::new(id, directory))?;
+        Ok(root.sync_all()?)
+    }
+
+    /// What ties the directory and its cache together.
+    pub fn id(&self) -> [u8; 16] {
+        self.contents.id
+    }
+
+    /// Pages of the address space, which a cache of this directory was made for.
+    pub fn pages(page_bytes: u64) -> u64 {
+        FilesDisk::new(page_bytes).size_bytes() / page_bytes
+    }
+
+    /// All files as one disk, to be read only: for who compares them with their cache.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn disk(&self, page_bytes: u64) -> Result<FilesDisk, FilesError> {
+        let disk = FilesDisk::new(page_bytes);
+        for file in self.present()?.into_values() {
+            for (&part, &region) in &file.parts {
+                disk.join(region, file.below.clone(), Extent { file: file.below.key, part });
+            }
+        }
+        Ok(disk)
+    }
+
+    /// The files of the map that are there.
+    fn present(&self) -> Result<HashMap<FileKey, Present>, FilesError> {
+        let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
+        for (&region, extent) in &self.contents.regions {
+            wanted.entry(extent.file).or_default().insert(extent.part, region);
+        }
+        let mut present = HashMap::new();
+        let mut directories = vec![self.path.clone()];
+        while let Some(directory) = directories.pop() {
+            if wanted.is_empty() {
+                break;
+            }
+            for entry in std::fs::read_dir(&directory).map_err(at(&directory))? {
+                let path = entry.map_err(at(&directory))?.path();
+                let found = std::fs::symlink_metadata(&path).map_err(at(&path))?;
+                if found.dev() != self.device || path == self.path.join(HIDDEN) {
+                    continue;
+                }
+                if found.is_dir() {
+                    directories.push(path);
+                } else if found.is_file()
+                    && let Some(parts) = wanted.remove(&key(&found)?)
+                {
+                    let below = self.open_below(&path)?;
+                    present.insert(below.key, Present { below, path, parts });
+                }
+            }
+        }
+        Ok(present)
+    }
+
+    fn open_below(&self, path: &Path) -> Result<Arc<Below>, FilesError> {
+        let (file, writable) = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => (file, true),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (File::open(path).map_err(at(path))?, false)
+            }
+            Err(error) => return Err(at(path)(error)),
+        };
+        let found = file.metadata().map_err(at(path))?;
+        let key = key(&found)?;
+        let now = rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH).map_err(|error| at(path)(error.into()))?;
+        let changed = self.contents.stamps.get(&key).is_some_and(|then| *then != stamp(&now));
+        Ok(Arc::new(Below::new(key, file, writable, changed)))
+    }
+}
+
+impl CachedFiles {
+    /// Opens the files of a directory over their cache. `direct` names those that go past it.
+    ///
+    /// # Errors
+    /// When the cache is not the directory's or not in order, when a file was changed without it while it has dirty pages
+    /// of it.
+    pub fn open<C: Disk + 'static>(
+        backing: Backing,
+        cache: C,
+        config: &CacheConfig,
+        direct: Vec<Pattern>,
+    ) -> Result<(Self, Found), FilesError> {
+        let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
+        let present = backing.present()?;
+        let disk = Arc::new(FilesDisk::new(page_bytes));
+        let mut regions = BTreeMap::new();
+        for file in present.values() {
+            for (&part, &region) in &file.parts {
+                let extent = Extent { file: file.below.key, part };
+                disk.join(region, file.below.clone(), extent);
+                regions.insert(region, extent);
+            }
+        }
+        let mut keys: Vec<FileKey> = backing.contents.regions.values().map(|extent| extent.file).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let changed: Vec<FileKey> =
+            present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
+        let found = Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len() };
+        let Backing { root, device, hidden, contents, .. } = backing;
+        // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such.
+        let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
+        let map = FileMap::start(hidden, Contents { state: State::Open, regions, stamps, ..contents })?;
+        let opened = BlockCache::open(cache, disk.clone(), contents.id, config);
+        let refused = |key| FilesError::Changed(present[&key].path.clone());
+        let cache = match opened {
+            Ok(cache) => cache,
+            Err(error) => return Err(disk.refused().map_or(FilesError::Cache(error), refused)),
+        };
+        let held = cache.held_pages()?;
+        let dirty = |&(page, dirty): &(u64, bool)| {
+            let (below, _) = disk.file_at(page * page_bytes).filter(|(below, _)| dirty && below.is_changed())?;
+            Some(below.key)
+        };
+        if let Some(key) = held.iter().find_map(dirty) {
+            return Err(refused(key));
+        }
+        let shared = Shared { cache, disk, map: Mutex::new(map), page_bytes, mode: config.mode };
+        let files = Self::new(shared, root, device, direct)?;
+        files.reconcile(&present, &held)?;
+        Ok((files, found))
+    }
+
+    /// Drops what the cache holds of files that are gone, of what is beyond the end of a file, and of changed files.
+    fn reconcile(&self, present: &HashMap<FileKey, Present>, held: &[(u64, bool)]) -> Result<(), FilesError> {
+        let page_bytes = self.shared.page_bytes;
+        let mut files = HashMap::new();
+        for (&key, file) in present {
+            files.insert(key, self.know(file.below.clone(), file.regions())?);
+        }
+        let mut void: Vec<u64> = Vec::new();
+        for &(page, dirty) in held {
+            match self.shared.disk.file_at(page * page_bytes) {
+                Some((below, offset)) if !below.is_changed() && offset < files[&below.key].size() => {
+                    if dirty {
+                        files[&below.key].note_dirty(offset, page_bytes);
+                    }
+                }
+                _ => void.push(page),
+            }
+        }
+        void.sort_unstable();
+        let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
+        runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
+        let changed = present.values().any(|file| file.below.is_changed());
+        if !void.is_empty() {
+            self.shared.cache.flush()?;
+        }
+        if changed {
+            // Before anything of them is cached again.
+            self.shared.map().trust()?;
+            present.values().for_each(|file| file.below.accept());
+        }
+        Ok(())
+    }
+}
+
+impl From<StoreError> for FilesError {
+    fn from(error: StoreError) -> Self {
+        Self::Cache(error.into())
+    }
+}

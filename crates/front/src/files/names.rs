@@ -1,0 +1,89 @@
+//! Which files go past the cache, by their names.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Names as shells know them: `*` is any part of a name and `?` any character of it; neither stands for a `/`. A pattern
+/// matches wherever its names stand one after the other in a path, so the name of a directory means all that is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(Vec<String>);
+
+/// Files that a cache does not help: logs that are written once and read never or after a crash, whose own file system
+/// orders and syncs them; files that live as long as a query; and what processes share by mapping it.
+pub const NOT_CACHED: &[&str] =
+    &["pg_wal/*", "pgsql_tmp", "ib_logfile*", "#innodb_redo", "ibtmp*", "*-wal", "*-shm", "*-journal"];
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names: Vec<String> = text.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        if names.is_empty() { Err("a pattern has at least one name".to_owned()) } else { Ok(Self(names)) }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0.join("/"))
+    }
+}
+
+impl Pattern {
+    /// Whether it is about the file at this path, which is relative to the backing directory.
+    pub fn matches(&self, path: &str) -> bool {
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+        let fits =
+            |run: &[&str]| run.iter().zip(&self.0).all(|(name, wanted)| fits(wanted.as_bytes(), name.as_bytes()));
+        names.windows(self.0.len()).any(fits)
+    }
+}
+
+/// One name against one pattern, in time that grows with the product of their lengths at most.
+fn fits(wanted: &[u8], name: &[u8]) -> bool {
+    let (mut w, mut n) = (0, 0);
+    // Where the last `*` stood, and how much of the name it has taken so far.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match wanted.get(w) {
+            Some(b'*') => {
+                star = Some((w, n));
+                w += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[n] => (w, n) = (w + 1, n + 1),
+            _ => {
+                let Some((at, taken)) = star else { return false };
+                star = Some((at, taken + 1));
+                (w, n) = (at + 1, taken + 1);
+            }
+        }
+    }
+    wanted[w..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_its_names_anywhere_in_a_path() {
+        let cases = [
+            ("pg_wal/*", "data/pg_wal/000000010000000000000001", true),
+            ("pg_wal/*", "pg_wal/archive_status/x.ready", true),
+            ("pg_wal/*", "pg_wal", false),
+            ("pg_wal/*", "my_pg_wal/x", false),
+            ("pgsql_tmp", "base/pgsql_tmp/pgsql_tmp12.0", true),
+            ("*-wal", "a/b.db-wal", true),
+            ("*-wal", "a/b.db-wal2", false),
+            ("ib_logfile?", "ib_logfile1", true),
+            ("ib_logfile?", "ib_logfile", false),
+            ("a*b*c", "aXbXbXc", true),
+            ("a*b*c", "aXbXbX", false),
+            ("*", "anything", true),
+            ("x/y", "x/z/y", false),
+        ];
+        for (pattern, path, wanted) in cases {
+            assert_eq!(pattern.parse::<Pattern>().unwrap().matches(path), wanted, "{pattern} and {path}");
+        }
+        assert!("/".parse::<Pattern>().is_err());
+    }
+}
