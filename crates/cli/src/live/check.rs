@@ -1,7 +1,8 @@
 //! `entresol check`: is what a cache holds what was written to it?
 
+use super::identity::{self, Identity};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
-use super::{Damage, ReadFile, check_apart, identity};
+use super::{Damage, ReadFile, check_apart};
 use crate::output;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -22,6 +23,9 @@ pub struct CheckArgs {
     /// The backing store that it caches
     #[arg(long, value_name = "FILE")]
     pub backing: PathBuf,
+    /// The UUID that `entresol format` was given for a backing block device
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
 }
 
 /// Runs the command.
@@ -30,9 +34,7 @@ pub fn run(arguments: &CheckArgs) -> Result<()> {
     let (cache, name) = (ReadFile::open(&arguments.cache)?, arguments.cache.display());
     let backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
-    if superblock.backing != identity(&arguments.backing)? {
-        bail!("{name}: this is the cache of another backing store than {}", arguments.backing.display());
-    }
+    identity::check(&arguments.cache, superblock.backing, &arguments.backing, arguments.identity)?;
     let pages = backing.size_bytes.div_ceil(superblock.geometry.page_bytes.into());
     if pages != superblock.backing_pages {
         let made_for = superblock.backing_pages;

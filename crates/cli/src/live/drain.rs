@@ -1,6 +1,7 @@
 //! `entresol drain`: everything dirty goes below.
 
-use super::serve::{CacheArgs, Opened, open};
+use super::identity::{self, Identity};
+use super::serve::{CacheArgs, ModeArg, Opened, open};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::PathBuf;
@@ -14,12 +15,21 @@ pub struct DrainArgs {
     /// The backing store that it caches
     #[arg(long, value_name = "FILE")]
     pub backing: PathBuf,
+    /// The UUID that `entresol format` was given for a backing block device
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
 }
 
 /// Runs the command.
 pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
-    let policy = CacheArgs { policy: "lru".to_owned(), mode: super::serve::ModeArg::WriteBack, dram: None };
+    let policy = CacheArgs {
+        policy: "lru".to_owned(),
+        mode: ModeArg::WriteBack,
+        dram: None,
+        identity: arguments.identity,
+        direct: false,
+    };
     let Opened { cache, found, .. } = open(&arguments.cache, &arguments.backing, &policy)?;
     // A page whose only copy is bad ends a drain; it is listed as lost from then on, and the next goes on without it.
     let mut lost = cache.lost_pages()?.len();

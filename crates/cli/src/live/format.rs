@@ -1,11 +1,12 @@
 //! `entresol format`: makes a cache.
 
+use super::identity::{self, Identity, identity};
 use super::survey::{self, SurveyError};
-use super::{ReadFile, bytes, check_apart, hex, hold, identity};
+use super::{ReadFile, bytes, check_apart, hex, hold};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::cache::BlockCache;
-use entresol_engine::disk::{Disk, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::Geometry;
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
@@ -21,9 +22,12 @@ pub struct FormatArgs {
     /// The file or block device to make a cache of
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it is to cache
+    /// The file or block device that it is to cache
     #[arg(long, value_name = "FILE")]
     pub backing: PathBuf,
+    /// A UUID for a backing block device that has no serial number; every later command needs the same
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
     /// Size of the cache in bytes [default: that of the file or device which is there]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub size: Option<u64>,
@@ -42,8 +46,8 @@ pub struct FormatArgs {
 pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
     check_apart(&arguments.cache, &arguments.backing)?;
-    let backing = hold(&arguments.backing)?;
-    let identity = identity(&arguments.backing)?;
+    let backing = hold(&arguments.backing, Caching::Buffered)?;
+    let identity = identity(&arguments.backing, arguments.identity)?;
     if backing.size_bytes() == 0 {
         bail!("{}: is empty", arguments.backing.display());
     }
@@ -101,7 +105,7 @@ fn prepare(arguments: &FormatArgs, size: u64) -> Result<()> {
         bail!("{}: {found}; --force overwrites it", path.display());
     }
     // A process that uses it must be found before its file changes size.
-    let held = hold(path)?;
+    let held = hold(path, Caching::Buffered)?;
     let file_type = super::metadata(path)?.file_type();
     if file_type.is_block_device() {
         if size > held.size_bytes() {
@@ -121,11 +125,11 @@ fn reserve(file: &File, size: u64) -> io::Result<()> {
     }
 }
 
-fn make(arguments: &FormatArgs, geometry: Geometry, backing: &FileDisk, identity: [u8; 16]) -> Result<()> {
+fn make(arguments: &FormatArgs, geometry: Geometry, backing: &FileDisk, identity: Identity) -> Result<()> {
     let name = || arguments.cache.display().to_string();
     let mut uuid = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).context("/dev/urandom")?;
-    let cache = hold(&arguments.cache)?;
+    let cache = hold(&arguments.cache, Caching::Buffered)?;
     BlockCache::format(&cache, geometry, backing, uuid, identity).with_context(name)
 }
 

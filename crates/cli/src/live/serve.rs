@@ -1,12 +1,13 @@
 //! A cache file and its backing file as one block that a door serves.
 
+use super::identity::Identity;
 use super::survey::{self, Bytes};
 use super::{check_apart, hold, identity};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Disk, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_policy::Info;
 use std::fmt;
 use std::io;
@@ -27,6 +28,13 @@ pub struct CacheArgs {
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
+    /// With --cache: the UUID that `entresol format` was given for a backing block device
+    #[arg(long, value_name = "UUID", requires = "cache", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
+    /// With --cache: open both with O_DIRECT, past the kernel's page cache; their sizes, and the pages, must be multiples of
+    /// 4096 bytes
+    #[arg(long, requires = "cache")]
+    pub direct: bool,
 }
 
 /// What becomes of writes
@@ -123,14 +131,15 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
     check_apart(cache, backing)?;
     let started = Instant::now();
     let read_bytes = Arc::new(AtomicU64::new(0));
-    let store = Counted { file: hold(cache)?, read_bytes: Arc::clone(&read_bytes) };
-    let below = hold(backing)?;
-    let identity = identity(backing)?;
+    let caching = if arguments.direct { Caching::Direct } else { Caching::Buffered };
+    let store = Counted { file: hold(cache, caching)?, read_bytes: Arc::clone(&read_bytes) };
+    let below = hold(backing, caching)?;
     let name = || cache.display().to_string();
     let superblock = survey::superblock(&store).with_context(name)?;
     let page_bytes = superblock.geometry.page_bytes;
-    if superblock.backing != identity {
-        bail!("{}: this is the cache of another backing store than {}", cache.display(), backing.display());
+    identity::check(cache, superblock.backing, backing, arguments.identity)?;
+    if arguments.direct {
+        check_direct(backing, Disk::size_bytes(&below), page_bytes)?;
     }
     let backing_pages = Disk::size_bytes(&below).div_ceil(page_bytes.into());
     if superblock.backing_pages != backing_pages {
@@ -149,7 +158,7 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
     let held = survey::survey(&store, false).with_context(name)?;
     let (pages, dirty) = (held.pages.len() as u64, held.count(|version| version.dirty));
     drop(held);
-    let cache = BlockCache::open(store, below, identity, &config).with_context(name)?;
+    let cache = BlockCache::open(store, below, superblock.backing, &config).with_context(name)?;
     let recovered = cache.recovered();
     let found = Found {
         pages,
@@ -160,6 +169,18 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         read_bytes: read_bytes.load(Relaxed),
     };
     Ok(Opened { cache, found })
+}
+
+/// O_DIRECT moves whole blocks; half of one cannot be written without its neighbour.
+fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<()> {
+    const BLOCK: u64 = 4096;
+    if !u64::from(page_bytes).is_multiple_of(BLOCK) {
+        bail!("--direct: pages of {page_bytes} bytes are no multiple of {BLOCK}");
+    }
+    if !backing_bytes.is_multiple_of(BLOCK) {
+        bail!("--direct: {} has {backing_bytes} bytes, no multiple of {BLOCK}", backing.display());
+    }
+    Ok(())
 }
 
 /// Pages of each tier: the lower one takes all that the store has room for.

@@ -20,7 +20,7 @@ pub struct StatsArgs {
 pub fn run(arguments: &StatsArgs) -> Result<()> {
     let cache = ReadFile::open(&arguments.cache)?;
     let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
-    let Superblock { geometry, uuid, backing_pages, state, epoch, .. } = found.superblock;
+    let Superblock { geometry, uuid, backing, backing_pages, state, epoch, .. } = found.superblock;
     let state = match state {
         State::Open => "not closed: in use until a crash or a kill",
         State::Closed => "closed in good order",
@@ -37,7 +37,7 @@ pub fn run(arguments: &StatsArgs) -> Result<()> {
             format!("{} of {} pages, {} live", geometry.segments, geometry.segment_pages, found.live_segments),
         ),
         ("capacity", format!("{} pages", geometry.capacity_pages())),
-        ("backing store", format!("{backing_pages} pages")),
+        ("backing store", format!("{backing_pages} pages, identity {}", hex(&backing))),
         ("pages", found.pages.len().to_string()),
         ("dirty", dirty.to_string()),
         ("clean", (found.pages.len() as u64 - dirty - lost).to_string()),

@@ -5,7 +5,7 @@ use super::{AlignedBytes, Disk};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Whether the kernel's page cache stands between.
@@ -13,11 +13,13 @@ use std::path::Path;
 pub enum Caching {
     /// Reads and writes go through the page cache.
     Buffered,
-    /// O_DIRECT: they do not. Positions and lengths must be multiples of 4096; memory that is not aligned is copied.
+    /// O_DIRECT: they do not. Positions and lengths of writes must be multiples of 4096, those of reads are rounded to
+    /// them; memory that is not aligned is copied.
     Direct,
 }
 
-/// A file or block device that this process alone has open: a second open of it, here or elsewhere, is refused.
+/// A file or block device that this process alone has open: a second open of it, here or elsewhere, is refused, and so
+/// is a block device that is mounted.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
@@ -29,7 +31,8 @@ impl FileDisk {
     /// Opens an existing file or block device. Its size is what it is now.
     ///
     /// # Errors
-    /// `WouldBlock` when another holder has it open; else what opening answered.
+    /// `WouldBlock` when another holder has it open, `ResourceBusy` when the kernel itself uses the block device; else what
+    /// opening answered.
     pub fn open(path: &Path, caching: Caching) -> io::Result<Self> {
         Self::with(OpenOptions::new().read(true).write(true), path, caching)
     }
@@ -46,9 +49,15 @@ impl FileDisk {
     }
 
     fn with(options: &mut OpenOptions, path: &Path, caching: Caching) -> io::Result<Self> {
+        let mut flags = OFlags::empty();
         if caching == Caching::Direct {
-            options.custom_flags(OFlags::DIRECT.bits() as i32);
+            flags |= OFlags::DIRECT;
         }
+        // For a block device, and for nothing else, this asks the kernel whether it is mounted.
+        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            flags |= OFlags::EXCL;
+        }
+        options.custom_flags(flags.bits() as i32);
         let mut file = options.open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
             let error = io::Error::from(errno);
@@ -63,12 +72,33 @@ impl FileDisk {
         self.caching == Caching::Direct && !(bytes.as_ptr() as usize).is_multiple_of(ALIGN)
     }
 
+    /// Reads the whole blocks that have these bytes in them, as far as the device goes.
+    fn read_around(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let within = at as usize % ALIGN;
+        let mut copy = AlignedBytes::zeroed((within + bytes.len()).next_multiple_of(ALIGN));
+        let mut done = 0;
+        while done < within + bytes.len() {
+            match self.file.read_at(&mut copy[done..], at - within as u64 + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.copy_from_slice(&copy[within..within + bytes.len()]);
+        Ok(())
+    }
+
     fn check_range(&self, at: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
         match at.checked_add(len as u64) {
             Some(end) if end <= self.size_bytes => Ok(()),
             _ => Err(io::Error::new(kind, format!("{len} bytes at {at} of a device of {} bytes", self.size_bytes))),
         }
     }
+}
+
+fn is_whole(at: u64, len: usize) -> bool {
+    (at as usize | len).is_multiple_of(ALIGN)
 }
 
 impl Disk for FileDisk {
@@ -78,11 +108,8 @@ impl Disk for FileDisk {
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.check_range(at, bytes.len(), io::ErrorKind::UnexpectedEof)?;
-        if self.must_copy(bytes) {
-            let mut copy = AlignedBytes::zeroed(bytes.len());
-            self.file.read_exact_at(&mut copy, at)?;
-            bytes.copy_from_slice(&copy);
-            return Ok(());
+        if self.must_copy(bytes) || (self.caching == Caching::Direct && !is_whole(at, bytes.len())) {
+            return self.read_around(at, bytes);
         }
         self.file.read_exact_at(bytes, at)
     }
@@ -134,6 +161,9 @@ mod tests {
             let mut back = vec![1; 16384 + 1];
             disk.read_at(0, &mut back[1..]).expect("a read");
             assert!(back[1..4097].iter().all(|&b| b == 0));
+            let mut some = [0; 700];
+            disk.read_at(4096 + 4000, &mut some).expect("a read across blocks");
+            assert_eq!(some[..], bytes[4000..4700]);
             assert_eq!(&back[4097..4097 + 8192], bytes);
             disk.discard(4096, 4096).expect("a discard");
             assert_eq!(disk.read_at(64 << 10, &mut [0; 4096]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
