@@ -35,12 +35,14 @@ pub(crate) enum Mutant {
     TailTooEarly,
     /// What was forgotten is not remembered as changed below.
     ForgottenNotSynced,
+    /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
+    RewriteCovered,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 15] = [
+    pub(crate) const ALL: [Mutant; 16] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -56,6 +58,7 @@ impl Mutant {
         Mutant::ReuseTooEarly,
         Mutant::TailTooEarly,
         Mutant::ForgottenNotSynced,
+        Mutant::RewriteCovered,
     ];
 }
 
