@@ -27,6 +27,7 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
         policy: "lru".to_owned(),
         mode: ModeArg::WriteBack,
         dram: None,
+        capacity: None,
         identity: arguments.identity,
         direct: false,
     };

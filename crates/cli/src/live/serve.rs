@@ -28,6 +28,10 @@ pub struct CacheArgs {
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
+    /// With --cache: what the policy may hold, in bytes or as a share of the room. Less of it leaves more to versions that are
+    /// dead, so that fewer are copied to make room for new ones [default: all that there is room for]
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    pub capacity: Option<Size>,
     /// With --cache: the UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", requires = "cache", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
@@ -152,7 +156,11 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         number => bail!("--policy {}: names {number} policies; a cache has one", arguments.policy),
     };
     let room = superblock.geometry.capacity_pages();
-    let tiers = tiers(spec.info, room, arguments.dram, page_bytes)?;
+    let held = match arguments.capacity {
+        Some(size) => size.pages(page_bytes, room),
+        None => room,
+    };
+    let tiers = tiers(spec.info, held, arguments.dram, page_bytes)?;
     let mode = arguments.mode.into();
     let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
     let held = survey::survey(&store, false).with_context(name)?;
@@ -183,7 +191,7 @@ fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<(
     Ok(())
 }
 
-/// Pages of each tier: the lower one takes all that the store has room for.
+/// Pages of each tier: the lower one takes all that it is given.
 fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
     if info.tiers.len() == 1 {
         if dram.is_some() {
