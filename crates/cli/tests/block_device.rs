@@ -99,10 +99,10 @@ fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; 4 << 20]);
     scratch.file("short", vec![0; (4 << 20) + 512]);
-    let format = |more: &[&str]| [&["-q", "format", "--size", "2MiB"][..], more].concat();
-    scratch.ok(&format(&["--cache", "whole", "--backing", "disk"]));
-    scratch.ok(&format(&["--cache", "small", "--backing", "disk", "--page-size", "512"]));
-    scratch.ok(&format(&["--cache", "odd", "--backing", "short"]));
+    let format = |more: [&'static str; 4]| [&["-q", "format", "--size", "2MiB"][..], &more].concat();
+    scratch.ok(&format(["--cache", "whole", "--backing", "disk"]));
+    scratch.ok(&[&format(["--cache", "small", "--backing", "disk"])[..], &["--page-size", "512"]].concat());
+    scratch.ok(&format(["--cache", "odd", "--backing", "short"]));
     let serve = |cache: &'static str, backing: &'static str| {
         ["serve", "nbd", "--socket", "s", "--cache", cache, "--backing", backing, "--policy", "lru", "--direct"]
     };

@@ -160,6 +160,9 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         Some(size) => size.pages(page_bytes, room),
         None => room,
     };
+    if held == 0 || held > room {
+        bail!("--capacity: {held} pages; the store has room for {room}");
+    }
     let tiers = tiers(spec.info, held, arguments.dram, page_bytes)?;
     let mode = arguments.mode.into();
     let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
