@@ -2,7 +2,7 @@
 
 use crate::live::control::Control;
 use crate::live::running::Running;
-use crate::live::serve::{CacheArgs, ModeArg};
+use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -44,6 +44,8 @@ pub struct NbdArgs {
     pub cache: Option<PathBuf>,
     #[command(flatten)]
     pub cached: CacheArgs,
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Listen on this Unix socket, which only its owner may open
     #[arg(long, value_name = "PATH", group = "place")]
     pub socket: Option<PathBuf>,
@@ -79,7 +81,7 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
-    let opened = live::serve::open(path, backing, &arguments.cached)?;
+    let opened = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?;
     if !quiet {
         eprintln!("{}: {}", path.display(), opened.found);
     }

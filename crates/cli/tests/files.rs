@@ -50,10 +50,10 @@ fn what_does_not_belong_together_is_refused() {
         );
     }
     let refused = |more: &[&str]| scratch.refused(&[&["mount", "backing", "mount", "--cache", "cache"], more].concat());
-    says(&refused(&["--direct", "/"]), &["--direct '/'", "at least one name"]);
+    says(&refused(&["--bypass", "/"]), &["--bypass '/'", "at least one name"]);
     says(&refused(&["--policy", "min"]), &["future"]);
     says(&refused(&["--emulate", "hdd"]), &["--emulate"]);
-    says(&scratch.refused(&["mount", "backing", "mount", "--direct", "x"]), &["--cache"]);
+    says(&scratch.refused(&["mount", "backing", "mount", "--bypass", "x"]), &["--cache"]);
     let map = scratch.bytes("backing/.entresol/map");
     let mut damaged = map.clone();
     damaged[40] ^= 1;

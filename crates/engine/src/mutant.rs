@@ -39,12 +39,14 @@ pub(crate) enum Mutant {
     NotSettledForChange,
     /// A change of the policy drops what only frames have.
     FramesDropped,
+    /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
+    RewriteCovered,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 17] = [
+    pub(crate) const ALL: [Mutant; 18] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -62,6 +64,7 @@ impl Mutant {
         Mutant::ForgottenNotSynced,
         Mutant::NotSettledForChange,
         Mutant::FramesDropped,
+        Mutant::RewriteCovered,
     ];
 }
 

@@ -1,7 +1,8 @@
 //! `entresol check`: is what a cache holds what was written to it?
 
+use super::identity::{self, Identity};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
-use super::{Damage, ReadFile, check_apart, identity};
+use super::{Damage, ReadFile, check_apart};
 use crate::output;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -24,12 +25,15 @@ pub struct CheckArgs {
     /// The file that it caches, or the directory of files
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
+    /// The UUID that `entresol format` was given for a backing block device
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
 }
 
 /// Runs the command.
 pub fn run(arguments: &CheckArgs) -> Result<()> {
     check_apart(&arguments.cache, &arguments.backing)?;
-    let (cache, name) = (ReadFile::open(&arguments.cache)?, arguments.cache.display());
+    let cache = ReadFile::open(&arguments.cache)?;
     if arguments.backing.is_dir() {
         let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
@@ -38,9 +42,7 @@ pub fn run(arguments: &CheckArgs) -> Result<()> {
     }
     let backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
-    if superblock.backing != identity(&arguments.backing)? {
-        bail!("{name}: this is the cache of another backing store than {}", arguments.backing.display());
-    }
+    identity::check(&arguments.cache, superblock.backing, &arguments.backing, arguments.identity)?;
     let pages = backing.size_bytes().div_ceil(superblock.geometry.page_bytes.into());
     if pages != superblock.backing_pages {
         let made_for = superblock.backing_pages;

@@ -1,6 +1,7 @@
 //! `entresol drain`: everything dirty goes below.
 
-use super::serve::{CacheArgs, Opened, open};
+use super::identity::{self, Identity};
+use super::serve::{CacheArgs, DeviceArgs, Opened, open};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ pub struct DrainArgs {
     /// The file that it caches, or the directory of files
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
+    /// The UUID that `entresol format` was given for a backing block device
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
 }
 
 /// Runs the command.
@@ -22,8 +26,8 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
         return super::files::drain(&arguments.cache, &arguments.backing, quiet);
     }
     let name = arguments.cache.display();
-    let policy = CacheArgs { policy: "lru".to_owned(), mode: super::serve::ModeArg::WriteBack, dram: None };
-    let Opened { cache, found, .. } = open(&arguments.cache, &arguments.backing, &policy)?;
+    let devices = DeviceArgs { identity: arguments.identity, direct: false };
+    let Opened { cache, found, .. } = open(&arguments.cache, &arguments.backing, &CacheArgs::any_policy(), &devices)?;
     // A page whose only copy is bad ends a drain; it is listed as lost from then on, and the next goes on without it.
     let mut lost = cache.lost_pages()?.len();
     while let Err(error) = cache.drain() {

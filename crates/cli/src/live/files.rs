@@ -1,10 +1,11 @@
 //! A cache in front of all files of a directory.
 
 use super::hold;
-use super::serve::{CacheArgs, Found, ModeArg, config};
+use super::serve::{CacheArgs, Found, config};
 use super::survey;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use entresol_engine::disk::Caching;
 use entresol_front::files::{self, Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use std::path::Path;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use std::time::Instant;
 pub struct DirectArgs {
     /// With --cache: files that go past it, by patterns of names, separated by commas; a directory's name means all in it.
     /// `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see docs/OPERATING.md]
-    #[arg(long, value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
+    #[arg(long = "bypass", value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
     pub direct: Vec<String>,
 }
 
@@ -26,7 +27,7 @@ impl DirectArgs {
             [one] if one == "none" => Vec::new(),
             _ => given.collect(),
         };
-        names.iter().map(|name| name.parse().map_err(|error| anyhow!("--direct '{name}': {error}"))).collect()
+        names.iter().map(|name| name.parse().map_err(|error| anyhow!("--bypass '{name}': {error}"))).collect()
     }
 }
 
@@ -77,7 +78,7 @@ pub fn backing_of(cache: &Path, store: &impl survey::Bytes, directory: &Path) ->
 pub fn open(cache: &Path, directory: &Path, arguments: &CacheArgs, direct: &DirectArgs) -> Result<OpenedFiles> {
     check_outside(cache, directory)?;
     let started = Instant::now();
-    let store = hold(cache)?;
+    let store = hold(cache, Caching::Buffered)?;
     let executor = store.executor();
     let name = || cache.display().to_string();
     let (backing, superblock) = backing_of(cache, &store, directory)?;
@@ -94,8 +95,8 @@ pub fn open(cache: &Path, directory: &Path, arguments: &CacheArgs, direct: &Dire
 
 /// Writes everything dirty of a directory's cache to its files.
 pub fn drain(cache: &Path, directory: &Path, quiet: bool) -> Result<()> {
-    let arguments = CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, dram: None };
-    let OpenedFiles { files, found, .. } = open(cache, directory, &arguments, &DirectArgs { direct: Vec::new() })?;
+    let direct = DirectArgs { direct: Vec::new() };
+    let OpenedFiles { files, found, .. } = open(cache, directory, &CacheArgs::any_policy(), &direct)?;
     let name = || cache.display().to_string();
     // As for one file: a page that cannot be read is named at the end and keeps nothing else from being written.
     let mut lost = files.lost_pages()?.len();

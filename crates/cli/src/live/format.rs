@@ -1,12 +1,13 @@
 //! `entresol format`: makes a cache.
 
 use super::files;
+use super::identity::{self, Identity, identity};
 use super::survey::{self, SurveyError};
-use super::{ReadFile, bytes, check_apart, hex, hold, identity};
+use super::{ReadFile, bytes, check_apart, hex, hold};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::cache::BlockCache;
-use entresol_engine::disk::{Disk, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::Geometry;
 use entresol_front::files::Backing;
 use rustix::fs::FallocateFlags;
@@ -23,9 +24,12 @@ pub struct FormatArgs {
     /// The file or block device to make a cache of
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it is to cache, or the directory of files
+    /// The file or block device that it is to cache, or the directory of files
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
+    /// A UUID for a backing block device that has no serial number; every later command needs the same
+    #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
     /// Size of the cache in bytes [default: that of the file or device which is there]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub size: Option<u64>,
@@ -99,7 +103,7 @@ fn prepare(arguments: &FormatArgs, size: u64) -> Result<()> {
         bail!("{}: {found}; --force overwrites it", path.display());
     }
     // A process that uses it must be found before its file changes size.
-    let held = hold(path)?;
+    let held = hold(path, Caching::Buffered)?;
     let file_type = super::metadata(path)?.file_type();
     if file_type.is_block_device() {
         if size > held.size_bytes() {
@@ -121,7 +125,7 @@ fn reserve(file: &File, size: u64) -> io::Result<()> {
 
 fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<()> {
     let name = || arguments.cache.display().to_string();
-    let cache = hold(&arguments.cache)?;
+    let cache = hold(&arguments.cache, Caching::Buffered)?;
     let uuid = random()?;
     match backing {
         Below::File { held, identity } => {
@@ -142,7 +146,7 @@ fn random() -> Result<[u8; 16]> {
 
 /// What is to be cached.
 enum Below {
-    File { held: FileDisk, identity: [u8; 16] },
+    File { held: FileDisk, identity: Identity },
     Directory,
 }
 
@@ -156,7 +160,7 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
         }
         return Ok(Below::Directory);
     }
-    let (held, identity) = (hold(path)?, identity(path)?);
+    let (held, identity) = (hold(path, Caching::Buffered)?, identity(path, arguments.identity)?);
     if held.size_bytes() == 0 {
         bail!("{}: is empty", path.display());
     }

@@ -1,4 +1,4 @@
-//! The live cache from the command line: a cache file in front of a backing file.
+//! The live cache from the command line: a cache, a file or block device, in front of another or of a directory of files.
 
 pub mod check;
 pub mod control;
@@ -6,6 +6,7 @@ pub mod drain;
 mod figures;
 pub mod files;
 pub mod format;
+mod identity;
 mod observed;
 pub mod running;
 pub mod serve;
@@ -19,7 +20,7 @@ use entresol_engine::disk::{Caching, Disk, FileDisk};
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use survey::Bytes;
 
@@ -36,14 +37,15 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
 }
 
-/// Opens a file for this process alone.
-fn hold(path: &Path) -> Result<FileDisk> {
-    FileDisk::open(path, Caching::Buffered).map_err(|error| in_use_or(path, error))
+/// Opens a file or block device for this process alone.
+fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {
+    FileDisk::open(path, caching).map_err(|error| in_use_or(path, error))
 }
 
 fn in_use_or(path: &Path, error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => anyhow!("{}: in use by another process", path.display()),
+        io::ErrorKind::ResourceBusy => anyhow!("{}: in use: mounted, or part of another device", path.display()),
         _ => anyhow::Error::new(error).context(path.display().to_string()),
     }
 }
@@ -91,24 +93,6 @@ impl Bytes for FileDisk {
 
 fn metadata(path: &Path) -> Result<Metadata> {
     std::fs::metadata(path).with_context(|| path.display().to_string())
-}
-
-/// What tells a backing file from all others: its inode and when that was made. Both stay when the file is renamed, and
-/// when the machine starts again. A copy is another file, and so it should be: it ages apart from the cache.
-fn identity(path: &Path) -> Result<[u8; 16]> {
-    let found = metadata(path)?;
-    if found.file_type().is_block_device() {
-        bail!("{}: is a block device, whose name may be another's after a restart; give a file", path.display());
-    }
-    if !found.is_file() {
-        bail!("{}: is not a file", path.display());
-    }
-    let made = found.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    let made = made.map_or(0, |since| since.as_nanos() as u64);
-    let mut identity = [0; 16];
-    identity[..8].copy_from_slice(&found.ino().to_le_bytes());
-    identity[8..].copy_from_slice(&made.to_le_bytes());
-    Ok(identity)
 }
 
 /// Refuses one file in both roles.

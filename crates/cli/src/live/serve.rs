@@ -1,12 +1,13 @@
 //! A cache file and its backing file as one block that a door serves.
 
+use super::identity::{self, Identity};
 use super::survey;
-use super::{check_apart, hold, identity};
+use super::{check_apart, hold};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::Disk;
+use entresol_engine::disk::{Caching, Disk};
 use entresol_engine::store::{Geometry, Recovered};
 use entresol_policy::Info;
 use entresol_sim::PolicySpec;
@@ -26,6 +27,35 @@ pub struct CacheArgs {
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
+    /// With --cache: what the policy may hold, in bytes or as a share of the room. Less of it leaves more to versions that are
+    /// dead, so that fewer are copied to make room for new ones [default: all that there is room for]
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    pub capacity: Option<Size>,
+}
+
+impl CacheArgs {
+    /// For whoever opens a cache to empty it: any policy will do.
+    pub fn any_policy() -> Self {
+        CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, dram: None, capacity: None }
+    }
+}
+
+/// How block devices are opened
+#[derive(Args, Default)]
+pub struct DeviceArgs {
+    /// With --cache: the UUID that `entresol format` was given for a backing block device
+    #[arg(long, value_name = "UUID", requires = "cache", value_parser = identity::uuid)]
+    pub identity: Option<Identity>,
+    /// With --cache: open both with O_DIRECT, past the kernel's page cache; their sizes, and the pages, must be multiples of
+    /// 4096 bytes
+    #[arg(long, requires = "cache")]
+    pub direct: bool,
+}
+
+impl DeviceArgs {
+    fn caching(&self) -> Caching {
+        if self.direct { Caching::Direct } else { Caching::Buffered }
+    }
 }
 
 /// What becomes of writes
@@ -96,18 +126,18 @@ pub struct Opened {
 }
 
 /// Opens a cache and its backing store, each for this process alone.
-pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opened> {
+pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened> {
     check_apart(cache, backing)?;
     let started = Instant::now();
-    let store = hold(cache)?;
+    let store = hold(cache, devices.caching())?;
     let executor = store.executor();
-    let below = hold(backing)?;
-    let identity = identity(backing)?;
+    let below = hold(backing, devices.caching())?;
     let name = || cache.display().to_string();
     let superblock = survey::superblock(&store).with_context(name)?;
     let page_bytes = superblock.geometry.page_bytes;
-    if superblock.backing != identity {
-        bail!("{}: this is the cache of another backing store than {}", cache.display(), backing.display());
+    identity::check(cache, superblock.backing, backing, devices.identity)?;
+    if devices.direct {
+        check_direct(backing, Disk::size_bytes(&below), page_bytes)?;
     }
     let backing_pages = Disk::size_bytes(&below).div_ceil(page_bytes.into());
     if superblock.backing_pages != backing_pages {
@@ -115,7 +145,7 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}", backing.display());
     }
     let config = config(arguments, superblock.geometry)?;
-    let cache = BlockCache::open(store, below, identity, &config).with_context(name)?;
+    let cache = BlockCache::open(store, below, superblock.backing, &config).with_context(name)?;
     let found = Found::new(&cache.recovered(), started, executor);
     Ok(Opened { cache, found, page_bytes })
 }
@@ -123,11 +153,28 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
 /// How a store of this geometry is to be run.
 pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheConfig> {
     let spec = one_policy(&arguments.policy)?;
-    let tiers = tiers(spec.info, geometry.capacity_pages(), arguments.dram, geometry.page_bytes)?;
+    let room = geometry.capacity_pages();
+    let held = arguments.capacity.map_or(room, |size| size.pages(geometry.page_bytes, room));
+    if held == 0 || held > room {
+        bail!("--capacity: {held} pages; the store has room for {room}");
+    }
+    let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
     Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
 }
 
-/// Pages of each tier: the lower one takes all that the store has room for.
+/// O_DIRECT moves whole blocks; half of one cannot be written without its neighbour.
+fn check_direct(backing: &Path, backing_bytes: u64, page_bytes: u32) -> Result<()> {
+    const BLOCK: u64 = 4096;
+    if !u64::from(page_bytes).is_multiple_of(BLOCK) {
+        bail!("--direct: pages of {page_bytes} bytes are no multiple of {BLOCK}");
+    }
+    if !backing_bytes.is_multiple_of(BLOCK) {
+        bail!("--direct: {} has {backing_bytes} bytes, no multiple of {BLOCK}", backing.display());
+    }
+    Ok(())
+}
+
+/// Pages of each tier: the lower one takes all that it is given.
 fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
     if info.tiers.len() == 1 {
         if dram.is_some() {

@@ -96,7 +96,7 @@ fn shares(found: &Survey) -> [u64; 4] {
 }
 
 fn json(found: &Survey) -> String {
-    let Superblock { geometry, uuid, backing_pages, epoch, .. } = found.superblock;
+    let Superblock { geometry, uuid, backing, backing_pages, epoch, .. } = found.superblock;
     let [dirty, clean, lost, obsolete] = shares(found);
     let value = serde_json::json!({
         "uuid": hex(&uuid),
@@ -108,6 +108,7 @@ fn json(found: &Survey) -> String {
         "live_segments": found.live_segments,
         "room_pages": geometry.capacity_pages(),
         "backing_pages": backing_pages,
+        "backing_identity": hex(&backing),
         "pages": found.pages.len(),
         "dirty_pages": dirty,
         "clean_pages": clean,
@@ -120,7 +121,7 @@ fn json(found: &Survey) -> String {
 }
 
 fn table(found: &Survey) -> String {
-    let Superblock { geometry, uuid, backing_pages, epoch, .. } = found.superblock;
+    let Superblock { geometry, uuid, backing, backing_pages, epoch, .. } = found.superblock;
     let [dirty, clean, lost, obsolete] = shares(found);
     let lines = [
         ("uuid", hex(&uuid)),
@@ -132,7 +133,7 @@ fn table(found: &Survey) -> String {
             format!("{} of {} pages, {} live", geometry.segments, geometry.segment_pages, found.live_segments),
         ),
         ("capacity", format!("{} pages", geometry.capacity_pages())),
-        ("backing store", format!("{backing_pages} pages")),
+        ("backing store", format!("{backing_pages} pages, identity {}", hex(&backing))),
         ("pages", found.pages.len().to_string()),
         ("dirty", dirty.to_string()),
         ("clean", clean.to_string()),

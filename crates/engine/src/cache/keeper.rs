@@ -164,6 +164,12 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
         let owed = self.log.index.get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
+        // What is queued or was written below may be the very version that would be lost.
+        if (!on_its_way || mutant::is(Mutant::RewriteCovered))
+            && let Some(place) = self.log.rewrite(page, bytes, marked, resident)
+        {
+            return Ok(place);
+        }
         let place = self.log.append(page, bytes, marked, resident);
         let place = self.noted(place)?;
         if !dirty {

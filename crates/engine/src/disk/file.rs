@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Whether the kernel's page cache stands between.
@@ -17,7 +17,8 @@ use std::path::Path;
 pub enum Caching {
     /// Reads and writes go through the page cache.
     Buffered,
-    /// O_DIRECT: they do not. Positions and lengths must be multiples of 4096; memory that is not aligned is copied.
+    /// O_DIRECT: they do not. Positions and lengths of writes must be multiples of 4096, those of reads are rounded to
+    /// them; memory that is not aligned is copied.
     Direct,
 }
 
@@ -28,7 +29,8 @@ const THREAD_TRANSFERS: usize = 8;
 /// A longer transfer is made alone: a completion counts bytes in 31 bits.
 const RING_BYTES_MAX: usize = 1 << 30;
 
-/// A file or block device that this process alone has open: a second open of it, here or elsewhere, is refused.
+/// A file or block device that this process alone has open: a second open of it, here or elsewhere, is refused, and so
+/// is a block device that is mounted.
 pub struct FileDisk {
     file: File,
     size_bytes: u64,
@@ -47,7 +49,8 @@ impl FileDisk {
     /// Opens an existing file or block device. Its size is what it is now.
     ///
     /// # Errors
-    /// `WouldBlock` when another holder has it open; else what opening answered.
+    /// `WouldBlock` when another holder has it open, `ResourceBusy` when the kernel itself uses the block device; else what
+    /// opening answered.
     pub fn open(path: &Path, caching: Caching) -> io::Result<Self> {
         Self::with(OpenOptions::new().read(true).write(true), path, caching)
     }
@@ -64,9 +67,15 @@ impl FileDisk {
     }
 
     fn with(options: &mut OpenOptions, path: &Path, caching: Caching) -> io::Result<Self> {
+        let mut flags = OFlags::empty();
         if caching == Caching::Direct {
-            options.custom_flags(OFlags::DIRECT.bits() as i32);
+            flags |= OFlags::DIRECT;
         }
+        // For a block device, and for nothing else, this asks the kernel whether it is mounted.
+        if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device()) {
+            flags |= OFlags::EXCL;
+        }
+        options.custom_flags(flags.bits() as i32);
         let mut file = options.open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
             let error = io::Error::from(errno);
@@ -174,12 +183,33 @@ impl FileDisk {
         Ok(())
     }
 
+    /// Reads the whole blocks that have these bytes in them, as far as the device goes.
+    fn read_around(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let within = at as usize % ALIGN;
+        let mut copy = AlignedBytes::zeroed((within + bytes.len()).next_multiple_of(ALIGN));
+        let mut done = 0;
+        while done < within + bytes.len() {
+            match self.file.read_at(&mut copy[done..], at - within as u64 + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.copy_from_slice(&copy[within..within + bytes.len()]);
+        Ok(())
+    }
+
     fn check_range(&self, at: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
         match at.checked_add(len as u64) {
             Some(end) if end <= self.size_bytes => Ok(()),
             _ => Err(io::Error::new(kind, format!("{len} bytes at {at} of a device of {} bytes", self.size_bytes))),
         }
     }
+}
+
+fn is_whole(at: u64, len: usize) -> bool {
+    (at as usize | len).is_multiple_of(ALIGN)
 }
 
 impl Disk for FileDisk {
@@ -189,11 +219,8 @@ impl Disk for FileDisk {
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.check_range(at, bytes.len(), io::ErrorKind::UnexpectedEof)?;
-        if self.must_copy(bytes) {
-            let mut copy = AlignedBytes::zeroed(bytes.len());
-            self.file.read_exact_at(&mut copy, at)?;
-            bytes.copy_from_slice(&copy);
-            return Ok(());
+        if self.must_copy(bytes) || (self.caching == Caching::Direct && !is_whole(at, bytes.len())) {
+            return self.read_around(at, bytes);
         }
         self.file.read_exact_at(bytes, at)
     }
@@ -214,11 +241,13 @@ impl Disk for FileDisk {
 
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         let small = transfers.iter().all(|transfer| transfer.len() <= RING_BYTES_MAX);
+        let whole = transfers.iter().all(|transfer| is_whole(transfer.at(), transfer.len()));
+        let as_they_are = whole || self.caching == Caching::Buffered;
         let inside = transfers
             .iter()
             .all(|transfer| self.check_range(transfer.at(), transfer.len(), io::ErrorKind::UnexpectedEof).is_ok());
         match &self.rings {
-            Ok(rings) if transfers.len() > 1 && small && inside => self.by_rings(rings, transfers),
+            Ok(rings) if transfers.len() > 1 && small && inside && as_they_are => self.by_rings(rings, transfers),
             Err(_) if transfers.len() >= 2 * THREAD_TRANSFERS => self.by_threads(transfers),
             _ => self.one_by_one(transfers),
         }
@@ -271,6 +300,9 @@ mod tests {
             let mut back = vec![1; 16384 + 1];
             disk.read_at(0, &mut back[1..]).expect("a read");
             assert!(back[1..4097].iter().all(|&b| b == 0));
+            let mut some = [0; 700];
+            disk.read_at(4096 + 4000, &mut some).expect("a read across blocks");
+            assert_eq!(some[..], bytes[4000..4700]);
             assert_eq!(&back[4097..4097 + 8192], bytes);
             disk.discard(4096, 4096).expect("a discard");
             assert_eq!(disk.read_at(64 << 10, &mut [0; 4096]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);

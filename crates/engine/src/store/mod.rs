@@ -39,6 +39,8 @@ pub struct LogCounts {
     pub syncs: u64,
     /// Pages read.
     pub reads: u64,
+    /// Versions that took the place of one in the batch being filled.
+    pub rewritten: u64,
 }
 
 /// Segments after whose writing the log is synced without being asked. What was not synced is read and checked when the
@@ -151,6 +153,22 @@ impl<D: Disk> Log<D> {
         let place = self.place + block as u64;
         self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
         Ok(place)
+    }
+
+    /// Puts a version in the place of one that only the open batch has; none when the page has no such. The older one never
+    /// reached the device and no flush spoke for it, so it need not be written at all.
+    pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
+        let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.place))?;
+        let is_version = |record: &&mut Record| record.page == page && matches!(record.kind, Kind::Clean | Kind::Dirty);
+        let record = self.records.iter_mut().rev().find(is_version)?;
+        record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
+        record.crc = crc32c(bytes);
+        let crc = record.crc;
+        let at = (entry.place - self.place) as usize * self.page_bytes();
+        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        self.index.insert(page, Entry { crc, dirty, resident, ..entry });
+        self.counts.rewritten += 1;
+        Some(entry.place)
     }
 
     /// Declares that what the log holds of a page is obsolete.

@@ -1,0 +1,139 @@
+//! What tells a backing store from all others, so that no cache is ever put in front of another one.
+
+use super::metadata;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// The identity as the superblock has it.
+pub type Identity = [u8; 16];
+
+/// What the kernel may know a disk by, relative to its directory in sysfs: worldwide names first, then UUIDs of mappings and
+/// arrays, then serial numbers.
+const NAMES: [&str; 6] = ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/serial", "serial"];
+
+/// The identity of a backing store; `given` is the user's word for a block device.
+///
+/// A file is known by its inode and when that was made: both stay when it is renamed and when the machine starts again. A
+/// copy is another file, and so it should be: it ages apart from the cache. A block device is known by what it says of
+/// itself, because its name may be another's after a restart.
+pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
+    let found = metadata(path)?;
+    if found.file_type().is_block_device() {
+        if let Some(given) = given {
+            return Ok(given);
+        }
+        let number = found.rdev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok();
+        return match directory.and_then(|directory| name_in(&directory)) {
+            Some(name) => Ok(fnv128(name.as_bytes())),
+            None => bail!(
+                "{}: is a block device without a serial number, whose name may be another's after a restart; --identity \
+                 UUID gives it one, which must be the same at every start",
+                path.display()
+            ),
+        };
+    }
+    if !found.is_file() {
+        bail!("{}: is not a file or a block device", path.display());
+    }
+    if given.is_some() {
+        bail!("{}: is a file, which has an identity of its own; --identity is for block devices", path.display());
+    }
+    let made = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let made = made.map_or(0, |since| since.as_nanos() as u64);
+    let mut identity = [0; 16];
+    identity[..8].copy_from_slice(&found.ino().to_le_bytes());
+    identity[8..].copy_from_slice(&made.to_le_bytes());
+    Ok(identity)
+}
+
+/// What sysfs says of the device whose directory this is: name and size, and of a partition where it begins.
+fn name_in(directory: &Path) -> Option<String> {
+    let text = |path: &Path| {
+        let text = fs::read_to_string(path).ok()?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    let partition = directory.join("partition").exists();
+    let disk = if partition { directory.parent()? } else { directory };
+    let (kind, name) = NAMES.iter().find_map(|kind| Some((kind, text(&disk.join(kind))?)))?;
+    let size = text(&directory.join("size"))?;
+    let start = if partition { text(&directory.join("start"))? } else { String::new() };
+    Some(format!("{kind}\n{name}\n{size}\n{start}"))
+}
+
+/// FNV-1a of 128 bits (Fowler, Noll, Vo). Names are few and nobody's enemy chooses them.
+fn fnv128(bytes: &[u8]) -> Identity {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes.iter().fold(BASIS, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)).to_be_bytes()
+}
+
+/// A UUID as `uuidgen` prints it; the hyphens may be left out.
+pub fn uuid(text: &str) -> Result<Identity, String> {
+    let digits = text.replace('-', "");
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32 && !digits.starts_with('+'));
+    number
+        .map(u128::to_be_bytes)
+        .ok_or_else(|| "it must be a UUID of 32 hexadecimal digits, as `uuidgen` prints".to_owned())
+}
+
+/// Checks that a cache is that of a backing store.
+pub fn check(cache: &Path, made_for: Identity, backing: &Path, given: Option<Identity>) -> Result<()> {
+    let found = identity(backing, given).with_context(|| format!("the backing store of {}", cache.display()))?;
+    if found != made_for {
+        bail!("{}: this is the cache of another backing store than {}", cache.display(), backing.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_32_digits() {
+        assert_eq!(uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap()[..4], [0, 0x11, 0x22, 0x33]);
+        assert_eq!(uuid("00112233445566778899AABBCCDDEEFF"), uuid("00112233-4455-6677-8899-aabbccddeeff"));
+        for wrong in ["", "0011", "+0112233445566778899aabbccddeeff", "00112233-4455-6677-8899-aabbccddeefg"] {
+            assert!(uuid(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        // Published test vectors.
+        assert_eq!(fnv128(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964_u128.to_be_bytes());
+        assert_eq!(fnv128(b"foobar"), 0x343e_1662_793c_64bf_6f0d_3597_ba44_6f18_u128.to_be_bytes());
+    }
+
+    #[test]
+    fn a_device_is_known_by_what_it_says_of_itself() {
+        let root = tempfile::tempdir().expect("a directory");
+        let put = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        };
+        let name = |directory: &str| name_in(&root.path().join(directory));
+        put("disk/size", "4096\n");
+        assert_eq!(name("disk"), None, "nothing to know it by");
+        put("disk/serial", " \n");
+        assert_eq!(name("disk"), None, "an empty serial number is none");
+        put("disk/serial", "S1\n");
+        assert_eq!(name("disk").as_deref(), Some("serial\nS1\n4096\n"));
+        put("disk/device/wwid", "naa.5000\n");
+        assert_eq!(name("disk").as_deref(), Some("device/wwid\nnaa.5000\n4096\n"));
+        for (part, start) in [("p1", "64"), ("p2", "1024")] {
+            put(&format!("disk/{part}/partition"), "1\n");
+            put(&format!("disk/{part}/size"), "512\n");
+            put(&format!("disk/{part}/start"), start);
+        }
+        assert_eq!(name("disk/p1").as_deref(), Some("device/wwid\nnaa.5000\n512\n64"));
+        assert_ne!(name("disk/p1"), name("disk/p2"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Block devices as cache and backing store, by loop devices where this machine has them, and O_DIRECT.
+
+#[path = "../../front/tests/support/client.rs"]
+#[allow(dead_code, reason = "the doors' own tests use the rest")]
+mod client;
+mod common;
+
+use client::{Client, FUA};
+use common::{Scratch, says};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+const UUID: &str = "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a10";
+
+/// A file as a block device until it goes out of scope.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Result<Self, String> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let made = made.map_err(|error| format!("losetup: {error}"))?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
+        }
+        Ok(Loop(String::from_utf8(made.stdout).expect("a name").trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+fn served(scratch: &Scratch, cache: &str, backing: &str, more: &[&str]) -> (Child, Client) {
+    let both = ["serve", "nbd", "--socket", "s", "--cache", cache, "--backing", backing, "--policy", "lru", "--direct"];
+    let mut command = scratch.command(&[&both[..], more].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("the command runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("nbd+unix"), "{line}");
+    let client = Client::connect(&scratch.path("s"), false).expect("a connection");
+    (child, client)
+}
+
+fn killed(mut child: Child) {
+    child.kill().expect("it runs");
+    child.wait().expect("an end");
+}
+
+#[test]
+fn devices_without_a_serial_number_need_a_uuid_and_then_survive_a_kill() {
+    let scratch = Scratch::new();
+    scratch.file("a", vec![0; 4 << 20]);
+    scratch.file("b", vec![0; 2 << 20]);
+    let devices = Loop::new(&scratch.path("a")).and_then(|a| Ok((a, Loop::new(&scratch.path("b"))?)));
+    let (backing, cache) = match devices {
+        Ok(devices) => devices,
+        Err(why) => return println!("skipped: no loop devices here: {why}"),
+    };
+    let (backing, cache) = (backing.0.as_str(), cache.0.as_str());
+    let both = ["--cache", cache, "--backing", backing];
+    let with = |first: &[&'static str], uuid: &'static str| [first, &["--identity", uuid]].concat();
+    let run = |first: &[&'static str]| scratch.run(&[&first[..1], &both, &first[1..]].concat());
+    let refused = |first: &[&'static str], parts: &[&str]| {
+        let output = run(first);
+        assert_eq!(output.status.code(), Some(2), "{first:?}");
+        says(&String::from_utf8(output.stderr).expect("text"), parts);
+    };
+    refused(&["format"], &[backing, "without a serial number", "--identity UUID"]);
+    refused(&with(&["format"], "42"), &["32 hexadecimal digits"]);
+    let mounted = std::fs::OpenOptions::new().read(true).custom_flags(0o200).open(backing).expect("O_EXCL");
+    refused(&with(&["format"], UUID), &[backing, "in use: mounted"]);
+    drop(mounted);
+    assert!(run(&with(&["format", "-q"], UUID)).status.success());
+    refused(&["check"], &["without a serial number"]);
+    refused(&with(&["check"], "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a11"), &["the cache of another backing store"]);
+    let (child, mut client) = served(&scratch, cache, backing, &["--identity", UUID]);
+    client.write(4096, &[5; 12288], FUA);
+    // Half a page, at an address and a position that O_DIRECT would not take.
+    client.write(4096 + 512, &[6; 1024], FUA);
+    drop(client);
+    killed(child);
+    let (child, mut client) = served(&scratch, cache, backing, &["--identity", UUID]);
+    let expected = [vec![5; 512], vec![6; 1024], vec![5; 12288 - 1536]].concat();
+    assert_eq!(client.read(4096, 12288), expected);
+    drop(client);
+    killed(child);
+    says(&scratch.ok(&["stats", "--cache", cache]), &[&UUID.replace('-', "")]);
+    assert!(run(&with(&["drain", "-q"], UUID)).status.success());
+    assert!(run(&with(&["check"], UUID)).status.success());
+    assert_eq!(scratch.bytes("a")[4096..16384], expected);
+}
+
+#[test]
+fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
+    let scratch = Scratch::new();
+    scratch.file("disk", vec![0; 4 << 20]);
+    scratch.file("short", vec![0; (4 << 20) + 512]);
+    let format = |more: [&'static str; 4]| [&["-q", "format", "--size", "2MiB"][..], &more].concat();
+    scratch.ok(&format(["--cache", "whole", "--backing", "disk"]));
+    scratch.ok(&[&format(["--cache", "small", "--backing", "disk"])[..], &["--page-size", "512"]].concat());
+    scratch.ok(&format(["--cache", "odd", "--backing", "short"]));
+    let serve = |cache: &'static str, backing: &'static str| {
+        ["serve", "nbd", "--socket", "s", "--cache", cache, "--backing", backing, "--policy", "lru", "--direct"]
+    };
+    says(&scratch.refused(&serve("small", "disk")), &["--direct: pages of 512 bytes"]);
+    says(&scratch.refused(&serve("odd", "short")), &["--direct: short has 4194816 bytes"]);
+    let named = [&serve("whole", "disk")[..], &["--identity", UUID]].concat();
+    says(&scratch.refused(&named), &["disk: is a file, which has an identity of its own"]);
+    let (child, mut client) = served(&scratch, "whole", "disk", &[]);
+    client.write(100, &[7; 9000], FUA);
+    assert_eq!(client.read(100, 9000), vec![7; 9000]);
+    drop(client);
+    killed(child);
+    let (child, mut client) = served(&scratch, "whole", "disk", &[]);
+    assert_eq!(client.read(100, 9000), vec![7; 9000]);
+    drop(client);
+    killed(child);
+}
