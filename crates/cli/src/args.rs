@@ -9,6 +9,7 @@ use crate::live::stats::StatsArgs;
 use crate::mount::MountArgs;
 use crate::probe::ProbeArgs;
 use crate::replay::ReplayArgs;
+use crate::run::RunArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use clap::{Args, Parser, Subcommand};
@@ -39,6 +40,7 @@ pub enum Command {
     Policies(PoliciesArgs),
     Emulate(EmulateArgs),
     Mount(MountArgs),
+    Run(RunArgs),
     #[command(subcommand)]
     Serve(ServeCommand),
     Format(FormatArgs),

@@ -14,6 +14,7 @@ mod replay;
 mod report_parts;
 mod report_series;
 mod results;
+mod run;
 mod serve;
 mod simulate;
 mod simulate_report;
@@ -35,8 +36,13 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+    let result = match &cli.command {
+        // The code is that of the command that was run.
+        Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
+        _ => run(&cli).map(|()| ExitCode::SUCCESS),
+    };
+    match result {
+        Ok(code) => code,
         // A closed pipe (`entresol policies | head`) is the reader's choice, not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -95,6 +101,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Mount(arguments) => mount::run(arguments, cli.quiet),
+        Command::Run(_) => unreachable!("run where its code can be passed on"),
         Command::Serve(command) => serve::run(command, cli.quiet),
         Command::Format(arguments) => live::format::run(arguments, cli.quiet),
         Command::Check(arguments) => live::check::run(arguments),

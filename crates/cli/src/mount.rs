@@ -7,7 +7,7 @@ use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_device::profile;
-use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
+use entresol_front::files::{CachedFiles, DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::fuse::{Mount, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -50,7 +50,10 @@ pub struct MountArgs {
 /// Runs the command.
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
-        return cached(arguments, cache, quiet);
+        let cached = Cached::open(cache, &arguments.backing, &arguments.cached, &arguments.direct, quiet)?;
+        let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
+        serve(arguments, cached.files(), 16, &how, quiet)?;
+        return cached.close(quiet);
     }
     live::files::check_complete(&arguments.backing)?;
     match &arguments.emulate {
@@ -66,30 +69,52 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     }
 }
 
-/// Files whose bytes go through a cache.
-fn cached(arguments: &MountArgs, cache: &Path, quiet: bool) -> Result<()> {
-    let opened = live::files::open(cache, &arguments.backing, &arguments.cached, &arguments.direct)?;
-    let (files, name) = (Arc::new(opened.files), cache.display());
-    if !quiet {
-        let Found { files, gone, changed } = opened.names;
-        eprintln!("{name}: {}", opened.found);
-        eprintln!("{files} files known, {gone} gone, {changed} changed without the cache");
+/// Files whose bytes go through a cache, for as long as they are mounted.
+pub struct Cached {
+    files: Arc<CachedFiles>,
+    name: String,
+}
+
+impl Cached {
+    /// Opens the cache of a directory, and says what it found.
+    pub fn open(
+        cache: &Path,
+        directory: &Path,
+        arguments: &CacheArgs,
+        direct: &DirectArgs,
+        quiet: bool,
+    ) -> Result<Self> {
+        let opened = live::files::open(cache, directory, arguments, direct)?;
+        let name = cache.display().to_string();
+        if !quiet {
+            let Found { files, gone, changed } = opened.names;
+            eprintln!("{name}: {}", opened.found);
+            eprintln!("{files} files known, {gone} gone, {changed} changed without the cache");
+        }
+        Ok(Self { files: Arc::new(opened.files), name })
     }
-    let how = format!("cached by {} in {name}", arguments.cached.policy);
-    serve(arguments, files.clone(), 16, &how, quiet)?;
-    files.close().with_context(|| format!("{name}: the close"))?;
-    let stats = files.stats()?;
-    if !quiet {
-        let (hits, all) = (stats.counts.read_hits + stats.counts.write_hits, stats.counts.reads + stats.counts.writes);
-        eprintln!(
-            "the cache is closed; {all} page requests, {hits} hits, {} pages dirty in the cache",
-            stats.dirty_pages
-        );
+
+    /// What is to be mounted.
+    pub fn files(&self) -> Arc<dyn FileLayer> {
+        self.files.clone()
     }
-    if stats.failed {
-        bail!("{name}: its device failed; requests went to the backing files since");
+
+    /// Closes the cache, and says what it did. Nothing may be mounted any more.
+    pub fn close(self, quiet: bool) -> Result<()> {
+        let Self { files, name } = self;
+        files.close().with_context(|| format!("{name}: the close"))?;
+        let stats = files.stats()?;
+        if !quiet {
+            let counts = stats.counts;
+            let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
+            let dirty = stats.dirty_pages;
+            eprintln!("the cache is closed; {all} page requests, {hits} hits, {dirty} pages dirty in the cache");
+        }
+        if stats.failed {
+            bail!("{name}: its device failed; requests went to the backing files since");
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Files that are devices of this profile.

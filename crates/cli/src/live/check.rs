@@ -38,7 +38,7 @@ pub fn run(arguments: &CheckArgs) -> Result<()> {
         let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
         let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
-        return report(arguments, &cache, &Files(&disk), |page| disk.is_void(page));
+        return report(arguments, &cache, &Files(&disk), |at, dirty| disk.is_void(at, dirty));
     }
     let backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
@@ -48,7 +48,7 @@ pub fn run(arguments: &CheckArgs) -> Result<()> {
         let made_for = superblock.backing_pages;
         bail!("{}: has {pages} pages, the cache was made for {made_for}", arguments.backing.display());
     }
-    report(arguments, &cache, &backing, |_| false)
+    report(arguments, &cache, &backing, |_, _| false)
 }
 
 /// The files of a directory, as the cache sees them.
@@ -65,11 +65,16 @@ impl Bytes for Files<'_> {
 }
 
 /// Reads everything and says what was found, except of pages that nobody will read.
-fn report(arguments: &CheckArgs, cache: &ReadFile, backing: &impl Bytes, is_void: impl Fn(u64) -> bool) -> Result<()> {
+fn report(
+    arguments: &CheckArgs,
+    cache: &ReadFile,
+    backing: &impl Bytes,
+    is_void: impl Fn(u64, bool) -> bool,
+) -> Result<()> {
     let name = arguments.cache.display();
     let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
-    found.pages.retain(|page, _| !is_void(page * page_bytes));
+    found.pages.retain(|page, version| !is_void(page * page_bytes, version.dirty));
     let wrong = wrong(&found, cache, backing)?;
     let named: Vec<&str> = wrong.iter().take(NAMED_MAX).map(String::as_str).collect();
     let mut text = summary(&found);

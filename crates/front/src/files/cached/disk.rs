@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -250,6 +251,8 @@ impl Times {
 /// writing them has no effect: its file is gone.
 pub struct FilesDisk {
     size_bytes: u64,
+    page_bytes: u64,
+    voids: Mutex<HashMap<FileKey, Vec<Range<u64>>>>,
     regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
     unsynced: Mutex<Vec<Arc<Below>>>,
     /// A file that something should have been written to although it was changed without the cache.
@@ -262,6 +265,8 @@ impl FilesDisk {
         Self {
             // The log numbers pages with 48 bits.
             size_bytes: page_bytes << 47,
+            page_bytes,
+            voids: Mutex::default(),
             regions: RwLock::default(),
             unsynced: Mutex::default(),
             refused: Mutex::default(),
@@ -293,8 +298,24 @@ impl FilesDisk {
 
     /// Whether the page at an address belongs to no file, or lies beyond the end of its file: what a cache has of it will
     /// never be asked for.
-    pub fn is_void(&self, at: u64) -> bool {
-        self.file_at(at).is_none_or(|(file, offset)| file.size().is_ok_and(|size| offset >= size))
+    ///
+    /// A clean copy is void as well where a crash may have come between a change of the file and the word of it: the file
+    /// has what counts. A dirty one has not been written to the file, so it is whole, of before or after the change.
+    pub fn is_void(&self, at: u64, dirty: bool) -> bool {
+        let Some((file, offset)) = self.file_at(at) else { return true };
+        if file.size().is_ok_and(|size| offset >= size) {
+            return true;
+        }
+        let voids = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
+        let touches = |range: &Range<u64>| range.start < offset + self.page_bytes && offset < range.end;
+        !dirty && voids.get(&file.key).is_some_and(|ranges| ranges.iter().any(touches))
+    }
+
+    /// Takes the ranges that were announced to be void before a crash, in place of others.
+    pub(super) fn remember(&self, voids: &[(FileKey, Range<u64>)]) {
+        let mut known = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clear();
+        voids.iter().for_each(|(key, range)| known.entry(*key).or_default().push(range.clone()));
     }
 
     /// The first file that could not be written because it was changed without the cache.

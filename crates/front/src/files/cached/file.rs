@@ -14,6 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// Ranges that the map remembers before the cache is flushed to be rid of them.
+const VOIDS_MAX: usize = 4096;
+
 /// A file of the backing directory, its regions and what the cache must know of its shape.
 pub(super) struct CachedFile {
     shared: Arc<Shared>,
@@ -244,6 +247,22 @@ impl CachedFile {
         Ok(())
     }
 
+    /// Before a range below is cut off or made zeroes: clean copies of it must not outlive a crash, and the log cannot
+    /// say so before without losing dirty ones. The guard is held until they are forgotten.
+    fn announce(&self, offset: u64, end: u64) -> io::Result<RwLockReadGuard<'_, ()>> {
+        if self.shared.map().voids() >= VOIDS_MAX
+            && let Ok(_alone) = self.shared.voiding.try_write()
+        {
+            self.shared.cache.flush()?;
+            self.shared.map().trust()?;
+        }
+        let guard = self.shared.voiding.read().unwrap_or_else(PoisonError::into_inner);
+        if offset < end && !self.regions().is_empty() {
+            self.shared.map().note_void(self.below.key, offset..end)?;
+        }
+        Ok(guard)
+    }
+
     /// The end of the last part of the file that has a region.
     fn regions_end(&self) -> u64 {
         self.regions.read().unwrap_or_else(PoisonError::into_inner).len() as u64 * REGION_BYTES
@@ -277,6 +296,7 @@ impl CachedFile {
             return Ok(());
         }
         self.below.settle()?;
+        let _announced = self.announce(bytes, size)?;
         self.below.resize(bytes)?;
         self.size.store(bytes, Relaxed);
         shape.tail_is_zero = false;
@@ -301,6 +321,7 @@ impl CachedFile {
             self.make_growable(&mut shape)?;
         }
         self.below.settle()?;
+        let _announced = self.announce(offset, if voids { end.min(size) } else { offset })?;
         self.below.allocate(how, offset, bytes)?;
         if voids {
             self.void(offset, end.min(size), size)?;

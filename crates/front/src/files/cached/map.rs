@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
@@ -27,6 +28,7 @@ const SLACK: u64 = 1 << 14;
 const REGION: u32 = 1;
 const DROPPED: u32 = 2;
 const STAMP: u32 = 3;
+const VOID: u32 = 4;
 
 /// What tells a file from all others that were or will be in the directory: an inode may return, the moment of its
 /// making does not.
@@ -78,6 +80,8 @@ pub(super) struct Contents {
     pub next: u64,
     pub regions: BTreeMap<u64, Extent>,
     pub stamps: HashMap<FileKey, Stamp>,
+    /// Ranges of bytes that were cut off or made zeroes below: clean copies of what they touch may be of before.
+    pub voids: Vec<(FileKey, Range<u64>)>,
 }
 
 /// The map while it is in use.
@@ -118,6 +122,10 @@ fn stamp_record(file: FileKey, stamp: Stamp) -> [u8; BLOCK] {
     record(STAMP, &[file.inode, file.made, stamp.size, stamp.modified as u64, stamp.changed as u64])
 }
 
+fn void_record(file: FileKey, range: &Range<u64>) -> [u8; BLOCK] {
+    record(VOID, &[file.inode, file.made, range.start, range.end])
+}
+
 fn number(block: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(block[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"))
 }
@@ -129,7 +137,15 @@ fn is_whole(block: &[u8]) -> bool {
 impl Contents {
     /// A map without files.
     pub fn new(id: [u8; 16], directory: FileKey) -> Self {
-        Self { state: State::Clean, id, directory, next: 0, regions: BTreeMap::new(), stamps: HashMap::new() }
+        Self {
+            state: State::Clean,
+            id,
+            directory,
+            next: 0,
+            regions: BTreeMap::new(),
+            stamps: HashMap::new(),
+            voids: Vec::new(),
+        }
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -144,6 +160,7 @@ impl Contents {
         let mut bytes = block(MAGIC, &header).to_vec();
         self.regions.iter().for_each(|(&region, &extent)| bytes.extend(region_record(region, extent)));
         self.stamps.iter().for_each(|(&file, &stamp)| bytes.extend(stamp_record(file, stamp)));
+        self.voids.iter().for_each(|(file, range)| bytes.extend(void_record(*file, range)));
         bytes
     }
 
@@ -185,6 +202,10 @@ impl Contents {
                 let file = FileKey { inode: number(block, 0), made: number(block, 1) };
                 let (modified, changed) = (number(block, 3) as i64, number(block, 4) as i64);
                 self.stamps.insert(file, Stamp { size: number(block, 2), modified, changed });
+            }
+            VOID => {
+                let file = FileKey { inode: number(block, 0), made: number(block, 1) };
+                self.voids.push((file, number(block, 2)..number(block, 3)));
             }
             _ => return Err(FilesError::MapDamaged { byte: byte as u64 }),
         }
@@ -257,9 +278,22 @@ impl FileMap {
         self.append(&record(DROPPED, &[region]))
     }
 
-    /// Files are as the cache knows them, whatever they were when the map was written.
+    /// A range of a file is about to be cut off or made zeroes; durable when this returns.
+    pub fn note_void(&mut self, file: FileKey, range: Range<u64>) -> io::Result<()> {
+        self.append(&void_record(file, &range))?;
+        self.contents.voids.push((file, range));
+        self.file.sync_data()
+    }
+
+    /// How many ranges were noted.
+    pub fn voids(&self) -> usize {
+        self.contents.voids.len()
+    }
+
+    /// The cache has nothing of what was noted of files so far.
     pub fn trust(&mut self) -> io::Result<()> {
         self.contents.stamps.clear();
+        self.contents.voids.clear();
         (self.file, self.end) = write(&self.directory, &self.contents)?;
         self.room = self.end;
         Ok(())
@@ -267,7 +301,7 @@ impl FileMap {
 
     /// Closes the map with how each file was left.
     pub fn close(&mut self, state: State, stamps: HashMap<FileKey, Stamp>) -> io::Result<()> {
-        let contents = Contents { state, stamps, ..self.contents.clone() };
+        let contents = Contents { state, stamps, voids: Vec::new(), ..self.contents.clone() };
         write(&self.directory, &contents).map(drop)
     }
 
@@ -328,6 +362,10 @@ mod tests {
         let mut contents = Contents::new([1; 16], key(2));
         contents.regions.insert(3, Extent { file: key(4), part: 5 });
         contents.next = 4;
+        contents.voids.push((key(4), 5..6));
+        let whole = contents.encode();
+        assert_eq!(Contents::decode(&whole).unwrap(), (contents.clone(), 192));
+        contents.voids.clear();
         let bytes = contents.encode();
         assert_eq!(Contents::decode(&bytes).unwrap(), (contents.clone(), 128));
         for at in 64..128 {

@@ -29,7 +29,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::UNIX_EPOCH;
 
@@ -90,6 +90,8 @@ struct Shared {
     cache: BlockCache,
     disk: Arc<FilesDisk>,
     map: Mutex<FileMap>,
+    /// Held while a range is made void, alone while nothing may be.
+    voiding: RwLock<()>,
     page_bytes: u64,
     mode: Mode,
 }

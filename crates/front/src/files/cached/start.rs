@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// A directory for which a cache was made, held by this process alone.
 pub struct Backing {
@@ -139,6 +139,7 @@ impl Backing {
     /// When the directory cannot be read.
     pub fn disk(&self, page_bytes: u64) -> Result<FilesDisk, FilesError> {
         let disk = FilesDisk::new(page_bytes);
+        disk.remember(&self.contents.voids);
         for file in self.present()?.into_values() {
             for (&part, &region) in &file.parts {
                 disk.join(region, file.below.clone(), Extent { file: file.below.key, part });
@@ -209,6 +210,7 @@ impl CachedFiles {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let present = backing.present()?;
         let disk = Arc::new(FilesDisk::new(page_bytes));
+        disk.remember(&backing.contents.voids);
         let mut regions = BTreeMap::new();
         for file in present.values() {
             for (&part, &region) in &file.parts {
@@ -241,7 +243,8 @@ impl CachedFiles {
         if let Some(key) = held.iter().find_map(dirty) {
             return Err(refused(key));
         }
-        let shared = Shared { cache, disk, map: Mutex::new(map), page_bytes, mode: config.mode };
+        let shared =
+            Shared { cache, disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes, mode: config.mode };
         let files = Self::new(shared, root, device, direct)?;
         files.reconcile(&present, &held)?;
         Ok((files, found))
@@ -257,7 +260,7 @@ impl CachedFiles {
         let mut void: Vec<u64> = Vec::new();
         for &(page, dirty) in held {
             match self.shared.disk.file_at(page * page_bytes) {
-                Some((below, offset)) if !below.is_changed() && offset < files[&below.key].size() => {
+                Some((below, offset)) if !below.is_changed() && !self.shared.disk.is_void(page * page_bytes, dirty) => {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
                     }
@@ -272,7 +275,8 @@ impl CachedFiles {
         if !void.is_empty() {
             self.shared.cache.flush()?;
         }
-        if changed {
+        self.shared.disk.remember(&[]);
+        if changed || self.shared.map().voids() > 0 {
             // Before anything of them is cached again.
             self.shared.map().trust()?;
             present.values().for_each(|file| file.below.accept());

@@ -1,0 +1,173 @@
+//! `entresol run`: a command that sees a directory through a cache, and nobody else does.
+
+use crate::live::files::DirectArgs;
+use crate::live::serve::CacheArgs;
+use crate::mount;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use entresol_front::fuse::{self, Mount};
+use rustix::io::Errno;
+use rustix::mount::MountPropagationFlags;
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
+use rustix::thread::UnshareFlags;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Run a command that sees a directory through a cache
+///
+/// The directory is mounted over itself, in a namespace of the command's own: it and what it starts see the cached files
+/// at their usual place, everybody else the files as they are, which nobody should change meanwhile. When the command and
+/// everything it left behind have ended, the cache is closed and the mount is gone. The exit code is the command's, 128 and
+/// more if a signal ended it.
+///
+/// Signals are passed on. Without the right to mount this takes user namespaces, in which the command has the same user.
+#[derive(Args)]
+pub struct RunArgs {
+    /// The directory whose files the command shall see through the cache
+    #[arg(long, value_name = "DIR")]
+    pub backing: PathBuf,
+    /// The cache, which `entresol format` has made for it
+    #[arg(long, value_name = "FILE")]
+    pub cache: PathBuf,
+    #[command(flatten)]
+    pub cached: CacheArgs,
+    #[command(flatten)]
+    pub direct: DirectArgs,
+    /// Threads that carry out what has to wait
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: u16,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// What the command gets back of what the mount changes in this process.
+struct Before {
+    mask: rustix::fs::Mode,
+    files: Rlimit,
+}
+
+/// Runs the command; the exit code to pass on.
+pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
+    own_namespace()?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
+    let directory = arguments.backing.canonicalize().with_context(|| arguments.backing.display().to_string())?;
+    let here = std::env::current_dir().context("the current directory")?;
+    let cached = mount::Cached::open(&arguments.cache, &directory, &arguments.cached, &arguments.direct, quiet)?;
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
+    let options = fuse::Options { workers: arguments.workers.into(), ..fuse::Options::default() };
+    let mounted = Mount::start(&directory, &directory, cached.files(), options)?;
+    // What the command leaves behind becomes this process's, so that its end is known.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
+    let mut command = Command::new(&arguments.command[0]);
+    // By its name again, for that leads into the mount now.
+    command.args(&arguments.command[1..]).current_dir(here);
+    let ended = match spawn(&mut command, before) {
+        Ok(child) => Ok(wait(child, &mut signals)?),
+        Err(error) => Err(error),
+    };
+    end(mounted)?;
+    cached.close(quiet)?;
+    let status = ended.with_context(|| arguments.command[0].display().to_string())?;
+    Ok(code(status))
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.map_or(u8::MAX, |code| code as u8)
+}
+
+/// A mount namespace for this process alone, which must not have threads yet.
+fn own_namespace() -> Result<()> {
+    let unshare = |flags| {
+        // SAFETY: descriptors stay shared; nothing else here is about other threads, of which there are none.
+        unsafe { rustix::thread::unshare_unsafe(flags) }
+    };
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let alone = if user.is_root() { unshare(UnshareFlags::NEWNS) } else { Err(Errno::PERM) };
+    if alone.is_err() {
+        let refused = |error: std::io::Error| {
+            anyhow!(
+                "user namespaces are not allowed here ({error}); as root, or with `entresol mount` at another place, none \
+                 is needed (docs/OPERATING.md)"
+            )
+        };
+        unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS).map_err(|error| refused(error.into()))?;
+        let (user, group) = (user.as_raw(), group.as_raw());
+        let maps = [
+            ("setgroups", "deny".to_owned()),
+            ("uid_map", format!("{user} {user} 1")),
+            ("gid_map", format!("{group} {group} 1")),
+        ];
+        for (name, text) in maps {
+            std::fs::write(format!("/proc/self/{name}"), text).map_err(refused)?;
+        }
+    }
+    // What is mounted here must not appear outside.
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private).context("a namespace of its own")
+}
+
+fn spawn(command: &mut Command, before: Before) -> std::io::Result<Child> {
+    let Before { mask, files } = before;
+    let prepare = move || {
+        rustix::process::umask(mask);
+        rustix::process::setrlimit(Resource::Nofile, files)?;
+        // Without its files the command could only do harm: to it this is a crash of the machine.
+        Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+    };
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    unsafe { command.pre_exec(prepare) }.spawn()
+}
+
+/// Waits until the command and everything that it left behind have ended, and passes signals on to it.
+fn wait(mut child: Child, signals: &mut Signals) -> Result<ExitStatus> {
+    let handle = signals.handle();
+    let ended = Arc::new(AtomicBool::new(false));
+    let pid = Pid::from_child(&child);
+    let over = ended.clone();
+    // The terminal sends these to the command itself.
+    let terminal = std::io::stdin().is_terminal();
+    let status = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for signal in signals.forever() {
+                let by_terminal = terminal && matches!(signal, SIGINT | SIGQUIT);
+                let known = Signal::from_named_raw(signal).filter(|_| !by_terminal && !over.load(Relaxed));
+                // It may just have ended.
+                let _ = known.map(|signal| rustix::process::kill_process(pid, signal));
+            }
+        });
+        let status = child.wait();
+        ended.store(true, Relaxed);
+        while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+        handle.close();
+        status
+    });
+    status.context("the command")
+}
+
+/// Unmounts. Nobody has files open any more but who entered the namespace from outside.
+fn end(mounted: Mount) -> Result<()> {
+    let unmounter = mounted.unmounter();
+    let mut said = false;
+    while let Err(error) = unmounter.unmount() {
+        if !error.to_string().contains("busy") {
+            bail!(error);
+        }
+        if !said {
+            eprintln!("entresol: {error}; waiting until it is closed");
+            said = true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(mounted.wait()?)
+}
