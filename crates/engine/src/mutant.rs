@@ -35,12 +35,14 @@ pub(crate) enum Mutant {
     TailTooEarly,
     /// What was forgotten is not remembered as changed below.
     ForgottenNotSynced,
+    /// A repair forgets damaged dirty copies as if they were clean.
+    RepairForgets,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 15] = [
+    pub(crate) const ALL: [Mutant; 16] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -56,6 +58,7 @@ impl Mutant {
         Mutant::ReuseTooEarly,
         Mutant::TailTooEarly,
         Mutant::ForgottenNotSynced,
+        Mutant::RepairForgets,
     ];
 }
 
