@@ -144,6 +144,7 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
         }
     };
     let device_bytes = device_bytes() - read_before;
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let before = cache.stats().map_err(text)?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
@@ -155,6 +156,7 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
         store_s: recovered.took.as_secs_f64(),
         served_s,
         hit_s,
+        cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         read_bytes: recovered.read_bytes as f64,
         device_bytes,
         pages: recovered.pages as f64,

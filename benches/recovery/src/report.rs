@@ -44,6 +44,8 @@ line! {
         served_s,
         /// Seconds until the first of them has hit.
         hit_s,
+        /// Processor time of the process until then, in seconds.
+        cpu_s,
         /// Bytes that the store asked for.
         read_bytes,
         /// Bytes that the kernel read for the process until then.
@@ -97,6 +99,7 @@ pub fn text(sizes: &Sizes, filled: &Filled, opened: &[Opened], dropped: Result<(
     row("start to first hit, s", 1.0, 3, &|one| one.hit_s);
     row("start to serving, s", 1.0, 3, &|one| one.served_s);
     row("of it the store, s", 1.0, 3, &|one| one.store_s);
+    row("processor time until the first hit, s", 1.0, 3, &|one| one.cpu_s);
     row("asked of the cache device, MB", 1e6, 1, &|one| one.read_bytes);
     row("read by the kernel until the first hit, MB", 1e6, 1, &|one| one.device_bytes);
     row("pages found", 1.0, 0, &|one| one.pages);

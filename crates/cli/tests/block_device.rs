@@ -1,11 +1,8 @@
 //! Block devices as cache and backing store, by loop devices where this machine has them, and O_DIRECT.
 
-#[path = "../../front/tests/support/client.rs"]
-#[allow(dead_code, reason = "the doors' own tests use the rest")]
-mod client;
 mod common;
 
-use client::{Client, FUA};
+use common::served::client::{Client, FUA};
 use common::{Scratch, says};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;

@@ -141,6 +141,64 @@ fn damage_is_found_and_told_where() {
     says(&String::from_utf8(output.stderr).expect("text"), &["page 1: the clean copy", "without the cache"]);
 }
 
+#[test]
+fn what_can_be_repaired_is_and_the_rest_is_said() {
+    let scratch = formatted();
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    client.write(0, &[5; 3 * PAGE], FUA);
+    drop(client);
+    terminate(child);
+    let both = ["--cache", "cache", "--backing", "disk"];
+    let repair = [&["check", "--repair"], &both[..]].concat();
+    let sound = scratch.bytes("cache");
+    says(&scratch.ok(&repair), &["3 pages: 3 dirty"]);
+    assert!(scratch.bytes("cache") == sound, "nothing to repair, nothing changed");
+    let run = |at: usize, code: i32, of: &[u8]| {
+        let mut bytes = of.to_vec();
+        bytes[at] ^= 1;
+        scratch.file("cache", &bytes);
+        let output = scratch.run(&repair);
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
+        assert_eq!(output.status.code(), Some(code), "a flipped bit at {at}: {said}");
+        said
+    };
+    for superblock in [100, 4096 + 100] {
+        says(&run(superblock, 0, &sound), &["one superblock is damaged", "written again", "2 of 2 superblocks"]);
+        scratch.ok(&[&["check"], &both[..]].concat());
+    }
+    // The table of the only batch is the first block after the superblocks, and the pages follow it.
+    says(&run(8192 + 2 * 4096, 1, &sound), &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"]);
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    assert_eq!(client.read(0, PAGE as u32), vec![5; PAGE]);
+    assert_ne!(client.call(READ, 0, PAGE as u64, PAGE as u32, b"").expect("an answer").errno, 0);
+    client.write(PAGE as u64, &[6; PAGE], FUA);
+    assert_eq!(client.read(PAGE as u64, PAGE as u32), vec![6; PAGE]);
+    drop(client);
+    terminate(child);
+    says(&scratch.ok(&[&["check"], &both[..]].concat()), &["3 dirty, 0 clean, 0 lost"]);
+    for table in [8192 + 20, 8192 + 200] {
+        says(&run(table, 1, &sound), &["cannot be repaired", "format the cache again"]);
+    }
+    let mut bytes = sound.clone();
+    bytes[100] ^= 1;
+    says(&run(4096 + 100, 1, &bytes), &["both superblocks are damaged", "cannot be repaired"]);
+    scratch.file("cache", &sound);
+    scratch.ok(&[&["-q", "drain"], &both[..]].concat());
+    let clean = scratch.bytes("cache");
+    says(
+        &run(8192 + 3 * 4096, 0, &clean),
+        &["page 2: its bytes", "repaired: page 2: its damaged clean copy", "2 clean"],
+    );
+    scratch.ok(&[&["check"], &both[..]].concat());
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    assert_eq!(client.read(0, 3 * PAGE as u32), vec![5; 3 * PAGE]);
+    drop(client);
+    terminate(child);
+}
+
 /// What each page may read as: its last durable version first, then every later one that was sent.
 struct Model(Vec<Vec<Vec<u8>>>);
 

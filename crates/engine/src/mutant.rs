@@ -41,12 +41,14 @@ pub(crate) enum Mutant {
     FramesDropped,
     /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
     RewriteCovered,
+    /// A repair forgets damaged dirty copies as if they were clean.
+    RepairForgets,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 18] = [
+    pub(crate) const ALL: [Mutant; 19] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -65,6 +67,7 @@ impl Mutant {
         Mutant::NotSettledForChange,
         Mutant::FramesDropped,
         Mutant::RewriteCovered,
+        Mutant::RepairForgets,
     ];
 }
 

@@ -2,11 +2,12 @@
 
 use super::identity::{self, Identity};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
-use super::{Damage, ReadFile, check_apart};
+use super::{Damage, ReadFile, check_apart, hold, is_damage};
 use crate::output;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use entresol_engine::disk::Disk;
+use entresol_engine::disk::{Caching, Disk};
+use entresol_engine::store::{self, StoreError};
 use entresol_front::files::FilesDisk;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ const NAMED_MAX: usize = 100;
 
 /// Verify a cache that is not in use: superblocks, tables, every page, and clean pages against the backing store
 ///
-/// Changes nothing. Exit code 0 when all is sound, 1 when something is damaged, 2 when it could not be told.
+/// Changes nothing unless told to repair. Exit code 0 when all is sound (or was made so without a loss), 1 when something
+/// is damaged (or was lost), 2 when it could not be told.
 #[derive(Args)]
 pub struct CheckArgs {
     /// The cache
@@ -28,10 +30,56 @@ pub struct CheckArgs {
     /// The UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
+    /// Repair what can be: a damaged superblock is written again, a damaged clean page is forgotten (the backing store has
+    /// it), a damaged dirty page is entered as lost (reading it is an error until it is written again)
+    #[arg(long)]
+    pub repair: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &CheckArgs) -> Result<()> {
+    if !arguments.repair {
+        return check(arguments);
+    }
+    let before = check(arguments);
+    match &before {
+        Ok(()) => return before,
+        Err(error) if !is_damage(error) => return before,
+        Err(error) => eprintln!("{error}"),
+    }
+    output::print(&repair(arguments)?)?;
+    check(arguments)
+}
+
+/// Repairs what can be repaired of a cache whose backing store the check has found to be its own; what was done, in words.
+fn repair(arguments: &CheckArgs) -> Result<String> {
+    let name = || arguments.cache.display().to_string();
+    let cache = hold(&arguments.cache, Caching::Buffered)?;
+    let superblock = survey::superblock(&cache).map_err(|error| beyond_repair(&arguments.cache, error))?;
+    let repaired = match store::repair(cache, superblock.backing, superblock.backing_pages) {
+        Ok(repaired) => repaired,
+        Err(StoreError::Io(error)) => return Err(error).with_context(name),
+        Err(error) => return Err(beyond_repair(&arguments.cache, error)),
+    };
+    let mut text = "repaired: both superblocks are written again\n".to_owned();
+    for (pages, what) in [
+        (&repaired.gone, "its damaged clean copy is forgotten; the backing store has it"),
+        (&repaired.lost, "its last write is lost; it is an error until it is written again"),
+    ] {
+        for page in pages {
+            writeln!(text, "repaired: page {page}: {what}").expect("text grows");
+        }
+    }
+    Ok(text)
+}
+
+/// Damage that leaves nothing to go by.
+fn beyond_repair(path: &Path, error: impl std::fmt::Display) -> anyhow::Error {
+    let advice = "this cannot be repaired: what it held of durable writes cannot be told; format the cache again";
+    Damage(format!("{}: {error}; {advice}", path.display())).into()
+}
+
+fn check(arguments: &CheckArgs) -> Result<()> {
     check_apart(&arguments.cache, &arguments.backing)?;
     let cache = ReadFile::open(&arguments.cache)?;
     if arguments.backing.is_dir() {

@@ -4,7 +4,7 @@ use super::oracle::{Oracle, SECTOR};
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode};
 use crate::disk::{Disk, Power, SimDisk};
-use crate::store::Geometry;
+use crate::store::{Geometry, repair};
 use entresol_core::Random;
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
@@ -394,6 +394,16 @@ impl History {
         drop(cache);
         let byte = self.place_to_damage().map_err(|error| format!("looking for tables: {error}"))?;
         self.cache.flip(byte, self.random.below(8) as u8);
+        let repaired = self.random.chance(0.5).then(|| repair(self.cache.clone(), BACKING, self.setup.backing_pages));
+        let forgotten = match repaired {
+            Some(Ok(repaired)) => !repaired.gone.is_empty(),
+            None => false,
+            // What a repair refuses, an open refuses, and the other way round.
+            Some(Err(refused)) => match self.open() {
+                Ok(_) => return Err(format!("a cache that is opened cannot be repaired: {refused}")),
+                Err(_) => return Ok(Damage::Refused),
+            },
+        };
         let Ok(cache) = self.open() else { return Ok(Damage::Refused) };
         let mut damage = Damage::None;
         for page in 0..self.oracle.pages() {
@@ -413,7 +423,7 @@ impl History {
             self.oracle.check_latest(page, &bytes)?;
         }
         let clean_bad = cache.stats().expect("no thread panicked").keeper.clean_copies_bad > 0;
-        Ok(if clean_bad { Damage::CleanCopy } else { damage })
+        Ok(if clean_bad || forgotten { Damage::CleanCopy } else { damage })
     }
 
     /// A byte of the cache device: any, or, as tables are a small part of it, every other time one of the first entries

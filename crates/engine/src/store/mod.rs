@@ -5,6 +5,7 @@ mod error;
 mod index;
 mod numbers;
 mod recovery;
+mod repair;
 mod superblock;
 mod table;
 
@@ -14,6 +15,7 @@ pub use superblock::{Geometry, Identity};
 pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
+pub use repair::{Repaired, repair};
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};

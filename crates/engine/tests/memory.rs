@@ -1,0 +1,95 @@
+//! What a cache takes of memory for each page that it can hold, counted by the allocator.
+
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig};
+use entresol_engine::disk::{Caching, FileDisk};
+use entresol_engine::store::Geometry;
+use entresol_policy::catalogue::{self, Visitor};
+use entresol_policy::{Config, Policy};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on as it is; counting touches nothing of the memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is the one asked for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most that the index may take for each page of the policy's capacity.
+const INDEX_BYTES_MAX: f64 = 24.0;
+/// The same for the names by which a policy without ghosts knows pages.
+const NAME_BYTES_MAX: f64 = 13.0;
+/// What does not grow with the cache, but for the open batch: buffers, counts, file handles.
+const FIXED_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of a policy alone.
+struct Alone;
+
+impl Visitor for Alone {
+    type Output = usize;
+
+    fn visit<P: Policy>(self, policy: P) -> usize {
+        policy.memory_bytes()
+    }
+}
+
+#[test]
+fn a_full_cache_takes_no_more_for_each_page_than_it_says() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let geometry = Geometry::for_device(128 << 20, 4096).expect("a geometry");
+    let room = geometry.capacity_pages() as usize;
+    let file = |name: &str, bytes| FileDisk::create(&dir.path().join(name), bytes, Caching::Buffered).expect("a file");
+    // A hole: what is read of it is cached all the same.
+    let backing = file("backing", 4 * room as u64 * 4096);
+    let cache = file("cache", geometry.size_bytes());
+    BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
+    let config = CacheConfig::new(catalogue::info("lru").expect("lru"), &[room]);
+    let built_for = Config {
+        pages: config.handles,
+        objects: 1,
+        tiers: config.tiers.clone(),
+        page_bytes: 4096,
+        seed: config.seed,
+        peak_temporal_distance: None,
+    };
+    let policy = catalogue::build(config.policy, &built_for, &config.options, Alone).expect("a policy");
+
+    let before = LIVE.load(Relaxed);
+    let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
+    let mut bytes = vec![0; 4096];
+    for page in 0..3 * room as u64 {
+        cache.read(page * 4096, &mut bytes).expect("a read");
+    }
+    drop(bytes);
+    let all = LIVE.load(Relaxed) - before;
+
+    let stats = cache.stats().expect("counts");
+    assert!(stats.keeper.segments_reclaimed > 0, "the log is full");
+    let by_page = |bytes: usize| bytes as f64 / room as f64;
+    let (index, names) = (by_page(stats.index_bytes as usize), by_page(stats.directory_bytes as usize));
+    println!(
+        "{room} pages: {all} bytes; {index:.2} B a page of index, {names:.2} of names, {:.2} of policy",
+        by_page(policy)
+    );
+    assert!(index <= INDEX_BYTES_MAX, "{index} B a page of index");
+    assert!(names <= NAME_BYTES_MAX, "{names} B a page of names");
+    let told = stats.index_bytes as usize + stats.directory_bytes as usize + policy;
+    let buffers = geometry.segment_bytes() as usize + FIXED_BYTES_MAX;
+    assert!(told <= all && all <= told + buffers, "{told} bytes told of, {all} allocated");
+}
