@@ -41,10 +41,12 @@ clients:
 
 test: deps clients
 	cargo test --workspace --locked
+	ENTRESOL_SCHEDULES=200 $(MAKE) test-interleavings
 
 # Longer runs: oracles over ten million requests, more seeds. Required before an issue is resolved.
 test-long: deps clients
 	cargo test --workspace --locked --release -- --include-ignored
+	$(MAKE) test-interleavings
 
 # Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one
 # core, most of them libCacheSim's). Say BENCH_SIM="--sweep --out docs/results/bench-sim.md" to sweep as well and to
@@ -89,13 +91,12 @@ bench-device: deps
 	cargo build --release --locked -p entresol-bench-device
 	target/release/entresol-bench-device $(BENCH_DEVICE)
 
-# The frame word under loom (every interleaving), the buffer manager under shuttle (seeded random schedules).
+# The frame word under loom (every interleaving), the buffer manager under shuttle (random schedules): 3000 of each kind
+# and test, or what ENTRESOL_SCHEDULES says.
 .PHONY: test-interleavings
 test-interleavings: deps
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --locked --release -p entresol-engine --lib \
-		--target-dir target/loom frame::
-	RUSTFLAGS="--cfg shuttle" cargo test --locked --release -p entresol-engine --test buffer_interleavings \
-		--target-dir target/shuttle
+	LOOM_MAX_PREEMPTIONS=3 cargo test --locked -p entresol-engine --features loom --lib frame::
+	cargo test --locked -p entresol-engine --features shuttle --test buffer_interleavings
 
 # What a hit of the buffer manager costs beside foyer-memory and a vmcache-like floor (a minute of one core).
 # Say BENCH_ENGINE="--out docs/results/bench-engine.md" to keep the report.
