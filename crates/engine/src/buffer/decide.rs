@@ -7,7 +7,7 @@ use super::directory::{Directory, NO_FRAME};
 use super::stats::{Decided, ObjectStats};
 use crate::frame::{Frame, Key, NO_HANDLE, Parking};
 use crate::ring::Hit;
-use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Page, Request, Tier, Verb};
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Config, Driver, Options, Policy};
 use std::io;
@@ -17,7 +17,7 @@ pub(super) struct Desk<'a> {
     pub frames: &'a [Frame],
     pub parking: &'a Parking,
     pub object_pages: &'a dyn Fn(ObjectId) -> u64,
-    /// Microseconds since the start; `None` when a request is a microsecond.
+    /// Microseconds since the start; `None` when a request is a microsecond, or the policy never asks.
     pub now_us: Option<u64>,
     pub plan: &'a mut Plan,
 }
@@ -41,6 +41,9 @@ impl Plan {
 
 /// A policy with its directory, whichever it is.
 pub(super) trait Decider: Send {
+    /// Does the policy ask what time it is?
+    fn clock(&self) -> bool;
+
     /// Tells the policy of hits. Those of pages that have left since are passed over.
     fn hits(&mut self, batch: &[Hit], desk: &mut Desk);
 
@@ -112,21 +115,33 @@ struct Claim {
 }
 
 impl<P: Policy> Core<P> {
-    fn access(&mut self, page: Page, op: Op, desk: &mut Desk) -> Outcome {
+    #[inline(always)]
+    fn access(&mut self, page: Page, key: Key, op: Op, desk: &mut Desk) {
         let request = Request { page, op, sequential: false };
         let mut carrier = Carrier {
             now_us: desk.now_us.unwrap_or(self.decided.requests),
             writing: op.is_write(),
+            moved: false,
             directory: &mut self.directory,
             claims: &mut self.claims,
             decided: &mut self.decided,
             desk,
         };
         let outcome = self.policy.access(request, &mut carrier);
+        let moved = carrier.moved;
         self.decided.outcome(request, outcome);
-        let last = self.objects.len() - 1;
-        let object = if last == 0 { 0 } else { self.directory.key(page).address().object.index().min(last) };
+        let object = key.address().object.index().min(self.objects.len() - 1);
         self.objects[object].outcome(request, outcome);
+        // Most hits move nothing.
+        if moved || !self.claims.is_empty() {
+            self.settle(page, desk);
+        }
+        debug_assert!(self.directory.frame(page).is_none() || !self.policy.state(page).tiers.is_empty());
+    }
+
+    /// What a decision asked for is done with the frames.
+    #[inline(never)]
+    fn settle(&mut self, page: Page, desk: &mut Desk) {
         self.settle_claims(desk);
         // A policy may let go of the current page without a drop, when it sees it go past.
         if let Some(frame) = self.directory.frame(page).filter(|_| self.policy.state(page).tiers.is_empty()) {
@@ -134,7 +149,6 @@ impl<P: Policy> Core<P> {
             desk.frames[frame as usize].set_handle(NO_HANDLE);
             desk.plan.orphans.push(frame);
         }
-        outcome
     }
 
     /// What was claimed is evicted or let go.
@@ -160,16 +174,22 @@ impl<P: Policy> Core<P> {
 }
 
 impl<P: Policy> Decider for Core<P> {
+    fn clock(&self) -> bool {
+        P::INFO.clock
+    }
+
     fn hits(&mut self, batch: &[Hit], desk: &mut Desk) {
-        // The batch is the future: all that it will touch is fetched while the first of it is at work.
+        // The batch is the future: all that it will touch is fetched while the first of it is at work. Descriptors
+        // were just read by the threads that hit.
         for page in batch.iter().map(|hit| Page(hit.handle())).filter(|page| page.index() < self.config.pages) {
-            self.directory.prefetch(page);
             self.policy.prefetch(page);
         }
+        let frames = desk.frames;
         for hit in batch {
-            let page = Page(hit.handle());
-            if self.directory.frame(page) == Some(hit.frame()) {
-                self.access(page, hit.op(), desk);
+            // The descriptor says what the directory says: both are changed under the lock that is held here.
+            let frame = &frames[hit.frame() as usize];
+            if frame.handle() == hit.handle() && hit.handle() != NO_HANDLE {
+                self.access(Page(hit.handle()), frame.key(), hit.op(), desk);
             } else {
                 self.decided.stale_hits += 1;
             }
@@ -188,7 +208,7 @@ impl<P: Policy> Decider for Core<P> {
                 self.give(key)?
             }
         };
-        self.access(page, op, desk);
+        self.access(page, key, op, desk);
         (!self.policy.state(page).tiers.is_empty()).then_some(page.0)
     }
 
@@ -213,7 +233,7 @@ impl<P: Policy> Decider for Core<P> {
             let op = if dirty { Op::Update } else { Op::Read };
             let page = self.give(key);
             if let Some(page) = page {
-                self.access(page, op, desk);
+                self.access(page, key, op, desk);
             }
             let taken = page.filter(|&page| !self.policy.state(page).tiers.is_empty());
             match taken {
@@ -247,6 +267,8 @@ impl<P: Policy> Decider for Core<P> {
 struct Carrier<'a, 'd> {
     now_us: u64,
     writing: bool,
+    /// Something was emitted.
+    moved: bool,
     directory: &'a mut Directory,
     claims: &'a mut Vec<Claim>,
     decided: &'a mut Decided,
@@ -300,6 +322,7 @@ impl Driver for Carrier<'_, '_> {
     }
 
     fn emit(&mut self, movement: Movement) {
+        self.moved = true;
         self.decided.movement(movement, self.writing);
         match movement.verb {
             Verb::Drop { .. } => self.drop_page(movement.page),

@@ -70,12 +70,6 @@ impl Directory {
         self.frames.get(page.index()).copied().filter(|&frame| frame != NO_FRAME)
     }
 
-    /// Brings what is known of a page into the processor's cache.
-    pub fn prefetch(&self, page: Page) {
-        entresol_core::prefetch(&self.frames, page.index());
-        entresol_core::prefetch(&self.keys, page.index());
-    }
-
     pub fn set_frame(&mut self, page: Page, frame: u32) {
         self.frames[page.index()] = frame;
     }

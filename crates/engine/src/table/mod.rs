@@ -45,9 +45,9 @@ pub trait PageTable: Send + Sync {
 /// Scatters keys over `u64`.
 #[inline(always)]
 fn scatter(key: u64) -> u64 {
-    // Two multiplications by odd constants with a fold between: every bit of the key reaches the upper half.
-    let folded = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (folded ^ (folded >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    // One multiplication to 128 bits whose halves are folded: a lookup waits for it, so a second one would be felt.
+    let wide = u128::from(key ^ 0x9E37_79B9_7F4A_7C15) * u128::from(0xD6E8_FEB8_6659_FD93u64);
+    wide as u64 ^ (wide >> 64) as u64
 }
 
 /// How pages are divided among shards.
