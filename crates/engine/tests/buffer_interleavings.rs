@@ -1,6 +1,7 @@
 //! The buffer manager under shuttle: random schedules of a few threads, at every access to an atomic or a lock; and
 //! schedules of few but long interruptions, which a switch at every step would hardly ever make.
-//! Run by `make test-interleavings`; a failure prints the schedule that `shuttle::replay` repeats.
+//! Run by `make test-interleavings`, and with fewer schedules by `make test`; a failure prints the schedule that
+//! `shuttle::replay` repeats.
 #![cfg(shuttle)]
 
 use entresol_core::{Address, ObjectId};
@@ -12,11 +13,14 @@ use shuttle::thread;
 use std::collections::HashMap;
 use std::io;
 
+/// Schedules of each kind and test, unless ENTRESOL_SCHEDULES says how many.
 const SCHEDULES: usize = 3000;
 
 fn explore(run: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(run, SCHEDULES);
-    shuttle::check_pct(run, SCHEDULES, 3);
+    let given = std::env::var("ENTRESOL_SCHEDULES").ok();
+    let schedules = given.map_or(SCHEDULES, |number| number.parse().expect("ENTRESOL_SCHEDULES is a number"));
+    shuttle::check_random(run, schedules);
+    shuttle::check_pct(run, schedules, 3);
 }
 
 fn at(block: u64) -> Address {
@@ -114,6 +118,30 @@ fn a_frame_that_changed_hands_is_not_taken_for_the_page() {
                 })
             })
             .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
+    });
+}
+
+/// Threads that take several pages at once, in opposite orders, from a pool of one: neither waits for ever.
+#[test]
+fn pages_taken_together_do_not_block_each_other() {
+    explore(|| {
+        let manager = hashed("lru");
+        manager.io().0.lock().expect("no panic").extend((0..3).map(|page| (page, page as u8 + 1)));
+        let manager = Arc::new(manager);
+        let threads: Vec<_> = [[0, 1], [1, 0]]
+            .map(|pages| {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    for _ in 0..2 {
+                        let pins = manager.pin_many(&pages.map(at)).expect("pages");
+                        assert_eq!([pins[0][0], pins[1][0]], pages.map(|page| page as u8 + 1), "other pages");
+                        drop(pins);
+                        drop(manager.pin(at(2)).expect("a page"));
+                    }
+                })
+            })
+            .into();
         threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
     });
 }

@@ -2,7 +2,7 @@
 #![cfg(not(any(loom, shuttle)))]
 
 use entresol_core::{Address, ObjectId, Random, Size};
-use entresol_engine::buffer::{BufferManager, BufferOptions, Cleaner, MemoryIo, PageIo};
+use entresol_engine::buffer::{BufferError, BufferManager, BufferOptions, Cleaner, MemoryIo, PageIo};
 use entresol_engine::table::{HashTable, PageTable};
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
@@ -60,7 +60,7 @@ fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, se
                     // Squared: some pages are hot, and contended.
                     let id = (random.next_f64().powi(2) * pages as f64) as u64;
                     let known = newest[id as usize].load(Ordering::SeqCst);
-                    let seen = match random.below(10) {
+                    let seen = match random.below(12) {
                         0..4 => {
                             let mut copy = vec![0; PAGE];
                             manager.read(at(id), |page| page.copy_to(0, &mut copy)).expect("a page");
@@ -68,6 +68,12 @@ fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, se
                         }
                         4..7 => check(&manager.pin(at(id)).expect("a page"), id),
                         7..9 => {
+                            let ids = [id, random.below(pages), id, random.below(pages)];
+                            let pins = manager.pin_many(&ids.map(at)).expect("pages");
+                            ids.iter().zip(&pins).for_each(|(&id, pin)| _ = check(pin, id));
+                            check(&pins[0], id)
+                        }
+                        9..11 => {
                             let mut owned = manager.update(at(id)).expect("a page");
                             let version = check(&owned, id) + 1;
                             write(&mut owned, id, version);
@@ -147,7 +153,13 @@ fn the_cleaner_keeps_dirty_pages_few() {
     assert_eq!(manager.stats().misses, 1000, "nothing was evicted for it");
 }
 
-/// Eight threads share out one stream; the hit ratio is the simulator's within half a point.
+/// Policies whose hit ratio with threads is further from the simulator's than half a point, and how far it may be. MRU
+/// evicts what came last, which is another page when requests change places; the hands of CLOCK-Pro and LB-CLOCK adapt
+/// to chance; and a page that table placement lets past is a hit for whoever wants it while another thread uses it.
+const APART: [(&str, f64); 4] = [("mru", 0.05), ("clock-pro", 0.015), ("lb-clock", 0.015), ("table-placement", 0.05)];
+
+/// Eight threads share out one stream; the hit ratio is the simulator's within half a point, for every live policy but a
+/// few.
 #[test]
 fn the_hit_ratio_of_eight_threads_is_the_simulators() {
     let seed = 21;
@@ -155,13 +167,20 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
     let spec = format!("zipf:n=400000:pages=20000:seed={seed}:write=5:update=80");
     let trace = generate(&spec.parse().expect("a trace specification"));
     let world = World::new(&trace);
-    for (policy, shards) in [("lru", 1), ("arc", 1), ("clock", 4), ("s3-fifo", 4), ("w-tinylfu", 1)] {
-        let info = catalogue::info(policy).expect("a policy");
+    let all = catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 1 && !info.future);
+    let mut apart = Vec::new();
+    let sharded = ["clock", "s3-fifo"].map(|policy| (catalogue::info(policy).expect("a policy"), 4));
+    for (info, shards) in all.map(|info| (info, 1)).chain(sharded) {
+        let policy = info.name;
         let layer =
             LayerSpec { policy: PolicySpec { info, options: Options::defaults(info) }, sizes: vec![Size::Pages(2000)] };
         let row = run_cell(&world, &[layer], String::new(), &CellOptions::default()).expect("a cell that runs");
         let simulated = (row.read_hits + row.write_hits) as f64 / row.requests as f64;
-        let manager = manager(BufferOptions { shards, ..BufferOptions::new(2000) }, policy, MemoryIo::new());
+        let peak_temporal_distance = Some(entresol_trace::peak_temporal_distance(&trace));
+        // Handles for all that a policy may want to remember: without them some begin anew now and then.
+        let handles_per_page = trace.footprint().div_ceil(2000);
+        let options = BufferOptions { shards, peak_temporal_distance, handles_per_page, ..BufferOptions::new(2000) };
+        let manager = manager(options, policy, MemoryIo::new());
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -188,8 +207,67 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
         let live = stats.hit_ratio();
         println!("{policy}, {shards} shards: simulated {simulated:.4}, live {live:.4}, lost {}", stats.lost_hits);
         assert_eq!(stats.hits + stats.misses, trace.len() as u64, "every request was counted once");
-        assert!((live - simulated).abs() < 0.005, "{policy}: simulated {simulated:.4}, live {live:.4}");
+        let bound = APART.iter().find(|apart| apart.0 == policy).map_or(0.005, |apart| apart.1);
+        if (live - simulated).abs() >= bound {
+            apart.push(format!("{policy}: simulated {simulated:.4}, live {live:.4}"));
+        }
     }
+    assert!(apart.is_empty(), "{apart:#?}");
+}
+
+/// Storage that notes how many pages it was asked for at a time.
+#[derive(Default)]
+struct Noting {
+    below: MemoryIo,
+    batches: std::sync::Mutex<Vec<usize>>,
+}
+
+impl PageIo for Noting {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        self.batches.lock().expect("no panic").push(1);
+        self.below.read_page(at, into)
+    }
+
+    fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
+        self.batches.lock().expect("no panic").push(pages.len());
+        pages.iter_mut().try_for_each(|(at, into)| self.below.read_page(*at, into))
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        self.below.write_page(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.below.object_pages(object)
+    }
+}
+
+#[test]
+fn pages_that_are_absent_are_read_together_and_once() {
+    let manager = manager(BufferOptions::new(100), "lru", Noting::default());
+    for id in 0..40 {
+        write(&mut manager.update(at(id)).expect("a page"), id, id + 1);
+    }
+    // Push them out, but for the last ten.
+    (100..190).for_each(|id| drop(manager.pin(at(id)).expect("a page")));
+    manager.flush().expect("a flush");
+    manager.io().batches.lock().expect("no panic").clear();
+    let before = manager.stats();
+    let ids: Vec<u64> = (0..40).chain([3, 39]).collect();
+    let pins = manager.pin_many(&ids.iter().map(|&id| at(id)).collect::<Vec<_>>()).expect("pages");
+    ids.iter().zip(&pins).for_each(|(&id, pin)| assert_eq!(check(pin, id), id + 1));
+    let after = manager.stats();
+    assert_eq!(*manager.io().batches.lock().expect("no panic"), [30], "one call for all that are absent");
+    assert_eq!((after.misses - before.misses, after.hits - before.hits), (30, 12));
+    drop(pins);
+    // More than there are frames: an error, and nothing stays pinned.
+    let many: Vec<Address> = (200..400).map(at).collect();
+    assert!(matches!(manager.pin_many(&many), Err(BufferError::Exhausted { .. })));
+    assert_eq!(manager.pin_many(&many[..100]).expect("as many as the pool holds").len(), 100);
 }
 
 /// Storage whose reads wait for each other, and are counted.

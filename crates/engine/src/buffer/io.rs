@@ -1,5 +1,6 @@
 //! Where pages come from and go to, and the host's log.
 
+use crate::disk::{Disk, Transfer};
 use entresol_core::{Address, ObjectId};
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,6 +15,15 @@ pub trait PageIo: Send + Sync {
     /// # Errors
     /// What the storage answered.
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()>;
+
+    /// Fills several pages, no two of them the same: what [`read_page`](PageIo::read_page) does to each, in any order.
+    /// Storage with a queue can do it sooner than one by one, which is what this does unless it is overridden.
+    ///
+    /// # Errors
+    /// What the storage answered for one of them; others may have been read or not.
+    fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
+        pages.iter_mut().try_for_each(|(at, into)| self.read_page(*at, into))
+    }
 
     /// Writes a page. It need not be durable before the next [`sync`](PageIo::sync).
     ///
@@ -34,6 +44,10 @@ pub trait PageIo: Send + Sync {
 impl<I: PageIo + ?Sized> PageIo for Arc<I> {
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
         (**self).read_page(at, into)
+    }
+
+    fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
+        (**self).read_pages(pages)
     }
 
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
@@ -154,5 +168,54 @@ impl PageIo for FileIo {
     fn object_pages(&self, object: ObjectId) -> u64 {
         let length = self.files.get(object.index()).and_then(|file| file.metadata().ok()).map_or(0, |data| data.len());
         length.div_ceil(self.page_bytes as u64)
+    }
+}
+
+/// One object on one disk, page `b` at offset `b` times the page size. Several pages are read with one submission.
+#[derive(Debug)]
+pub struct DiskIo<D> {
+    disk: D,
+    page_bytes: usize,
+}
+
+impl<D: Disk> DiskIo<D> {
+    /// Pages of so many bytes on a disk, as many whole ones as it holds.
+    pub fn new(disk: D, page_bytes: usize) -> Self {
+        DiskIo { disk, page_bytes }
+    }
+
+    fn offset(&self, at: Address) -> io::Result<u64> {
+        let pages = self.disk.size_bytes() / self.page_bytes as u64;
+        if at.object != ObjectId(0) || at.block >= pages {
+            let what = format!("page {} of object {} of a disk of {pages} pages", at.block, at.object.0);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(at.block * self.page_bytes as u64)
+    }
+}
+
+impl<D: Disk> PageIo for DiskIo<D> {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(self.offset(at)?, into)
+    }
+
+    fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
+        let mut transfers = Vec::with_capacity(pages.len());
+        for (at, bytes) in pages {
+            transfers.push(Transfer::Read { at: self.offset(*at)?, bytes });
+        }
+        self.disk.submit(&mut transfers)
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_at(self.offset(at)?, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        if object == ObjectId(0) { self.disk.size_bytes() / self.page_bytes as u64 } else { 0 }
     }
 }

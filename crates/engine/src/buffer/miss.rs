@@ -7,13 +7,29 @@ use crate::ring::{SLOTS, slots_in_use};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::{PageTable, TableKey};
-use entresol_core::Op;
+use entresol_core::{Address, Op};
+
+/// A page in state loading, which its thread has to bring in or to take back.
+pub(super) struct Loading {
+    key: TableKey,
+    pub number: u32,
+    /// The policy did not take the page: it leaves after use.
+    pub passing: bool,
+}
 
 impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     /// Brings a page in: its frame, pinned or owned, and whether it leaves after use. `None` when something changed
     /// that makes another look worth while.
     #[cold]
     pub(super) fn miss(&self, key: TableKey, op: Op) -> Result<Option<(u32, bool)>, BufferError> {
+        let Some(loading) = self.begin_miss(key, op)? else { return Ok(None) };
+        let loaded = self.load(loading.number, key.0, op);
+        self.end_miss(&loading, op, loaded)?;
+        Ok(Some((loading.number, loading.passing)))
+    }
+
+    /// Lets the policy decide about a page, and owns a frame for it. `None` as in [`miss`](Self::miss).
+    pub(super) fn begin_miss(&self, key: TableKey, op: Op) -> Result<Option<Loading>, BufferError> {
         let shard = self.table.shard(key);
         let mut state = self.lock(shard);
         // Under the lock the answer stays true: pages of the shard come and go only there.
@@ -38,14 +54,56 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         }
         frame.word.begin_load();
         self.table.insert(key, number);
-        let loaded = self.finish(shard, state, plan).and_then(|()| self.load(number, key.0, op));
-        if let Err(error) = loaded {
-            self.unload(shard, key, number);
-            return Err(error);
+        let loading = Loading { key, number, passing: handle.is_none() };
+        match self.finish(shard, state, plan) {
+            Ok(()) => Ok(Some(loading)),
+            Err(error) => self.end_miss(&loading, op, Err(error)).map(|()| None),
         }
-        let hold = if op.is_write() { Hold::Exclusive } else { Hold::Pin };
-        self.parking.wake(number, frame.word.end_load(hold));
-        Ok(Some((number, handle.is_none())))
+    }
+
+    /// The page is there, and pinned or owned by this thread; or it is taken back.
+    pub(super) fn end_miss(
+        &self,
+        loading: &Loading,
+        op: Op,
+        loaded: Result<(), BufferError>,
+    ) -> Result<(), BufferError> {
+        match loaded {
+            Ok(()) => {
+                let hold = if op.is_write() { Hold::Exclusive } else { Hold::Pin };
+                let word = &self.frames[loading.number as usize].word;
+                self.parking.wake(loading.number, word.end_load(hold));
+            }
+            Err(_) => self.unload(self.table.shard(loading.key), loading.key, loading.number),
+        }
+        loaded
+    }
+
+    /// Brings in pages that were begun for reading, with one call of the storage. Of each, its frame and whether it
+    /// leaves after use.
+    pub(super) fn end_reads(&self, begun: &[Loading]) -> impl Iterator<Item = Result<(u32, bool), BufferError>> {
+        let page_of = |loading: &Loading| {
+            // SAFETY: the frame is mapped, and in state loading: this thread owns it, and no other of the list is it.
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(self.pool.frame(loading.number), self.pool.page_bytes()) };
+            (loading.key.0.address(), bytes)
+        };
+        let read = match begun {
+            [] | [_] => Err(()),
+            many => {
+                let mut pages: Vec<(Address, &mut [u8])> = many.iter().map(page_of).collect();
+                self.io.read_pages(&mut pages).map_err(drop)
+            }
+        };
+        if read.is_ok() {
+            self.counts.page_reads.fetch_add(begun.len() as u64, Ordering::Relaxed);
+        }
+        begun.iter().map(move |loading| {
+            // After an error it is not known which pages came; each is asked for alone, and answers for itself.
+            let loaded = read.or_else(|()| self.load(loading.number, loading.key.0, Op::Read));
+            self.end_miss(loading, Op::Read, loaded)?;
+            Ok((loading.number, loading.passing))
+        })
     }
 
     /// Fills the frame of a page that is being loaded.
