@@ -1,17 +1,4 @@
 //! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written where they are.
-//!
-//! A policy with two tiers decides on every request and moves pages between the tiers and the storage below; the
-//! four-probability policy of 003 (`multi-tier`, section 3) is the one it is made for. Which bytes a request touches is
-//! the NVM's to pay for: a read of 64 bytes of a page in NVM reads 64 bytes of it.
-//!
-//! One lock for all: decisions, copies and I/O are made under it, so a request sees exactly what the policy decided, and
-//! one thread counts what the simulator counts. What several threads could do side by side they do one by one; the
-//! buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many threads.
-//!
-//! Policies are told of no request that it is sequential, and of no query that begins.
-//!
-//! NVM is used as memory that is slower and cheaper than DRAM. What is in it is not found again after a restart: a change
-//! is durable after [`flush`](TieredBuffer::flush), as with DRAM.
 
 mod world;
 
@@ -88,7 +75,20 @@ pub struct TieredStats {
     pub without_handle: u64,
 }
 
-/// Pages in DRAM and NVM. [The module](self) says how it works.
+/// Pages in DRAM, and in byte-addressable NVM where they are read and written in place.
+///
+/// A policy with two tiers decides on every request and moves pages between the tiers and the storage below; the
+/// four-probability policy of 003 (`multi-tier`, section 3) is the one it is made for. Which bytes a request touches is
+/// the NVM's to pay for: a read of 64 bytes of a page in NVM reads 64 bytes of it.
+///
+/// One lock for all: decisions, copies and I/O are made under it, so a request sees exactly what the policy decided, and
+/// one thread counts what the simulator counts. What several threads could do side by side they do one by one; the
+/// buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many threads.
+///
+/// Policies are told of no request that it is sequential, and of no query that begins.
+///
+/// NVM is used as memory that is slower and cheaper than DRAM. What is in it is not found again after a restart: a change
+/// is durable after [`flush`](TieredBuffer::flush), as with DRAM.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
