@@ -98,7 +98,7 @@ test-interleavings: deps
 	LOOM_MAX_PREEMPTIONS=3 cargo test --locked -p entresol-engine --features loom --lib frame::
 	cargo test --locked -p entresol-engine --features shuttle --test buffer_interleavings
 
-# What a hit of the buffer manager costs beside foyer-memory and a vmcache-like floor (a minute of one core).
+# What hits and misses of the buffer manager cost, beside foyer-memory, a vmcache-like floor and fio (three minutes).
 # Say BENCH_ENGINE="--out docs/results/bench-engine.md" to keep the report.
 BENCH_ENGINE :=
 .PHONY: bench-engine

@@ -3,7 +3,7 @@
 use crate::vmcache::VmCache;
 use entresol_core::{Address, ObjectId, Random};
 use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo};
-use entresol_engine::table::PageTable;
+use entresol_engine::table::{HashTable, PageTable};
 use entresol_policy::{Options, catalogue};
 use foyer_memory::{Cache, CacheBuilder, LruConfig, S3FifoConfig};
 use std::hint::black_box;
@@ -57,7 +57,7 @@ pub fn content(page: u32) -> u64 {
 }
 
 /// Storage that makes pages up. With `thin`, only the first word of a page, so that a miss costs what the manager costs.
-struct MadeUp {
+pub struct MadeUp {
     thin: bool,
 }
 
@@ -166,6 +166,15 @@ pub fn all(pages: usize) -> Result<Vec<Contender>, String> {
 
 /// Pages that the contenders for misses are asked for; the pool has a sixteenth of them, so nearly every read misses.
 pub const MISS_PAGES: usize = 1 << 16;
+
+/// A manager with a hash table under LRU, full; with `thin` its storage makes up the first word of a page alone.
+pub fn manager_of(pages: usize, shards: usize, thin: bool) -> Result<BufferManager<HashTable, MadeUp>, String> {
+    let lru = catalogue::info("lru").map_err(|error| error.to_string())?;
+    let options = BufferOptions { shards, ..BufferOptions::new(pages) };
+    BufferManager::hashed(options, lru, &Options::defaults(lru), MadeUp { thin }, None)
+        .map_err(|error| error.to_string())
+        .map(|manager| warm(manager, pages))
+}
 
 /// The manager on misses with clean victims, the storage taking no time.
 pub fn misses() -> Result<Vec<Contender>, String> {

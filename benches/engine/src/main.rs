@@ -1,8 +1,10 @@
 //! `make bench-engine`: what a hit and a miss of the buffer manager cost in processor time, beside foyer-memory and a
-//! vmcache-like floor in the same run.
+//! vmcache-like floor in the same run; what two threads cost each other; misses at depth beside fio.
 
 mod contenders;
+mod depth;
 mod report;
+mod threads;
 mod vmcache;
 
 use clap::Parser;
@@ -13,7 +15,7 @@ use report::Group;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measures hits and misses in processor time; prints Markdown.
+/// Measures hits and misses of the buffer manager; prints Markdown.
 #[derive(Parser)]
 struct Arguments {
     /// Write the report to this file too.
@@ -25,6 +27,9 @@ struct Arguments {
     /// Reads per round and contender.
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     reads: u64,
+    /// Directory for a file of 512 MiB from which misses at depth are read.
+    #[arg(long, value_name = "DIRECTORY", default_value = "target")]
+    scratch: PathBuf,
 }
 
 /// Pools in pages of 4 KiB, and the words read of each page. Of the small one one word a page, so that all that is
@@ -51,6 +56,10 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let pages = (contenders::MISS_PAGES, 1);
     report::misses(&mut out, &measure(&misses()?, pages, Mode::Independent, arguments));
+    eprintln!("two threads ...");
+    threads::report(&mut out, arguments.reads)?;
+    eprintln!("misses at depth ...");
+    depth::report(&mut out, &arguments.scratch);
     deliver(&out, arguments.out.as_deref())
 }
 

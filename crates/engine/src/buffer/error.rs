@@ -19,6 +19,14 @@ pub enum OpenError {
         /// Its tiers.
         tiers: &'static [&'static str],
     },
+    /// The policy does not manage DRAM and NVM.
+    #[error("policy '{policy}' manages the tiers {tiers:?}; a tiered buffer needs two")]
+    NotTwoTiers {
+        /// The policy.
+        policy: &'static str,
+        /// Its tiers.
+        tiers: &'static [&'static str],
+    },
     /// The policy needs to know the future.
     #[error("policy '{0}' needs to know the future and can only be simulated")]
     Future(&'static str),

@@ -23,6 +23,7 @@ mod io;
 mod miss;
 mod options;
 mod stats;
+mod tiered;
 
 pub use clean::Cleaner;
 pub use error::{BufferError, OpenError};
@@ -30,6 +31,7 @@ pub use guard::{PageView, PinGuard, WriteGuard};
 pub use io::{DiskIo, FileIo, MemoryIo, PageIo, WalHook};
 pub use options::{BufferOptions, Clock};
 pub use stats::{BufferStats, Decided, ObjectStats};
+pub use tiered::{TierStats, TieredBuffer, TieredOptions, TieredStats};
 
 use crate::frame::{Frame, Key, Need, Parking};
 use crate::pool::{Array, Pool};
@@ -46,7 +48,7 @@ use std::time::Instant;
 /// otherwise starve its readers.
 const OPTIMISTIC_ATTEMPTS: usize = 8;
 
-/// Pages in DRAM. [The module](self) says how it works.
+/// Pages in DRAM. [The module](self) says how it works. Over DRAM and NVM it is a [`TieredBuffer`].
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};

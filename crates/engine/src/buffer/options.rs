@@ -82,9 +82,7 @@ impl BufferOptions {
             true => Ok(()),
             false => Err(OpenError::Option { name, value, range }),
         };
-        let page_bytes = self.page_bytes.is_power_of_two() && (PAGE_BYTES.0..=PAGE_BYTES.1).contains(&self.page_bytes);
-        let page_range = "a power of two from 4096 to 65536";
-        demand(page_bytes, "page_bytes", self.page_bytes.to_string(), page_range)?;
+        check_page_bytes(self.page_bytes)?;
         let shards = self.shards.is_power_of_two() && self.shards <= self.pages.max(1);
         demand(shards, "shards", self.shards.to_string(), "a power of two, and no more than there are pages")?;
         demand(self.pages > 0, "pages", self.pages.to_string(), "at least 1")?;
@@ -98,4 +96,12 @@ impl BufferOptions {
         demand((0.0..=1.0).contains(&self.dirty_high), "dirty_high", self.dirty_high.to_string(), "from 0 to 1")?;
         demand(self.objects > 0, "objects", self.objects.to_string(), "at least 1")
     }
+}
+
+pub(super) fn check_page_bytes(page_bytes: usize) -> Result<(), OpenError> {
+    if page_bytes.is_power_of_two() && (PAGE_BYTES.0..=PAGE_BYTES.1).contains(&page_bytes) {
+        return Ok(());
+    }
+    let range = "a power of two from 4096 to 65536";
+    Err(OpenError::Option { name: "page_bytes", value: page_bytes.to_string(), range })
 }

@@ -1,0 +1,266 @@
+//! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written where they are.
+
+mod world;
+
+use super::stats::Decided;
+use super::{BufferError, Clock, OpenError, PageIo};
+use crate::frame::Key;
+use entresol_core::{Address, Op, Outcome, Page, Request};
+use entresol_device::emulated::{Clock as DeviceClock, Mapped};
+use entresol_policy::catalogue::Visitor;
+use entresol_policy::{Config, Info, Options, Policy, catalogue};
+use std::sync::{Mutex, MutexGuard};
+use world::World;
+
+/// Sizes and habits of a tiered buffer.
+#[derive(Clone, Debug)]
+pub struct TieredOptions {
+    /// Pages of the DRAM tier. The NVM tier has as many as its region has room for.
+    pub dram_pages: usize,
+    /// Page size in bytes: a power of two from 4096 to 65536.
+    pub page_bytes: usize,
+    /// Handles per page of both tiers for the policy's directory, resident pages and what it remembers of others. A page
+    /// that finds none is served from below without asking the policy.
+    pub handles_per_page: usize,
+    /// Objects; the policy is told of further ones as the last.
+    pub objects: usize,
+    /// Time, for policies that ask.
+    pub clock: Clock,
+    /// Seed of random choices.
+    pub seed: u64,
+}
+
+impl TieredOptions {
+    /// This many pages of 4 KiB in DRAM; what else is usual.
+    pub fn new(dram_pages: usize) -> Self {
+        TieredOptions { dram_pages, page_bytes: 4096, handles_per_page: 4, objects: 16, clock: Clock::Real, seed: 42 }
+    }
+}
+
+/// What went through one tier, counted as the simulator counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierStats {
+    /// Reads found here.
+    pub read_hits: u64,
+    /// Writes whose page was found here.
+    pub write_hits: u64,
+    /// Pages read from below into it.
+    pub fetched: u64,
+    /// Pages that a write put or changed here.
+    pub installed: u64,
+    /// Pages copied in from the other tier.
+    pub copied_in: u64,
+    /// Pages that were to be written below from here.
+    pub written_back: u64,
+}
+
+/// What a tiered buffer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TieredStats {
+    /// What the policy decided.
+    pub decided: Decided,
+    /// By tier: DRAM, NVM.
+    pub tiers: [TierStats; 2],
+    /// Pages read from below.
+    pub page_reads: u64,
+    /// Pages written below.
+    pub page_writes: u64,
+    /// Write-backs of pages that a flush had written already.
+    pub skipped_write_backs: u64,
+    /// Reads, writes and syncs that failed.
+    pub errors: u64,
+    /// Pages whose write failed when they left; they wait in memory of their own, and every flush tries again.
+    pub rescued: u64,
+    /// Requests for which there was no handle: served from below.
+    pub without_handle: u64,
+}
+
+/// Pages in DRAM, and in byte-addressable NVM where they are read and written in place.
+///
+/// A policy with two tiers decides on every request and moves pages between the tiers and the storage below; the
+/// four-probability policy of 003 (`multi-tier`, section 3) is the one it is made for. Which bytes a request touches is
+/// the NVM's to pay for: a read of 64 bytes of a page in NVM reads 64 bytes of it.
+///
+/// One lock for all: decisions, copies and I/O are made under it, so a request sees exactly what the policy decided, and
+/// one thread counts what the simulator counts. What several threads could do side by side they do one by one; the
+/// buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many threads.
+///
+/// Policies are told of no request that it is sequential, and of no query that begins.
+///
+/// NVM is used as memory that is slower and cheaper than DRAM. What is in it is not found again after a restart: a change
+/// is durable after [`flush`](TieredBuffer::flush), as with DRAM.
+///
+/// ```
+/// use entresol_core::{Address, ObjectId};
+/// use entresol_device::emulated::{Mapped, Slowdown};
+/// use entresol_engine::buffer::{MemoryIo, TieredBuffer, TieredOptions};
+/// use entresol_policy::{Options, catalogue};
+///
+/// // Policy b of 003: few pages go up to DRAM, modified ones stay in NVM; 100 pages of DRAM over 1000 of NVM that is four
+/// // times as slow.
+/// let policy = catalogue::info("multi-tier")?;
+/// let options = Options::parse(policy, ["preset=b"])?;
+/// let nvm = Mapped::anonymous(1000 * 4096, Slowdown { read: 4.0, write: 4.0 })?;
+/// let buffer = TieredBuffer::new(TieredOptions::new(100), policy, &options, nvm, MemoryIo::new())?;
+/// let at = Address { object: ObjectId(0), block: 7 };
+/// buffer.write(at, 100, b"hello")?;
+/// let mut word = [0; 5];
+/// buffer.read(at, 100, &mut word)?;
+/// assert_eq!(&word, b"hello");
+/// buffer.flush()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct TieredBuffer<I: PageIo, C: DeviceClock> {
+    page_bytes: usize,
+    state: Mutex<State<I, C>>,
+}
+
+struct State<I, C> {
+    policy: Box<dyn Decide<I, C>>,
+    world: World<I, C>,
+}
+
+/// A policy of two tiers, whichever it is.
+trait Decide<I, C>: Send {
+    fn access(&mut self, request: Request, world: &mut World<I, C>) -> Outcome;
+
+    /// Does it keep anything under this handle?
+    fn known(&self, page: Page) -> bool;
+}
+
+impl<P: Policy, I: PageIo, C: DeviceClock> Decide<I, C> for P {
+    fn access(&mut self, request: Request, world: &mut World<I, C>) -> Outcome {
+        Policy::access(self, request, world)
+    }
+
+    fn known(&self, page: Page) -> bool {
+        self.state(page).known
+    }
+}
+
+struct Boxed<I, C>(std::marker::PhantomData<fn(I, C)>);
+
+impl<I: PageIo + 'static, C: DeviceClock + 'static> Visitor for Boxed<I, C> {
+    type Output = Box<dyn Decide<I, C>>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        Box::new(policy)
+    }
+}
+
+impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
+    /// A buffer over DRAM, a region of NVM and storage.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn new(
+        options: TieredOptions,
+        policy: &'static Info,
+        policy_options: &Options,
+        nvm: Mapped<C>,
+        io: I,
+    ) -> Result<Self, OpenError> {
+        if policy.future {
+            return Err(OpenError::Future(policy.name));
+        }
+        if policy.tiers.len() != 2 {
+            return Err(OpenError::NotTwoTiers { policy: policy.name, tiers: policy.tiers });
+        }
+        super::options::check_page_bytes(options.page_bytes)?;
+        let page_bytes = options.page_bytes;
+        let nvm_pages = (nvm.size_bytes() / page_bytes as u64) as usize;
+        let pages = options.dram_pages + nvm_pages;
+        let config = Config {
+            pages: pages.saturating_mul(options.handles_per_page).saturating_add(64),
+            objects: options.objects,
+            tiers: vec![options.dram_pages, nvm_pages],
+            page_bytes: page_bytes as u32,
+            seed: options.seed,
+            peak_temporal_distance: None,
+        };
+        let policy = catalogue::build(policy, &config, policy_options, Boxed(std::marker::PhantomData))?;
+        let world = World::new(&options, config.pages, nvm_pages, nvm, io).map_err(OpenError::Memory)?;
+        Ok(TieredBuffer { page_bytes, state: Mutex::new(State { policy, world }) })
+    }
+
+    /// Fills `into` from byte `offset` of a page on. In NVM, these bytes alone are read.
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfRange`] of a page that no table could hold, or beyond the end of the page; what reading the page
+    /// or making room for it came to. The policy's decision stands then; the bytes are right the next time.
+    pub fn read(&self, at: Address, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
+        self.check(at, offset, into.len())?;
+        self.request(at, Op::Read, |world| world.begin_read())?.read(offset, into)
+    }
+
+    /// Writes `bytes` from byte `offset` of a page on. A whole page is not read from below before.
+    ///
+    /// # Errors
+    /// As [`read`](TieredBuffer::read). The page is then what it was or what it was to be.
+    pub fn write(&self, at: Address, offset: usize, bytes: &[u8]) -> Result<(), BufferError> {
+        self.check(at, offset, bytes.len())?;
+        let op = if bytes.len() == self.page_bytes { Op::Write } else { Op::Update };
+        self.request(at, op, |world| world.begin_write(offset, bytes))?.end()
+    }
+
+    /// Writes every changed page below, wherever its newest version is, and syncs the storage. Pages stay where they are.
+    ///
+    /// # Errors
+    /// The first page that could not be written, or the sync.
+    pub fn flush(&self) -> Result<(), BufferError> {
+        self.lock().world.flush()
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> TieredStats {
+        self.lock().world.stats()
+    }
+
+    /// Asks the policy about a page, and has its answer carried out.
+    fn request(
+        &self,
+        at: Address,
+        op: Op,
+        begin: impl FnOnce(&mut World<I, C>),
+    ) -> Result<Served<'_, I, C>, BufferError> {
+        let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
+        let mut state = self.lock();
+        let State { policy, world } = &mut *state;
+        world.make_sure_of_room()?;
+        begin(world);
+        match world.handle(key, |page| policy.known(page)) {
+            Some(page) => {
+                world.start(page, op);
+                let request = Request { page, op, sequential: false };
+                let outcome = policy.access(request, world);
+                world.count(request, outcome);
+            }
+            None => world.serve_below(key, op),
+        }
+        Ok(Served { state })
+    }
+
+    fn check(&self, at: Address, offset: usize, len: usize) -> Result<(), BufferError> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.page_bytes);
+        if inside { Ok(()) } else { Err(BufferError::OutOfRange(at)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<I, C>> {
+        self.state.lock().expect("no policy panicked")
+    }
+}
+
+/// A request after the policy's decision.
+struct Served<'a, I, C> {
+    state: MutexGuard<'a, State<I, C>>,
+}
+
+impl<I: PageIo, C: DeviceClock> Served<'_, I, C> {
+    fn read(mut self, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
+        self.state.world.read_current(offset, into)
+    }
+
+    fn end(mut self) -> Result<(), BufferError> {
+        self.state.world.end()
+    }
+}

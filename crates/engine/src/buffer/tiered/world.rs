@@ -1,0 +1,523 @@
+//! Carries out on bytes what a policy of two tiers decides, at once and in the order in which it says so.
+//!
+//! Every copy of a page has a version. Which one is newest, and which one is below, follows from that; no policy is
+//! trusted to know. So a copy that is the only one of what is newer than below never goes without being written, or
+//! kept in memory when it cannot be.
+
+use super::super::directory::Directory;
+use super::super::{BufferError, PageIo};
+use super::{TieredOptions, TieredStats};
+use crate::buffer::Clock;
+use crate::disk::AlignedBytes;
+use crate::frame::Key;
+use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_device::emulated::{Clock as DeviceClock, Mapped};
+use entresol_policy::Driver;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::time::Instant;
+
+const DRAM: usize = 0;
+const NVM: usize = 1;
+/// Pages that may wait for storage which does not take them. With more of them requests are refused.
+const RESCUED_MAX: usize = 64;
+
+/// A frame and the version in it.
+#[derive(Clone, Copy)]
+struct Copy {
+    frame: u32,
+    /// 0 when nothing could be read into it.
+    version: u64,
+}
+
+/// What is known of a handle's page. A page that was just met has version 1, below.
+#[derive(Clone, Copy)]
+struct Known {
+    copies: [Option<Copy>; 2],
+    newest: u64,
+    below: u64,
+}
+
+const UNTOUCHED: Known = Known { copies: [None; 2], newest: 1, below: 1 };
+
+/// The memory of both tiers.
+struct Memory<C> {
+    dram: AlignedBytes,
+    nvm: Mapped<C>,
+    page_bytes: usize,
+}
+
+impl<C: DeviceClock> Memory<C> {
+    fn read(&self, tier: usize, frame: u32, offset: usize, into: &mut [u8]) {
+        let at = frame as usize * self.page_bytes + offset;
+        match tier {
+            DRAM => into.copy_from_slice(&self.dram[at..at + into.len()]),
+            _ => self.nvm.read(at as u64, into).expect("a frame lies within the region"),
+        }
+    }
+
+    fn write(&mut self, tier: usize, frame: u32, offset: usize, bytes: &[u8]) {
+        let at = frame as usize * self.page_bytes + offset;
+        match tier {
+            DRAM => self.dram[at..at + bytes.len()].copy_from_slice(bytes),
+            _ => self.nvm.write(at as u64, bytes).expect("a frame lies within the region"),
+        }
+    }
+}
+
+/// What the current request is about.
+struct Current {
+    page: Option<Page>,
+    op: Op,
+    /// What a write changes, in `whole`.
+    change: Range<usize>,
+    bytes: Vec<u8>,
+    /// The write has landed, or the read is in `whole`.
+    done: bool,
+}
+
+/// Tiers, directory and storage.
+pub(super) struct World<I, C> {
+    memory: Memory<C>,
+    io: I,
+    directory: Directory,
+    known: Vec<Known>,
+    free: [Vec<u32>; 2],
+    /// Frames with older versions that a log has not reclaimed yet, oldest first.
+    superseded: HashMap<(usize, Page), VecDeque<u32>>,
+    /// Newest versions that could not be written when they left.
+    rescued: HashMap<Page, Box<[u8]>>,
+    current: Current,
+    /// A page in DRAM on its way from one place to another.
+    whole: AlignedBytes,
+    /// Newest version of the current page, if its copy left in this request.
+    held: Option<u64>,
+    held_bytes: AlignedBytes,
+    stats: TieredStats,
+    objects: u32,
+    opened: Option<Instant>,
+    now_us: u64,
+    error: Option<BufferError>,
+}
+
+impl<I: PageIo, C: DeviceClock> World<I, C> {
+    pub fn new(options: &TieredOptions, handles: usize, nvm_pages: usize, nvm: Mapped<C>, io: I) -> io::Result<Self> {
+        let page_bytes = options.page_bytes;
+        let frames = |pages: usize| (0..pages as u32).rev().collect();
+        Ok(World {
+            memory: Memory { dram: AlignedBytes::zeroed(options.dram_pages * page_bytes), nvm, page_bytes },
+            io,
+            directory: Directory::new(handles)?,
+            known: vec![UNTOUCHED; handles],
+            free: [frames(options.dram_pages), frames(nvm_pages)],
+            superseded: HashMap::new(),
+            rescued: HashMap::new(),
+            current: Current { page: None, op: Op::Read, change: 0..0, bytes: Vec::new(), done: false },
+            whole: AlignedBytes::zeroed(page_bytes),
+            held: None,
+            held_bytes: AlignedBytes::zeroed(page_bytes),
+            stats: TieredStats::default(),
+            objects: options.objects.max(1) as u32,
+            opened: (options.clock == Clock::Real).then(Instant::now),
+            now_us: 0,
+            error: None,
+        })
+    }
+
+    /// Writes what waits for the storage, if that is too much.
+    pub fn make_sure_of_room(&mut self) -> Result<(), BufferError> {
+        if self.rescued.len() < RESCUED_MAX { Ok(()) } else { self.write_rescued() }
+    }
+
+    pub fn begin_read(&mut self) {
+        self.current.change = 0..0;
+        self.current.bytes.clear();
+    }
+
+    pub fn begin_write(&mut self, offset: usize, bytes: &[u8]) {
+        self.current.change = offset..offset + bytes.len();
+        self.current.bytes.clear();
+        self.current.bytes.extend_from_slice(bytes);
+    }
+
+    /// The handle of a page, an old one or one that was given to it now.
+    pub fn handle(&mut self, key: Key, known: impl Fn(Page) -> bool) -> Option<Page> {
+        let (table, rescued) = (&self.known, &self.rescued);
+        let busy = |page: Page| {
+            let of = &table[page.index()];
+            known(page) || of.newest != of.below || of.copies.iter().any(Option::is_some) || rescued.contains_key(&page)
+        };
+        if let Some(page) = self.directory.find(key) {
+            return Some(page);
+        }
+        let page = self.directory.give(key, busy)?;
+        self.known[page.index()] = UNTOUCHED;
+        Some(page)
+    }
+
+    /// Begins a request that the policy is about to be asked about.
+    pub fn start(&mut self, page: Page, op: Op) {
+        self.current.page = Some(page);
+        self.current.op = op;
+        self.current.done = false;
+        self.held = None;
+        self.now_us = self.opened.map_or(self.stats.decided.requests, |opened| opened.elapsed().as_micros() as u64);
+    }
+
+    pub fn count(&mut self, request: Request, outcome: Outcome) {
+        self.stats.decided.outcome(request, outcome);
+        if let Outcome::Hit(tier) = outcome {
+            let write = u64::from(request.op.is_write());
+            let tier = &mut self.stats.tiers[tier.index()];
+            tier.write_hits += write;
+            tier.read_hits += 1 - write;
+        }
+    }
+
+    /// Serves a request of a page without a handle.
+    pub fn serve_below(&mut self, key: Key, op: Op) {
+        self.stats.without_handle += 1;
+        self.current.page = None;
+        self.current.op = op;
+        self.current.done = false;
+        let at = key.address();
+        if op != Op::Write && !self.read_below_into_whole(at) {
+            return;
+        }
+        if op.is_write() {
+            let change = self.current.change.clone();
+            self.whole[change].copy_from_slice(&self.current.bytes);
+            self.current.done = self.write_whole_below(at);
+        } else {
+            self.current.done = true;
+        }
+    }
+
+    /// Ends a read: gives its bytes from where they are.
+    pub fn read_current(&mut self, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
+        if self.error.is_none() && self.current.done {
+            into.copy_from_slice(&self.whole[offset..offset + into.len()]);
+        } else if let Some(page) = self.current.page.filter(|_| self.error.is_none()) {
+            match self.newest_copy(page).or_else(|| self.fill_hollow(page)) {
+                Some((tier, frame)) => self.memory.read(tier, frame, offset, into),
+                // The copy that the policy found left in the same request, or could not be filled.
+                None if self.error.is_none() && self.newest_into_whole(page) => {
+                    into.copy_from_slice(&self.whole[offset..offset + into.len()]);
+                }
+                None => {}
+            }
+        }
+        self.end()
+    }
+
+    /// Ends a request: the first error that befell it.
+    pub fn end(&mut self) -> Result<(), BufferError> {
+        let unfinished = self.current.op.is_write() && !self.current.done;
+        if let Some(page) = self.current.page.take() {
+            // A write that came to nothing leaves what was there before.
+            let known = self.known[page.index()];
+            if unfinished && self.held == Some(known.newest) && known.newest != known.below {
+                self.rescued.insert(page, self.held_bytes.to_vec().into());
+            }
+        }
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => {
+                assert!(!unfinished, "a policy answered a write without an install or a bypass");
+                Ok(())
+            }
+        }
+    }
+
+    pub fn flush(&mut self) -> Result<(), BufferError> {
+        let mut result = self.write_rescued();
+        for page in (0..self.known.len() as u32).map(Page) {
+            let known = self.known[page.index()];
+            if known.newest != known.below
+                && let Some((tier, _)) = self.newest_copy(page)
+            {
+                self.write_copy_below(page, tier);
+                result = result.and(self.error.take().map_or(Ok(()), Err));
+            }
+        }
+        result.and(self.io.sync().map_err(|source| {
+            self.stats.errors += 1;
+            BufferError::Sync(source)
+        }))
+    }
+
+    pub fn stats(&self) -> TieredStats {
+        TieredStats { rescued: self.rescued.len() as u64, ..self.stats }
+    }
+
+    fn write_rescued(&mut self) -> Result<(), BufferError> {
+        let mut pages: Vec<Page> = self.rescued.keys().copied().collect();
+        pages.sort_unstable_by_key(|page| page.0);
+        let mut result = Ok(());
+        for page in pages {
+            self.whole.copy_from_slice(&self.rescued[&page]);
+            if self.write_whole_below(self.address_of(page)) {
+                self.known[page.index()].below = self.known[page.index()].newest;
+                self.rescued.remove(&page);
+            }
+            result = result.and(self.error.take().map_or(Ok(()), Err));
+        }
+        result
+    }
+
+    fn address_of(&self, page: Page) -> Address {
+        self.directory.key(page).address()
+    }
+
+    /// Where the newest version is, in the faster tier if in both.
+    fn newest_copy(&self, page: Page) -> Option<(usize, u32)> {
+        let known = &self.known[page.index()];
+        let held = |tier: usize| known.copies[tier].filter(|copy| copy.version == known.newest);
+        [DRAM, NVM].into_iter().find_map(|tier| held(tier).map(|copy| (tier, copy.frame)))
+    }
+
+    /// Fills a frame into which the page could not be read before.
+    fn fill_hollow(&mut self, page: Page) -> Option<(usize, u32)> {
+        let known = self.known[page.index()];
+        let tier = [DRAM, NVM].into_iter().find(|&tier| known.copies[tier].is_some_and(|copy| copy.version == 0))?;
+        self.newest_into_whole(page).then(|| {
+            let copy = self.known[page.index()].copies[tier].as_mut().expect("as was just seen");
+            copy.version = known.newest;
+            let frame = copy.frame;
+            self.memory.write(tier, frame, 0, &self.whole);
+            (tier, frame)
+        })
+    }
+
+    /// Brings the newest version of a page into `whole`; false, and the error noted, if it cannot be had.
+    fn newest_into_whole(&mut self, page: Page) -> bool {
+        if let Some((tier, frame)) = self.newest_copy(page) {
+            self.memory.read(tier, frame, 0, &mut self.whole);
+            return true;
+        }
+        let newest = self.known[page.index()].newest;
+        if self.current.page == Some(page) && self.held == Some(newest) {
+            self.whole.copy_from_slice(&self.held_bytes);
+            return true;
+        }
+        if let Some(bytes) = self.rescued.get(&page) {
+            self.whole.copy_from_slice(bytes);
+            return true;
+        }
+        debug_assert_eq!(newest, self.known[page.index()].below, "the newest version of a page is nowhere");
+        self.read_below_into_whole(self.address_of(page))
+    }
+
+    fn read_below_into_whole(&mut self, at: Address) -> bool {
+        self.stats.page_reads += 1;
+        let read = self.io.read_page(at, &mut self.whole);
+        self.attempt(read.map_err(|source| BufferError::Read { at, source }))
+    }
+
+    fn write_whole_below(&mut self, at: Address) -> bool {
+        let written = self.io.write_page(at, &self.whole);
+        self.stats.page_writes += u64::from(written.is_ok());
+        self.attempt(written.map_err(|source| BufferError::Write { at, source }))
+    }
+
+    fn attempt(&mut self, result: Result<(), BufferError>) -> bool {
+        let ok = result.is_ok();
+        if let Err(error) = result {
+            self.stats.errors += 1;
+            self.error.get_or_insert(error);
+        }
+        ok
+    }
+
+    /// The frame of a page in a tier, a new one if it has none.
+    fn frame_for(&mut self, page: Page, tier: usize) -> u32 {
+        if let Some(copy) = self.known[page.index()].copies[tier] {
+            return copy.frame;
+        }
+        let frame = self.free[tier].pop().expect("a policy keeps to the capacity of a tier");
+        self.known[page.index()].copies[tier] = Some(Copy { frame, version: 0 });
+        frame
+    }
+
+    fn set_version(&mut self, page: Page, tier: usize, version: u64) {
+        self.known[page.index()].copies[tier].as_mut().expect("a frame was just found for it").version = version;
+    }
+
+    fn fetch(&mut self, page: Page, to: usize) {
+        let frame = self.frame_for(page, to);
+        if self.newest_into_whole(page) {
+            self.memory.write(to, frame, 0, &self.whole);
+            self.set_version(page, to, self.known[page.index()].newest);
+        }
+    }
+
+    /// The current write lands in a tier.
+    fn install(&mut self, page: Page, to: usize) {
+        let known = self.known[page.index()];
+        let in_place = self.current.op == Op::Update && known.copies[to].is_some_and(|c| c.version == known.newest);
+        if self.current.op == Op::Update && !in_place && !self.newest_into_whole(page) {
+            // The page cannot be completed: it is as before, and its frame hollow.
+            self.frame_for(page, to);
+            return;
+        }
+        let frame = self.frame_for(page, to);
+        let change = self.current.change.clone();
+        if in_place {
+            self.memory.write(to, frame, change.start, &self.current.bytes);
+        } else {
+            self.whole[change].copy_from_slice(&self.current.bytes);
+            self.memory.write(to, frame, 0, &self.whole);
+        }
+        self.new_version(page);
+        self.set_version(page, to, known.newest + 1);
+    }
+
+    /// The page is newer than it was; nothing older is to be kept.
+    fn new_version(&mut self, page: Page) {
+        self.known[page.index()].newest += 1;
+        self.rescued.remove(&page);
+        self.current.done = true;
+    }
+
+    fn copy(&mut self, page: Page, from: usize, to: usize) {
+        let source = self.known[page.index()].copies[from].expect("a policy copies what it has");
+        let frame = self.frame_for(page, to);
+        if source.version > 0 {
+            self.memory.read(from, source.frame, 0, &mut self.whole);
+            self.memory.write(to, frame, 0, &self.whole);
+        }
+        self.set_version(page, to, source.version);
+    }
+
+    fn write_back(&mut self, page: Page, from: usize) {
+        let known = self.known[page.index()];
+        let version = known.copies[from].expect("a policy writes back what it has").version;
+        if version > known.below {
+            self.write_copy_below(page, from);
+        } else {
+            self.stats.skipped_write_backs += 1;
+        }
+    }
+
+    fn write_copy_below(&mut self, page: Page, from: usize) {
+        let copy = self.known[page.index()].copies[from].expect("as the caller has seen");
+        self.memory.read(from, copy.frame, 0, &mut self.whole);
+        if self.write_whole_below(self.address_of(page)) {
+            self.known[page.index()].below = copy.version;
+        }
+    }
+
+    /// A copy leaves its tier; its frame is free, or the log's until it is reclaimed.
+    fn leave(&mut self, page: Page, from: usize, superseded: bool) {
+        let Some(copy) = self.known[page.index()].copies[from] else { return };
+        self.known[page.index()].copies[from] = None;
+        let known = self.known[page.index()];
+        if copy.version == known.newest && self.newest_copy(page).is_none() {
+            let current = self.current.page == Some(page);
+            if current {
+                self.memory.read(from, copy.frame, 0, &mut self.held_bytes);
+                self.held = Some(known.newest);
+            }
+            // The current write may complete it, or make it obsolete.
+            if known.newest != known.below && !(current && self.current.op.is_write() && !self.current.done) {
+                let mut bytes = vec![0; self.memory.page_bytes].into_boxed_slice();
+                self.memory.read(from, copy.frame, 0, &mut bytes);
+                self.rescued.insert(page, bytes);
+            }
+        }
+        match superseded {
+            true => self.superseded.entry((from, page)).or_default().push_back(copy.frame),
+            false => self.free[from].push(copy.frame),
+        }
+    }
+
+    fn reclaim(&mut self, page: Page, tier: usize) {
+        let frames = self.superseded.get_mut(&(tier, page)).expect("a policy reclaims what it superseded");
+        let frame = frames.pop_front().expect("a policy reclaims what it superseded");
+        if frames.is_empty() {
+            self.superseded.remove(&(tier, page));
+        }
+        self.free[tier].push(frame);
+    }
+
+    fn bypass(&mut self, page: Page) {
+        let (op, at) = (self.current.op, self.address_of(page));
+        if op != Op::Write && !self.newest_into_whole(page) {
+            return;
+        }
+        if !op.is_write() {
+            self.current.done = true;
+            return;
+        }
+        let change = self.current.change.clone();
+        self.whole[change].copy_from_slice(&self.current.bytes);
+        if self.write_whole_below(at) {
+            self.new_version(page);
+            self.known[page.index()].below = self.known[page.index()].newest;
+        }
+    }
+
+    fn count_movement(&mut self, movement: Movement) {
+        self.stats.decided.movement(movement, self.current.op.is_write());
+        match movement.verb {
+            Verb::Fetch { to } => self.stats.tiers[to.index()].fetched += 1,
+            Verb::Install { to } => self.stats.tiers[to.index()].installed += 1,
+            Verb::Copy { to, .. } => self.stats.tiers[to.index()].copied_in += 1,
+            Verb::WriteBack { from } => self.stats.tiers[from.index()].written_back += 1,
+            _ => {}
+        }
+    }
+}
+
+impl<I: PageIo, C: DeviceClock> Driver for World<I, C> {
+    /// Nothing is in use or under way while the policy decides.
+    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+        true
+    }
+
+    fn emit(&mut self, movement: Movement) {
+        self.count_movement(movement);
+        let page = movement.page;
+        match movement.verb {
+            Verb::Fetch { to } => self.fetch(page, to.index()),
+            Verb::Install { to } => self.install(page, to.index()),
+            Verb::Copy { from, to } => self.copy(page, from.index(), to.index()),
+            Verb::WriteBack { from } => self.write_back(page, from.index()),
+            Verb::Drop { from } => self.leave(page, from.index(), false),
+            Verb::Supersede { tier } => self.leave(page, tier.index(), true),
+            Verb::Reclaim { tier } => self.reclaim(page, tier.index()),
+            Verb::Bypass => self.bypass(page),
+            // In a log it would be written again; here a frame is as good as any other.
+            Verb::Requeue { .. } => {}
+            Verb::FetchObject { .. } | Verb::DropObject { .. } => unreachable!("{movement:?} without a query"),
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn next_use(&self) -> u32 {
+        NEVER
+    }
+
+    fn address(&self, page: Page) -> Address {
+        let at = self.address_of(page);
+        Address { object: ObjectId(at.object.0.min(self.objects - 1)), ..at }
+    }
+
+    fn successor(&self, page: Page) -> Option<Page> {
+        let at = self.address_of(page);
+        self.directory.find(Key::pack(Address { block: at.block + 1, ..at })?)
+    }
+
+    fn predecessor(&self, page: Page) -> Option<Page> {
+        let at = self.address_of(page);
+        self.directory.find(Key::pack(Address { block: at.block.checked_sub(1)?, ..at })?)
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.io.object_pages(object)
+    }
+}
