@@ -109,3 +109,11 @@ bench-engine: deps
 .PHONY: test-crash-long
 test-crash-long: deps
 	ENTRESOL_CRASH_SEEDS=320000 cargo test --locked --release -p entresol-engine --lib -- --nocapture no_crash_of
+
+# What SQLite spends through the VFS beside the file system's when every page is found (half a minute of one core).
+# Say BENCH_SQLITE="--out docs/results/bench-sqlite.md" to keep the report.
+BENCH_SQLITE :=
+.PHONY: bench-sqlite
+bench-sqlite: deps
+	cargo build --release --locked -p entresol-bench-sqlite
+	target/release/entresol-bench-sqlite $(BENCH_SQLITE)
