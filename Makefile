@@ -18,13 +18,15 @@ $(ENTRESOL): deps FORCE
 
 FORCE:
 
-# Generates a TPC-C-like trace, simulates the whole catalogue at five sizes, prints the ranking, writes the report.
+# A TPC-C-like load on SQLite over an emulated disk, without a cache and with one, killed and recovered, beside its simulation.
+# Then a generated TPC-C-like trace through the whole catalogue at five sizes: the ranking and its report.
 demo: $(ENTRESOL)
 	@mkdir -p $(DEMO)
+	$(ENTRESOL) demo --out $(DEMO)/sqlite
 	$(ENTRESOL) trace generate tpcc:warehouses=10:n=1M:seed=1:gap=100 $(DEMO)/tpcc.etr --next-use
 	$(ENTRESOL) simulate $(DEMO)/tpcc.etr --policy all --size 1%,2%,5%,10%,20% \
 		--json $(DEMO)/report.json --html $(DEMO)/report.html --svg $(DEMO)/miss-ratio.svg
-	@echo "The report: $(DEMO)/report.html"
+	@echo "The reports: $(DEMO)/sqlite/demo.html and $(DEMO)/report.html"
 
 # Clients that tests of the doors talk to. A test whose client is missing says so and passes.
 CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3 sqlite3:sqlite3
@@ -118,3 +120,11 @@ BENCH_RECOVERY :=
 bench-recovery: deps
 	cargo build --release --locked -p entresol-bench-recovery
 	target/release/entresol-bench-recovery $(BENCH_RECOVERY)
+
+# What SQLite spends through the VFS beside the file system's when every page is found (half a minute of one core).
+# Say BENCH_SQLITE="--out docs/results/bench-sqlite.md" to keep the report.
+BENCH_SQLITE :=
+.PHONY: bench-sqlite
+bench-sqlite: deps
+	cargo build --release --locked -p entresol-bench-sqlite
+	target/release/entresol-bench-sqlite $(BENCH_SQLITE)

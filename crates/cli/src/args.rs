@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
 use crate::live::drain::DrainArgs;
@@ -38,6 +39,7 @@ pub enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
     Policies(PoliciesArgs),
+    Demo(DemoArgs),
     Emulate(EmulateArgs),
     Mount(MountArgs),
     Run(RunArgs),

@@ -1,6 +1,7 @@
 //! The command `entresol`.
 
 mod args;
+mod demo;
 mod emulate;
 mod estimate;
 mod journal;
@@ -98,6 +99,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Replay(arguments) => replay::run(arguments, cli.quiet),
         Command::Probe(arguments) => probe::run(arguments, cli.quiet),
         Command::Trace(command) => trace::run(command, cli.quiet),
+        Command::Demo(arguments) => demo::run(arguments, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Mount(arguments) => mount::run(arguments, cli.quiet),
