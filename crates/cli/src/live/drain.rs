@@ -3,6 +3,7 @@
 use super::serve::{CacheArgs, Opened, open};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use entresol_core::Size;
 use std::path::PathBuf;
 
 /// Write everything dirty of a cache that is not in use to the backing store, which is complete without the cache then
@@ -19,7 +20,12 @@ pub struct DrainArgs {
 /// Runs the command.
 pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
-    let policy = CacheArgs { policy: "lru".to_owned(), mode: super::serve::ModeArg::WriteBack, dram: None };
+    let policy = CacheArgs {
+        policy: "lru".to_owned(),
+        mode: super::serve::ModeArg::WriteBack,
+        cache_size: Size::Percent(100.0),
+        dram: None,
+    };
     let Opened { cache, found, .. } = open(&arguments.cache, &arguments.backing, &policy)?;
     // A page whose only copy is bad ends a drain; it is listed as lost from then on, and the next goes on without it.
     let mut lost = cache.lost_pages()?.len();

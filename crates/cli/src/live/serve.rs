@@ -25,6 +25,9 @@ pub struct CacheArgs {
     /// With --cache: what becomes of writes
     #[arg(long, value_enum, default_value = "write-back", requires = "cache")]
     pub mode: ModeArg,
+    /// With --cache: pages that the policy may keep there, of the room that there is
+    #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
+    pub cache_size: Size,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
@@ -34,10 +37,13 @@ pub struct CacheArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
     /// They stay in the cache until the policy writes them back; a flush makes them durable in the cache
+    #[value(alias = "writeback")]
     WriteBack,
     /// They go to the cache and below; a flush makes them durable below
+    #[value(alias = "writethrough")]
     WriteThrough,
     /// They go below, and to the cache where that holds the page already
+    #[value(alias = "writearound")]
     WriteAround,
     /// They are refused
     ReadOnly,
@@ -141,7 +147,8 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
     }
     let spec = one_policy(&arguments.policy)?;
     let room = superblock.geometry.capacity_pages();
-    let tiers = tiers(spec.info, room, arguments.dram, page_bytes)?;
+    let kept = arguments.cache_size.pages(page_bytes, room);
+    let tiers = tiers(spec.info, kept, arguments.dram, page_bytes)?;
     let mode = arguments.mode.into();
     let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
     let held = survey::survey(&store, false).with_context(name)?;
@@ -160,7 +167,7 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs) -> Result<Opene
     Ok(Opened { cache, found, page_bytes })
 }
 
-/// Pages of each tier: the lower one takes all that the store has room for.
+/// Pages of each tier, of which the lower one has `room`.
 fn tiers(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> Result<Vec<usize>> {
     if info.tiers.len() == 1 {
         if dram.is_some() {
