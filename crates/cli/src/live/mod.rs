@@ -14,7 +14,7 @@ mod survey;
 
 use crate::args::bytes;
 use anyhow::{Context, Result, anyhow, bail};
-use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity};
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -92,22 +92,9 @@ fn metadata(path: &Path) -> Result<Metadata> {
     std::fs::metadata(path).with_context(|| path.display().to_string())
 }
 
-/// What tells a backing file from all others: its inode and when that was made. Both stay when the file is renamed, and
-/// when the machine starts again. A copy is another file, and so it should be: it ages apart from the cache.
+/// What tells a backing file from all others.
 fn identity(path: &Path) -> Result<[u8; 16]> {
-    let found = metadata(path)?;
-    if found.file_type().is_block_device() {
-        bail!("{}: is a block device, whose name may be another's after a restart; give a file", path.display());
-    }
-    if !found.is_file() {
-        bail!("{}: is not a file", path.display());
-    }
-    let made = found.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    let made = made.map_or(0, |since| since.as_nanos() as u64);
-    let mut identity = [0; 16];
-    identity[..8].copy_from_slice(&found.ino().to_le_bytes());
-    identity[8..].copy_from_slice(&made.to_le_bytes());
-    Ok(identity)
+    file_identity(path).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 /// Refuses one file in both roles.

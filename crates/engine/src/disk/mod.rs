@@ -5,10 +5,12 @@
 
 mod aligned;
 mod file;
+mod identity;
 mod sim;
 
 pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
+pub use identity::file_identity;
 pub use sim::{Fault, Power, SimDisk};
 
 use std::io;

@@ -347,10 +347,10 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
     if left < 2 { next + left } else { next }
 }
 
-/// Page size of the store on a device, from its superblock.
+/// Sizes of the store on a device, from its superblock.
 ///
 /// # Errors
 /// When there is no valid superblock.
-pub(crate) fn page_bytes<D: Disk>(disk: &D) -> Result<u64, StoreError> {
-    Ok(u64::from(Superblock::read(disk)?.geometry.page_bytes))
+pub fn geometry<D: Disk>(disk: &D) -> Result<Geometry, StoreError> {
+    Ok(Superblock::read(disk)?.geometry)
 }
