@@ -18,7 +18,7 @@ use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity};
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use survey::Bytes;
 
