@@ -50,6 +50,8 @@ pub enum Command {
     Drain(DrainArgs),
     Stats(StatsArgs),
     Set(SetArgs),
+    /// Print a configuration for --config, every default written out and explained
+    Config,
     /// Print a completion script for a shell
     Completions {
         /// The shell

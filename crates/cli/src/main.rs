@@ -1,6 +1,7 @@
 //! The command `entresol`.
 
 mod args;
+mod config;
 mod demo;
 mod emulate;
 mod estimate;
@@ -29,13 +30,19 @@ mod trace_source;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let command = config::with_option(Cli::command());
+    let (arguments, origins) = match config::extended(&command, std::env::args_os().collect()) {
+        Ok(extended) => extended,
+        Err(error) => return refuse(&format!("{error:#}")),
+    };
+    let matches = command.clone().try_get_matches_from(arguments);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&error.format(&mut command.clone()), &origins),
     };
     let result = match &cli.command {
         // The code is that of the command that was run.
@@ -67,7 +74,7 @@ fn refuse(text: &str) -> ExitCode {
 }
 
 /// Help and version as they are; a command line that is wrong as one line, with what clap suggests instead.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error, origins: &config::Origins) -> ExitCode {
     let help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if help || !error.use_stderr() {
         // A reader that closed the pipe early has seen enough.
@@ -77,6 +84,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     let rendered = error.render().to_string();
     let lines = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let place = origins.of(error).map(|place| format!("{place}: ")).unwrap_or_default();
     let mut text = String::new();
     for line in said {
         match line.strip_prefix("tip: ") {
@@ -85,7 +93,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             None => text += &format!(" {line}"),
         }
     }
-    refuse(&text)
+    refuse(&(place + &text))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -110,14 +118,15 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
         Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "entresol", &mut script);
+            clap_complete::generate(*shell, &mut config::with_option(Cli::command()), "entresol", &mut script);
             output::print(&String::from_utf8(script)?)
         }
         Command::Man { directory } => {
             let made = std::fs::create_dir_all(directory);
-            made.and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+            made.and_then(|()| clap_mangen::generate_to(config::with_option(Cli::command()), directory))
                 .with_context(|| directory.display().to_string())
         }
     }

@@ -59,7 +59,7 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
     says(&refused(&["--policy", "min"]), &["min", "future"]);
     says(&refused(&["--policy", "lru,arc"]), &["names 2 policies"]);
     says(&refused(&["--policy", "lru", "--dram", "1MiB"]), &["--dram", "one tier"]);
-    says(&refused(&["--policy", "lru", "--capacity", "2GiB"]), &["--capacity: 524288 pages", "room for 284"]);
+    says(&refused(&["--policy", "lru", "--cache-size", "2GiB"]), &["--cache-size: 524288 pages", "room for 284"]);
     says(&refused(&["--read-only"]), &["--read-only"]);
     says(&refused(&["--file", "disk"]), &["--file"]);
     says(&scratch.refused(&["serve", "nbd", "--socket", "s", "--cache", "cache"]), &["--backing"]);

@@ -2,10 +2,10 @@
 
 use super::metadata;
 use anyhow::{Context, Result, bail};
+use entresol_engine::disk::file_identity;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 /// The identity as the superblock has it.
 pub type Identity = [u8; 16];
@@ -43,12 +43,7 @@ pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
     if given.is_some() {
         bail!("{}: is a file, which has an identity of its own; --identity is for block devices", path.display());
     }
-    let made = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let made = made.map_or(0, |since| since.as_nanos() as u64);
-    let mut identity = [0; 16];
-    identity[..8].copy_from_slice(&found.ino().to_le_bytes());
-    identity[8..].copy_from_slice(&made.to_le_bytes());
-    Ok(identity)
+    file_identity(path).with_context(|| path.display().to_string())
 }
 
 /// What sysfs says of the device whose directory this is: name and size, and of a partition where it begins.

@@ -24,19 +24,20 @@ pub struct CacheArgs {
     /// With --cache: what becomes of writes
     #[arg(long, value_enum, default_value = "write-back", requires = "cache")]
     pub mode: ModeArg,
+    /// With --cache: pages that the policy may keep there, of the room that there is. Less of it leaves more to versions that
+    /// are dead, so that fewer are copied to make room for new ones
+    #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
+    pub cache_size: Size,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
-    /// With --cache: what the policy may hold, in bytes or as a share of the room. Less of it leaves more to versions that are
-    /// dead, so that fewer are copied to make room for new ones [default: all that there is room for]
-    #[arg(long, value_name = "SIZE", requires = "cache")]
-    pub capacity: Option<Size>,
 }
 
 impl CacheArgs {
     /// For whoever opens a cache to empty it: any policy will do.
     pub fn any_policy() -> Self {
-        CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, dram: None, capacity: None }
+        let cache_size = Size::Percent(100.0);
+        CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, cache_size, dram: None }
     }
 }
 
@@ -62,10 +63,13 @@ impl DeviceArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
     /// They stay in the cache until the policy writes them back; a flush makes them durable in the cache
+    #[value(alias = "writeback")]
     WriteBack,
     /// They go to the cache and below; a flush makes them durable below
+    #[value(alias = "writethrough")]
     WriteThrough,
     /// They go below, and to the cache where that holds the page already
+    #[value(alias = "writearound")]
     WriteAround,
     /// They are refused
     ReadOnly,
@@ -154,9 +158,9 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs, devices: &Devic
 pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheConfig> {
     let spec = one_policy(&arguments.policy)?;
     let room = geometry.capacity_pages();
-    let held = arguments.capacity.map_or(room, |size| size.pages(geometry.page_bytes, room));
+    let held = arguments.cache_size.pages(geometry.page_bytes, room);
     if held == 0 || held > room {
-        bail!("--capacity: {held} pages; the store has room for {room}");
+        bail!("--cache-size: {held} pages; the store has room for {room}");
     }
     let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
     Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })

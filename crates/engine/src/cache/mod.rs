@@ -214,7 +214,7 @@ impl BlockCache {
     ) -> Result<Self, CacheError> {
         check_live(config)?;
         let size_bytes = backing.size_bytes();
-        let page_bytes = crate::store::page_bytes(&cache)?;
+        let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
         let backing_pages = size_bytes.div_ceil(page_bytes);
         let (log, recovered) = Log::open(cache, identity, backing_pages)?;
         let room_pages = log.geometry().capacity_pages();

@@ -5,11 +5,13 @@
 
 mod aligned;
 mod file;
+mod identity;
 mod rings;
 mod sim;
 
 pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
+pub use identity::file_identity;
 pub use sim::{Fault, Power, SimDisk};
 
 use std::io;

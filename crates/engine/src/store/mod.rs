@@ -362,7 +362,7 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
     if left < 2 { next + left } else { next }
 }
 
-/// Page size of the store on a device, from its superblock.
+/// Sizes of the store on a device, from its superblock.
 ///
 /// # Errors
 /// When there is no valid superblock.

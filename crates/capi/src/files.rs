@@ -1,0 +1,123 @@
+//! Caches over two paths.
+
+use crate::error::{Code, Failure, Result, argument};
+use crate::{Cache, FormatOptions};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity};
+use entresol_engine::store::Geometry;
+use entresol_policy::{Info, Options, catalogue};
+use std::ffi::{CStr, OsStr};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// How a cache is run.
+pub(crate) struct How {
+    pub policy: (&'static Info, Options),
+    pub memory_bytes: u64,
+    pub cache_pages: u64,
+    pub mode: Mode,
+}
+
+pub(crate) fn path(text: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(text.to_bytes()))
+}
+
+/// A policy and its options: `NAME` or `NAME:OPTION=VALUE:...`.
+pub(crate) fn policy(text: &CStr) -> Result<(&'static Info, Options)> {
+    let text = text.to_str().map_err(|_| argument("policy is not UTF-8"))?;
+    let mut parts = text.split(':');
+    let wrong = |error: entresol_policy::BuildError| Failure(Code::Policy, error.to_string());
+    let info = catalogue::info(parts.next().unwrap_or_default()).map_err(wrong)?;
+    Ok((info, Options::parse(info, parts).map_err(wrong)?))
+}
+
+pub(crate) fn default_policy() -> Result<(&'static Info, Options)> {
+    policy(c"face-gsc")
+}
+
+fn named(path: &Path) -> impl Fn(io::Error) -> Failure + '_ {
+    move |error| {
+        let Failure(code, text) = error.into();
+        Failure(code, format!("{}: {text}", path.display()))
+    }
+}
+
+fn hold(path: &Path) -> Result<FileDisk> {
+    FileDisk::open(path, Caching::Buffered).map_err(named(path))
+}
+
+/// Holds both, if they are two, and tells the backing store from all others.
+fn hold_both(cache: &Path, backing: &Path) -> Result<(FileDisk, FileDisk, [u8; 16])> {
+    let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).map_err(named(path));
+    if number(cache)? == number(backing)? {
+        return Err(argument("one file is given as the cache and as the backing store"));
+    }
+    let identity = file_identity(backing).map_err(named(backing))?;
+    Ok((hold(cache)?, hold(backing)?, identity))
+}
+
+pub(crate) fn format(cache: &Path, backing: &Path, options: FormatOptions) -> Result<()> {
+    let made = !cache.exists();
+    if !made && options.force == 0 {
+        return Err(Failure(Code::Exists, format!("{}: is there already; force overwrites it", cache.display())));
+    }
+    if made {
+        if options.size_bytes == 0 {
+            return Err(argument("size_bytes is 0, and there is no file whose size could be taken"));
+        }
+        // Nobody else's file may appear in between and be taken for the one just made.
+        let new = OpenOptions::new().write(true).create_new(true).open(cache);
+        new.and_then(|file| file.set_len(options.size_bytes)).map_err(named(cache))?;
+    }
+    let done = format_there(cache, backing, options);
+    if done.is_err() && made {
+        // What it failed of is told, not this.
+        let _ = std::fs::remove_file(cache);
+    }
+    done
+}
+
+fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<()> {
+    let (held, below, identity) = hold_both(cache, backing)?;
+    if below.size_bytes() == 0 {
+        return Err(argument("the backing store is empty"));
+    }
+    let page_bytes = if options.page_bytes == 0 { 4096 } else { options.page_bytes };
+    Geometry { page_bytes, segment_pages: 4, segments: 8 }.check()?;
+    let size = if options.size_bytes == 0 { held.size_bytes() } else { options.size_bytes };
+    let geometry = Geometry::for_device(size, page_bytes)?;
+    if size > held.size_bytes() {
+        OpenOptions::new().write(true).open(cache).and_then(|file| file.set_len(size)).map_err(named(cache))?;
+    }
+    // The size of a disk is what it was when it was opened.
+    drop(held);
+    let held = hold(cache)?;
+    let mut uuid = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid))?;
+    Ok(BlockCache::format(&held, geometry, &below, uuid, identity)?)
+}
+
+/// Pages of each tier: `memory_bytes` above, if there is an above.
+pub(crate) fn tiers(info: &Info, pages: u64, memory_bytes: u64, page_bytes: u32) -> Result<Vec<usize>> {
+    let pages = pages as usize;
+    match (info.tiers.len(), memory_bytes) {
+        (1, 0) => Ok(vec![pages]),
+        (1, _) => Err(argument(&format!("memory_bytes: policy '{}' manages one tier, the cache", info.name))),
+        (_, 0) => Ok(vec![((pages as f64 * info.top_share) as usize).max(info.min_pages[0]), pages]),
+        (_, bytes) => Ok(vec![(bytes / u64::from(page_bytes)) as usize, pages]),
+    }
+}
+
+pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
+    let (held, below, identity) = hold_both(cache, backing)?;
+    let geometry = entresol_engine::store::geometry(&held)?;
+    let pages = if how.cache_pages == 0 { geometry.capacity_pages() } else { how.cache_pages };
+    let (info, options) = how.policy;
+    let tiers = tiers(info, pages, how.memory_bytes, geometry.page_bytes)?;
+    let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
+    let cache = BlockCache::open(held, below, identity, &config)?;
+    Ok(Cache { cache, page_bytes: geometry.page_bytes })
+}

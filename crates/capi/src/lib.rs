@@ -1,0 +1,361 @@
+//! The block cache for programs in C. `include/entresol.h` is the documentation of what is here; a test compares the two,
+//! and another compiles and runs `examples/copy.c`.
+
+mod error;
+mod files;
+
+pub use error::Code;
+
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use error::{Result, argument, call, text};
+use std::ffi::{c_char, c_int, c_void};
+
+/// An open cache: `entresol_cache` of the header.
+pub struct Cache {
+    cache: BlockCache,
+    page_bytes: u32,
+}
+
+/// How a cache is made: `entresol_format_options` of the header.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct FormatOptions {
+    /// Size of the cache in bytes, 0 for that of the file.
+    pub size_bytes: u64,
+    /// Bytes of a page, 0 for 4096.
+    pub page_bytes: u32,
+    /// Overwrite what is there.
+    pub force: u32,
+}
+
+/// How a cache is run: `entresol_open_options` of the header.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct OpenOptions {
+    /// The policy, null for face-gsc.
+    pub policy: *const c_char,
+    /// Memory of an upper tier in bytes, 0 for the policy's share.
+    pub memory_bytes: u64,
+    /// Pages of the lower tier, 0 for all that fit.
+    pub cache_pages: u64,
+    /// A number of [`mode`].
+    pub mode: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Counts and state: `entresol_stats` of the header, which explains the fields.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+#[allow(missing_docs, reason = "the header has them")]
+pub struct Stats {
+    pub struct_bytes: u64,
+    pub page_bytes: u64,
+    pub reads: u64,
+    pub read_hits: u64,
+    pub writes: u64,
+    pub write_hits: u64,
+    pub fetches: u64,
+    pub admissions: u64,
+    pub write_backs: u64,
+    pub bypasses: u64,
+    pub dirty_pages: u64,
+    pub lost_pages: u64,
+    pub cache_writes: u64,
+    pub cache_written_bytes: u64,
+    pub cache_syncs: u64,
+    pub backing_reads: u64,
+    pub backing_writes: u64,
+    pub backing_written_pages: u64,
+    pub backing_syncs: u64,
+    pub mode: u32,
+    pub failed: u32,
+}
+
+fn mode(number: u32) -> Result<Mode> {
+    match number {
+        0 => Ok(Mode::WriteBack),
+        1 => Ok(Mode::WriteThrough),
+        2 => Ok(Mode::WriteAround),
+        3 => Ok(Mode::ReadOnly),
+        other => Err(argument(&format!("{other} is no mode; they are 0 to 3"))),
+    }
+}
+
+fn mode_number(mode: Mode) -> u32 {
+    match mode {
+        Mode::WriteBack => 0,
+        Mode::WriteThrough => 1,
+        Mode::WriteAround => 2,
+        Mode::ReadOnly => 3,
+    }
+}
+
+/// The cache behind a pointer.
+///
+/// # Safety
+/// `cache` is null or came from [`entresol_open`] and was not closed.
+unsafe fn open<'a>(cache: *const Cache) -> Result<&'a Cache> {
+    // SAFETY: as the caller promises.
+    unsafe { cache.as_ref() }.ok_or_else(|| argument("the cache is null"))
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn entresol_api_version() -> u32 {
+    1
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn entresol_last_error() -> *const c_char {
+    error::last()
+}
+
+/// See the header.
+///
+/// # Safety
+/// Texts end in zero; `options` is null or points to options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_format(
+    cache: *const c_char,
+    backing: *const c_char,
+    options: *const FormatOptions,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises, for all three.
+        let (cache, backing, options) =
+            unsafe { (text(cache, "cache")?, text(backing, "backing")?, options.as_ref().copied()) };
+        files::format(files::path(cache), files::path(backing), options.unwrap_or_default())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// Texts end in zero; `options` is null or points to options; `opened` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_open(
+    cache: *const c_char,
+    backing: *const c_char,
+    options: *const OpenOptions,
+    opened: *mut *mut Cache,
+) -> c_int {
+    call(|| {
+        if opened.is_null() {
+            return Err(argument("opened is null"));
+        }
+        // SAFETY: it may be written, as the caller promises.
+        unsafe { opened.write(std::ptr::null_mut()) };
+        // SAFETY: as the caller promises.
+        let (cache, backing, options) = unsafe { (text(cache, "cache")?, text(backing, "backing")?, options.as_ref()) };
+        let (memory_bytes, cache_pages, number, reserved) =
+            options.map_or((0, 0, 0, 0), |o| (o.memory_bytes, o.cache_pages, o.mode, o.reserved));
+        if reserved != 0 {
+            return Err(argument("reserved is not 0"));
+        }
+        let policy = match options.map(|options| options.policy).filter(|policy| !policy.is_null()) {
+            // SAFETY: as the caller promises.
+            Some(policy) => files::policy(unsafe { text(policy, "policy")? })?,
+            None => files::default_policy()?,
+        };
+        let how = files::How { policy, memory_bytes, cache_pages, mode: mode(number)? };
+        let cache = files::open(files::path(cache), files::path(backing), how)?;
+        // SAFETY: it may be written, as the caller promises.
+        unsafe { opened.write(Box::into_raw(Box::new(cache))) };
+        Ok(())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_size_bytes(cache: *const Cache) -> u64 {
+    // SAFETY: as the caller promises.
+    unsafe { open(cache) }.map_or(0, |cache| cache.cache.size_bytes())
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open; `bytes` may be written for `length` bytes, or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_read(cache: *const Cache, offset: u64, bytes: *mut c_void, length: usize) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { open(cache) }?;
+        if length == 0 {
+            return Ok(cache.cache.read(offset, &mut [])?);
+        }
+        check_buffer(bytes, length)?;
+        // What is read into must have been written once; the caller's memory need not have been.
+        // SAFETY: it may be written, as the caller promises.
+        unsafe { bytes.cast::<u8>().write_bytes(0, length) };
+        // SAFETY: it may be written, was just written, and is nobody else's while this call lasts.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<u8>(), length) };
+        Ok(cache.cache.read(offset, bytes)?)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open; `bytes` may be read for `length` bytes, or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_write(
+    cache: *const Cache,
+    offset: u64,
+    bytes: *const c_void,
+    length: usize,
+    durable: c_int,
+) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { open(cache) }?;
+        if length == 0 {
+            return Ok(cache.cache.write(offset, &[], durable != 0)?);
+        }
+        check_buffer(bytes, length)?;
+        // SAFETY: it may be read, as the caller promises.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
+        Ok(cache.cache.write(offset, bytes, durable != 0)?)
+    })
+}
+
+fn check_buffer(bytes: *const c_void, length: usize) -> Result<()> {
+    if bytes.is_null() {
+        return Err(argument("bytes is null"));
+    }
+    if isize::try_from(length).is_err() { Err(argument("length is more than memory can have")) } else { Ok(()) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_flush(cache: *const Cache) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| Ok(unsafe { open(cache) }?.cache.flush()?))
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_discard(cache: *const Cache, offset: u64, length: u64) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| Ok(unsafe { open(cache) }?.cache.discard(offset, length)?))
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_set_mode(cache: *const Cache, number: u32) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| Ok(unsafe { open(cache) }?.cache.set_mode(mode(number)?)?))
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open; `policy` ends in zero, or is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_set_policy(cache: *const Cache, policy: *const c_char) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let (cache, policy) = unsafe { (open(cache)?, text(policy, "policy")?) };
+        let (info, options) = files::policy(policy)?;
+        let CacheConfig { tiers, .. } = cache.cache.config();
+        let pages = *tiers.last().expect("a policy has a tier") as u64;
+        let tiers = files::tiers(info, pages, 0, cache.page_bytes)?;
+        Ok(cache.cache.set_policy(info, &options, &tiers)?)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_drain(cache: *const Cache) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| Ok(unsafe { open(cache) }?.cache.drain()?))
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open; `stats` is null or may be written for as many bytes as its first field says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_get_stats(cache: *const Cache, stats: *mut Stats) -> c_int {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { open(cache) }?;
+        if stats.is_null() {
+            return Err(argument("stats is null"));
+        }
+        // SAFETY: the first field is there, as the caller promises.
+        let room = unsafe { stats.cast::<u64>().read() };
+        if room < size_of::<u64>() as u64 {
+            return Err(argument("struct_bytes is not set"));
+        }
+        let length = (room as usize).min(size_of::<Stats>());
+        let filled = Stats { struct_bytes: length as u64, ..cache.stats()? };
+        // SAFETY: so many bytes may be written, as the caller promises, and the source has as many.
+        unsafe { std::ptr::from_ref(&filled).cast::<u8>().copy_to_nonoverlapping(stats.cast::<u8>(), length) };
+        Ok(())
+    })
+}
+
+impl Cache {
+    fn stats(&self) -> Result<Stats> {
+        let stats = self.cache.stats()?;
+        let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
+        Ok(Stats {
+            struct_bytes: 0,
+            page_bytes: self.page_bytes.into(),
+            reads: counts.reads,
+            read_hits: counts.read_hits,
+            writes: counts.writes,
+            write_hits: counts.write_hits,
+            fetches: counts.fetches,
+            admissions: counts.admissions,
+            write_backs: counts.write_backs,
+            bypasses: counts.bypasses,
+            dirty_pages: stats.dirty_pages,
+            lost_pages: self.cache.lost_pages()?.len() as u64,
+            cache_writes: log.batches,
+            cache_written_bytes: log.blocks * u64::from(self.page_bytes),
+            cache_syncs: log.syncs,
+            backing_reads: keeper.below_reads,
+            backing_writes: keeper.below_ios,
+            backing_written_pages: keeper.below_pages,
+            backing_syncs: keeper.below_syncs,
+            mode: mode_number(stats.mode),
+            failed: u32::from(stats.failed),
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// `cache` is null or open, and no other call with it is under way or follows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn entresol_close(cache: *mut Cache) -> c_int {
+    call(|| {
+        if cache.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it came from `Box::into_raw`, and this is its last use, as the caller promises.
+        let cache = unsafe { Box::from_raw(cache) };
+        Ok(cache.cache.close()?)
+    })
+}

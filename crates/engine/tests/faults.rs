@@ -1,0 +1,219 @@
+//! Faults of a device in the middle of a run that are no plain errors: writes that land elsewhere or nowhere, a device that
+//! shrinks, stalls, or a backing store that vanishes; and requests larger than the cache. `docs/OPERATING.md` has the list
+//! of all faults with their tests.
+
+use entresol_core::Random;
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
+use entresol_engine::store::Geometry;
+use entresol_policy::catalogue;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+const GEOMETRY: Geometry = Geometry { page_bytes: 4096, segment_pages: 16, segments: 16 };
+const ID: [u8; 16] = [3; 16];
+const PAGE: u64 = 4096;
+const PAGES: u64 = 300;
+
+fn config(mode: Mode) -> CacheConfig {
+    CacheConfig { mode, ..CacheConfig::new(catalogue::info("lru").expect("lru"), &[60]) }
+}
+
+fn disks() -> (SimDisk, SimDisk) {
+    let power = Power::steady();
+    let (cache, backing) = (SimDisk::new(GEOMETRY.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power));
+    BlockCache::format(&cache, GEOMETRY, &backing, [1; 16], ID).expect("room");
+    (cache, backing)
+}
+
+/// Reads and writes whole pages. A read is right, or an error of a page that is listed as lost; a write may be told of
+/// trouble with the page that it displaces, and succeeds when repeated. The number of errors.
+fn work(cache: &BlockCache, truth: &mut [u8], random: &mut Random, requests: u64) -> u64 {
+    let mut refused = 0;
+    for _ in 0..requests {
+        let page = random.below(PAGES / 3);
+        if random.chance(0.5) {
+            truth[page as usize] = random.next_u64() as u8;
+            let bytes = [truth[page as usize]; PAGE as usize];
+            let fua = random.chance(0.05);
+            if let Err(error) = cache.write(page * PAGE, &bytes, fua) {
+                println!("writing page {page}: {error}");
+                refused += 1;
+                cache.write(page * PAGE, &bytes, fua).expect("the same write again");
+            }
+        } else {
+            refused += u64::from(!is_right(cache, page, truth[page as usize]));
+        }
+    }
+    refused
+}
+
+/// Does a page read as it was written? If not it is listed as lost.
+fn is_right(cache: &BlockCache, page: u64, truth: u8) -> bool {
+    let mut bytes = [0; PAGE as usize];
+    match cache.read(page * PAGE, &mut bytes) {
+        Ok(()) => {
+            assert!(bytes == [truth; PAGE as usize], "page {page} reads as {} and was {truth}", bytes[0]);
+            true
+        }
+        Err(error) => {
+            let lost = cache.lost_pages().expect("a list");
+            assert!(lost.contains(&page), "page {page}: {error}; lost are {lost:?}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_write_that_lands_elsewhere_or_nowhere_is_never_read_as_something_else() {
+    let mut lost = 0;
+    for fault in [Fault::LostWrite, Fault::Misdirected(PAGE), Fault::Misdirected(40 * PAGE)] {
+        for mode in [Mode::WriteThrough, Mode::WriteBack] {
+            for seed in 0..12 {
+                println!("{fault:?}, {mode:?}, seed {seed}");
+                let (disks, mut random, mut truth) = (disks(), Random::new(seed), vec![0; PAGES as usize]);
+                let cache = BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config(mode)).expect("a cache");
+                assert_eq!(work(&cache, &mut truth, &mut random, 20 * seed), 0);
+                disks.0.inject(fault);
+                let mut refused = work(&cache, &mut truth, &mut random, 400);
+                refused += (0..PAGES).filter(|&page| !is_right(&cache, page, truth[page as usize])).count() as u64;
+                assert!(mode == Mode::WriteBack || refused == 0, "in write-through no request fails");
+                lost += refused;
+                if cache.close().is_err() {
+                    continue;
+                }
+                drop(cache);
+                // The store may be found damaged; if it is not, what it gives is right.
+                if let Ok(cache) = BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config(mode)) {
+                    lost += (0..PAGES).filter(|&page| !is_right(&cache, page, truth[page as usize])).count() as u64;
+                }
+            }
+        }
+    }
+    assert!(lost > 0, "the faults struck");
+}
+
+#[test]
+fn in_write_through_a_cache_file_that_shrinks_in_use_fails_no_request() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let [cache_path, backing_path] = ["cache", "backing"].map(|name| scratch.path().join(name));
+    let disk = |path, size| FileDisk::create(path, size, Caching::Buffered).expect("a file");
+    let (file, backing) = (disk(&cache_path, GEOMETRY.size_bytes()), disk(&backing_path, PAGES * PAGE));
+    BlockCache::format(&file, GEOMETRY, &backing, [1; 16], ID).expect("room");
+    let cache = BlockCache::open(file, backing, ID, &config(Mode::WriteThrough)).expect("a cache");
+    let (mut random, mut truth) = (Random::new(1), vec![0; PAGES as usize]);
+    work(&cache, &mut truth, &mut random, 300);
+    cache.flush().expect("a flush");
+    let shrunk = std::fs::OpenOptions::new().write(true).open(&cache_path).expect("the cache file");
+    shrunk.set_len(3 * PAGE).expect("it shrinks");
+    assert_eq!(work(&cache, &mut truth, &mut random, 300), 0);
+    (0..PAGES).for_each(|page| assert!(is_right(&cache, page, truth[page as usize])));
+    cache.drain().expect("the backing store has everything");
+    drop(cache);
+    shrunk.set_len(3 * PAGE).expect("it shrinks again");
+    let (file, backing) =
+        (FileDisk::open(&cache_path, Caching::Buffered), FileDisk::open(&backing_path, Caching::Buffered));
+    let opened = BlockCache::open(file.expect("a file"), backing.expect("a file"), ID, &config(Mode::WriteThrough));
+    let refused = opened.err().expect("it is too small for the store on it").to_string();
+    assert!(refused.contains("shrunk"), "{refused}");
+}
+
+/// A disk that answers nothing while it is stalled.
+struct Stalling {
+    disk: SimDisk,
+    stalled: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Stalling {
+    fn wait(&self) {
+        let (stalled, changed) = &*self.stalled;
+        drop(changed.wait_while(stalled.lock().expect("a lock"), |stalled| *stalled).expect("a lock"));
+    }
+}
+
+impl Disk for Stalling {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.wait();
+        self.disk.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.wait();
+        self.disk.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.wait();
+        self.disk.sync()
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.wait();
+        self.disk.discard(at, bytes)
+    }
+}
+
+#[test]
+fn a_device_that_stalls_delays_and_costs_nothing() {
+    let disks = disks();
+    let stalled = Arc::new((Mutex::new(false), Condvar::new()));
+    let device = Stalling { disk: disks.0.clone(), stalled: Arc::clone(&stalled) };
+    let cache = BlockCache::open(device, disks.1.clone(), ID, &config(Mode::WriteBack)).expect("a cache");
+    let mut truth = vec![0; PAGES as usize];
+    work(&cache, &mut truth, &mut Random::new(1), 200);
+    *stalled.0.lock().expect("a lock") = true;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            cache.write(0, &[77; PAGE as usize], false).expect("a write");
+            cache.flush().expect("a flush");
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished(), "a flush promises nothing that the device has not done");
+        *stalled.0.lock().expect("a lock") = false;
+        stalled.1.notify_all();
+    });
+    truth[0] = 77;
+    (0..PAGES).for_each(|page| assert!(is_right(&cache, page, truth[page as usize])));
+    let stats = cache.stats().expect("counts");
+    assert!(!stats.failed && stats.keeper.pages_lost == 0);
+}
+
+#[test]
+fn when_the_backing_store_vanishes_what_is_cached_is_served_and_kept() {
+    let disks = disks();
+    let cache = BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config(Mode::WriteBack)).expect("a cache");
+    let write = |page: u64, byte: u8| cache.write(page * PAGE, &[byte; PAGE as usize], false);
+    (0..12).for_each(|page| write(page, 1).expect("a write"));
+    disks.1.vanish();
+    (0..12).for_each(|page| assert!(is_right(&cache, page, 1)));
+    (0..6).for_each(|page| write(page, 2).expect("a write"));
+    cache.flush().expect("they are durable in the cache");
+    let missed = cache.read(200 * PAGE, &mut [0; PAGE as usize]).expect_err("only the backing store has it");
+    assert!(missed.to_string().contains("gone"), "{missed}");
+    cache.drain().expect_err("there is nowhere to go");
+    (0..12).for_each(|page| assert!(is_right(&cache, page, if page < 6 { 2 } else { 1 })));
+    assert!(!cache.stats().expect("counts").failed, "the cache device is in order");
+}
+
+#[test]
+fn a_request_larger_than_the_cache_is_carried_out_in_pieces() {
+    for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+        let disks = disks();
+        let cache = BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config(mode)).expect("a cache");
+        let bytes: Vec<u8> = (0..(PAGES * PAGE - 1000) as u32).map(|i| (i % 253) as u8).collect();
+        cache.write(7, &bytes, true).expect("a write of the whole backing store at once, from an odd byte on");
+        let mut back = vec![0; bytes.len()];
+        cache.read(7, &mut back).expect("a read of all of it");
+        assert!(back == bytes);
+        cache.read(PAGES * PAGE, &mut []).expect("nothing, at the end");
+        cache.write(3, &[], true).expect("nothing");
+        cache.discard(0, PAGES * PAGE).expect("a discard of everything");
+        cache.drain().expect("a drain");
+    }
+}
