@@ -7,47 +7,27 @@
 use super::core::{Core, Engine};
 use super::world::World;
 use super::{BlockCache, CacheConfig, CacheError, Mode, check_live};
-use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
 use crate::store::StoreError;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Info, Options, Policy};
 use std::io;
-use std::ops::{Deref, DerefMut};
-use std::sync::{MutexGuard, PoisonError};
-
-/// The core of a cache, locked. There is always one, except while another takes its place.
-pub(super) struct Held<'a>(pub MutexGuard<'a, Option<Box<dyn Core>>>);
-
-impl Deref for Held<'_> {
-    type Target = dyn Core;
-
-    fn deref(&self) -> &Self::Target {
-        self.0.as_deref().expect("a change puts one back")
-    }
-}
-
-impl DerefMut for Held<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_deref_mut().expect("a change puts one back")
-    }
-}
+use std::sync::PoisonError;
 
 /// Builds the engine of another policy over the stores of one that was taken apart.
-struct Rebuild<'a, C, B> {
-    world: &'a mut Option<World<C, B>>,
+struct Rebuild<'a> {
+    world: &'a mut Option<World>,
     tiers: usize,
     handles: usize,
     mode: Mode,
-    page_bytes: usize,
 }
 
-impl<C: Disk + 'static, B: Disk + 'static> Visitor for Rebuild<'_, C, B> {
+impl Visitor for Rebuild<'_> {
     type Output = Box<dyn Core>;
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let world = self.world.take().expect("it was put there").emptied(self.tiers, self.handles);
-        let mut engine = Engine::new(policy, world, self.mode, self.page_bytes);
+        let mut engine = Engine::new(policy, world, self.mode);
         engine.show();
         Box::new(engine)
     }
@@ -55,42 +35,43 @@ impl<C: Disk + 'static, B: Disk + 'static> Visitor for Rebuild<'_, C, B> {
 
 /// Puts the engine of another policy in the place of one that has settled; the old one again, with the reason, when the
 /// policy cannot be built so.
-pub(super) fn rebuild<P: Policy, C: Disk + 'static, B: Disk + 'static>(
-    engine: Engine<P, C, B>,
+pub(super) fn rebuild<P: Policy>(
+    engine: Engine<P>,
     to: &CacheConfig,
     built_for: &Config,
 ) -> (Box<dyn Core>, Result<(), CacheError>) {
-    let (policy, world, mode, page_bytes) = engine.into_parts();
+    let (policy, world, mode) = engine.into_parts();
     let mut world = Some(world);
-    let rebuild = Rebuild { world: &mut world, tiers: to.tiers.len(), handles: to.handles, mode, page_bytes };
+    let rebuild = Rebuild { world: &mut world, tiers: to.tiers.len(), handles: to.handles, mode };
     match catalogue::build(to.policy, built_for, &to.options, rebuild) {
         Ok(core) => (core, Ok(())),
         Err(error) => {
             let world = world.expect("a policy that was not built took nothing");
-            (Box::new(Engine::new(policy, world, mode, page_bytes)), Err(error.into()))
+            (Box::new(Engine::new(policy, world, mode)), Err(error.into()))
         }
     }
 }
 
-impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
+impl<P: Policy> Engine<P> {
     /// Before a change: nothing is only on its way, and nothing is in frames alone.
     pub(super) fn settle_for_change(&mut self) -> io::Result<()> {
         let failed = || io::Error::other("the cache device has failed; its policy cannot be changed any more");
-        if self.is_off() {
+        if Core::is_off(self) {
             return Err(failed());
         }
         self.hand_over()?;
-        if self.is_off() { Err(failed()) } else { Ok(()) }
+        if Core::is_off(self) { Err(failed()) } else { Ok(()) }
     }
 }
 
-impl<C: Disk, B: Disk> World<C, B> {
+impl World {
     /// Makes durable what is on its way, and puts into the log what only frames have.
     pub(super) fn hand_over_frames(&mut self) -> io::Result<()> {
         if mutant::is(Mutant::FramesDropped) {
             return Ok(());
         }
-        self.log_frames()?;
+        let unlogged = self.unlogged();
+        self.log_frames(&unlogged)?;
         self.log_clean_frames()
     }
 }
@@ -111,12 +92,9 @@ impl BlockCache {
         check_live(&to)?;
         self.check_room(&to)?;
         let built_for = to.built_for(self.page_bytes);
-        let mut core = self.core().map_err(StoreError::Io)?;
-        core.settle_for_change().map_err(StoreError::Io)?;
-        let before = core.0.take().expect("a change puts one back");
-        let (now, result) = before.change(&to, &built_for);
-        *core.0 = Some(now);
-        result?;
+        let mut turn = self.locks.exclusive().map_err(StoreError::Io)?;
+        turn.core().settle_for_change().map_err(StoreError::Io)?;
+        turn.replace(|core| core.change(&to, &built_for))?;
         *config = to;
         Ok(())
     }

@@ -1,33 +1,46 @@
 //! One policy with its world: serves pages, one request at a time.
 
 use super::counts::Counts;
-use super::keeper::KeeperCounts;
+use super::keeper::{Keeper, KeeperCounts, Source};
+use super::upkeep;
 use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
-use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
-use entresol_core::Op;
+use entresol_core::{Op, Page};
 use entresol_policy::{Config, Policy};
 use std::io;
 use std::ops::Range;
 
-/// A core of any policy: one virtual call per page.
+/// A core of any policy: one virtual call per step. None of them waits for I/O but those that say so.
 pub(super) trait Core: Send {
-    /// Reads a whole page.
-    fn read(&mut self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()>;
-    /// Writes part of a page from a byte on. `whole` when no byte of the page that counts is left out.
-    fn write(&mut self, page: u64, from: usize, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
-    /// Makes durable what was written.
-    fn flush(&mut self) -> io::Result<()>;
-    /// Discards whole pages.
+    /// The log and the way below.
+    fn keeper(&mut self) -> &mut Keeper;
+    /// Is the cache device out of use?
+    fn is_off(&self) -> bool;
+    /// What becomes of writes.
+    fn mode(&self) -> Mode;
+    /// Finds the newest version of a page; its bytes, if memory has them.
+    fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
+    /// Decides on a read of a page, whose newest version these are the bytes of.
+    fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
+    /// Writes a page. `whole` when none of the bytes were read for it.
+    fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
+    /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames), a few at a time.
+    fn unlogged(&self) -> Vec<Page>;
+    /// Hands frames over to the log.
+    fn log_frames(&mut self, handles: &[Page]) -> io::Result<()>;
+    /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use. Does
+    /// I/O.
+    fn give_up_cache(&mut self) -> io::Result<()>;
+    /// Discards whole pages. Does I/O.
     fn discard(&mut self, pages: Range<u64>) -> io::Result<()>;
-    /// Whole pages were changed below: what is held of them is void.
+    /// Whole pages were changed below: what is held of them is void. Does I/O.
     fn forget(&mut self, pages: Range<u64>) -> io::Result<()>;
-    /// Changes the mode.
+    /// Changes the mode. Does I/O.
     fn set_mode(&mut self, mode: Mode) -> io::Result<()>;
-    /// Writes every dirty page below.
+    /// Writes every dirty page below. Does I/O.
     fn drain(&mut self) -> io::Result<()>;
-    /// Flushes and notes that all is in order.
+    /// Notes that all is in order, after a flush. Does I/O.
     fn close(&mut self) -> io::Result<()>;
     /// Makes ready for [`change`](Core::change).
     fn settle_for_change(&mut self) -> io::Result<()>;
@@ -45,29 +58,22 @@ pub(super) trait Core: Send {
 /// Recovered pages between the one that the policy is shown and the one for which memory is asked.
 const AHEAD: usize = 12;
 
-pub(super) struct Engine<P, C, B> {
+pub(super) struct Engine<P> {
     policy: P,
-    world: World<C, B>,
+    world: World,
     mode: Mode,
     /// The cache device has failed and is out of use.
     off: bool,
-    /// A page's worth of bytes.
-    scratch: Vec<u8>,
 }
 
-impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
-    pub fn new(policy: P, world: World<C, B>, mode: Mode, page_bytes: usize) -> Self {
-        Engine { policy, world, mode, off: false, scratch: vec![0; page_bytes] }
+impl<P: Policy> Engine<P> {
+    pub fn new(policy: P, world: World, mode: Mode) -> Self {
+        Engine { policy, world, mode, off: false }
     }
 
-    /// Policy, world, mode and page size.
-    pub fn into_parts(self) -> (P, World<C, B>, Mode, usize) {
-        (self.policy, self.world, self.mode, self.scratch.len())
-    }
-
-    /// Is the cache device out of use?
-    pub fn is_off(&self) -> bool {
-        self.off
+    /// Policy, world and mode.
+    pub fn into_parts(self) -> (P, World, Mode) {
+        (self.policy, self.world, self.mode)
     }
 
     /// Shows the policy what is held after a change. What fails then fails again for the next request.
@@ -80,12 +86,19 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
     pub fn hand_over(&mut self) -> io::Result<()> {
         let settled = mutant::is(Mutant::NotSettledForChange);
         let result = self.world.hand_over_frames();
-        let result = result.and_then(|()| if settled { Ok(()) } else { self.world.keeper.flush(true) });
+        let result = result.and_then(|()| if settled { Ok(()) } else { upkeep::flush(&mut self.world.keeper, true) });
         self.after(result, |_| Ok(()))
     }
 
     /// Shows the policy what was recovered, oldest first, so that it holds it again.
     pub fn replay(&mut self) -> io::Result<()> {
+        let shown = self.show_held();
+        // What comes next is a request, whether or not all could be shown.
+        self.world.end_replay();
+        shown
+    }
+
+    fn show_held(&mut self) -> io::Result<()> {
         let entries = self.world.keeper.log.index.iter();
         let held: Vec<u64> = entries.filter(|(_, entry)| !entry.lost).map(|(page, _)| page).collect();
         for (i, &page) in held.iter().enumerate() {
@@ -93,7 +106,7 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
                 self.world.keeper.log.index.prefetch(later);
                 self.world.directory.prefetch(later);
             }
-            self.world.keeper.make_ready()?;
+            upkeep::make_ready(&mut self.world.keeper)?;
             // Making room may have written it below.
             let Some(entry) = self.world.keeper.log.index.get(page) else { continue };
             let op = if entry.dirty { Op::Write } else { Op::Read };
@@ -105,24 +118,18 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
             self.policy.access(request(handle, op, false), &mut self.world);
             self.world.end()?;
         }
-        self.world.end_replay()
+        Ok(())
     }
 
-    /// Runs one page request through the policy; false when the directory has no handle for its page.
-    fn access(
-        &mut self,
-        page: u64,
-        op: Op,
-        whole: Option<&[u8]>,
-        tag: Tag,
-    ) -> Option<(entresol_core::Page, io::Result<()>)> {
+    /// Runs one page request through the policy; none when the directory has no handle for its page.
+    fn access(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> Option<(Page, io::Result<()>)> {
         let policy = &self.policy;
         let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known);
         let Some(handle) = handle else {
             self.world.counts.directory_full += 1;
             return None;
         };
-        self.world.begin(page, op, whole, tag.now_us);
+        self.world.begin(page, op, bytes, tag.now_us);
         let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.world);
         self.world.counts.outcome(op, outcome);
         Some((handle, self.world.end()))
@@ -138,7 +145,7 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
             self.world.counts.writes += 1;
             return self.world.keeper.write_past(page, bytes);
         }
-        let Some((handle, result)) = self.access(page, op, Some(bytes), tag) else {
+        let Some((handle, result)) = self.access(page, op, bytes, tag) else {
             return self.world.keeper.write_past(page, bytes);
         };
         result?;
@@ -146,14 +153,6 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
             self.world.write_through(handle)?;
         }
         Ok(())
-    }
-
-    /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use.
-    fn give_up_cache(&mut self) -> io::Result<()> {
-        self.off = true;
-        self.world.keeper.abandon_log();
-        self.world.write_frames_below(false)?;
-        self.world.keeper.flush_without_log()
     }
 
     /// Discards a page of which something is held: it goes through the queue, so that the order of things is kept.
@@ -171,12 +170,12 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
         })
     }
 
-    /// Before a request: see [`Keeper::make_ready`](super::keeper::Keeper::make_ready).
+    /// Before an operation that has the cache to itself: see [`upkeep::make_ready`].
     fn make_ready(&mut self) -> io::Result<()> {
         if self.off {
             return self.world.keeper.make_ready_without_log();
         }
-        let result = self.world.keeper.make_ready();
+        let result = upkeep::make_ready(&mut self.world.keeper);
         self.after(result, |_| Ok(()))
     }
 
@@ -191,74 +190,62 @@ impl<P: Policy, C: Disk, B: Disk> Engine<P, C, B> {
     }
 }
 
-impl<P: Policy, C: Disk + 'static, B: Disk + 'static> Core for Engine<P, C, B> {
-    fn read(&mut self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
-        self.make_ready()?;
-        if self.off {
-            return self.world.keeper.read_below(page, bytes);
-        }
-        let result = match self.access(page, Op::Read, None, tag) {
-            None => self.world.keeper.read_below(page, bytes),
-            Some((handle, accessed)) => {
-                if let Some(found) = self.world.found() {
-                    bytes.copy_from_slice(found);
-                    Ok(())
-                } else {
-                    accessed.and_then(|()| self.world.read_newest(page, Some(handle), bytes))
-                }
-            }
-        };
-        // The reader of a page that was found is not told of trouble with others: they stay queued or are listed.
-        let was_off = self.off;
-        self.after(result, |_| Ok(()))?;
-        if self.off && !was_off { self.world.keeper.read_below(page, bytes) } else { Ok(()) }
+impl<P: Policy> Core for Engine<P> {
+    fn keeper(&mut self) -> &mut Keeper {
+        &mut self.world.keeper
     }
 
-    fn write(&mut self, page: u64, from: usize, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
-        if self.mode == Mode::ReadOnly {
-            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
-        }
-        self.make_ready()?;
-        let mut full = std::mem::take(&mut self.scratch);
-        let completed = if whole {
-            full.fill(0);
-            Ok(())
-        } else if self.off {
-            self.world.keeper.read_below(page, &mut full)
-        } else {
-            let handle = self.world.directory.find(page);
-            self.world.read_newest(page, handle, &mut full)
-        };
-        let result = completed.and_then(|()| {
-            full[from..from + bytes.len()].copy_from_slice(bytes);
-            if self.off {
-                self.world.keeper.write_without_log(page, &full);
-                return Ok(());
-            }
-            let op = if whole { Op::Write } else { Op::Update };
-            let result = self.write_page(page, op, &full, tag);
-            self.after(result, |engine| {
-                engine.world.keeper.write_without_log(page, &full);
-                Ok(())
-            })
-        });
-        self.scratch = full;
-        result
+    fn is_off(&self) -> bool {
+        self.off
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
         if self.off {
-            return self.world.keeper.flush_without_log();
+            return self.world.keeper.locate_below(page, bytes);
         }
-        let through = self.mode != Mode::WriteBack;
-        let result = self.world.log_frames().and_then(|()| self.world.keeper.flush(through));
-        self.after(result, |_| Ok(()))
+        let handle = self.world.directory.find(page);
+        self.world.locate(page, handle, bytes)
+    }
+
+    fn read(&mut self, page: u64, bytes: &[u8], tag: Tag) {
+        if self.off {
+            return;
+        }
+        // The reader has what it wants and is not told of trouble with other pages: they stay queued or are listed.
+        if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
+            let in_log = self.policy.state(handle).tiers.contains(self.world.log_tier());
+            self.world.fill(handle, in_log);
+        }
+    }
+
+    fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
+        if self.off {
+            self.world.keeper.write_without_log(page, bytes);
+            return Ok(());
+        }
+        self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag)
+    }
+
+    fn unlogged(&self) -> Vec<Page> {
+        self.world.unlogged()
+    }
+
+    fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
+        if self.off { Ok(()) } else { self.world.log_frames(handles) }
+    }
+
+    fn give_up_cache(&mut self) -> io::Result<()> {
+        self.off = true;
+        self.world.keeper.abandon_log();
+        self.world.write_frames_below(false)?;
+        upkeep::flush_without_log(&mut self.world.keeper)
     }
 
     fn discard(&mut self, pages: Range<u64>) -> io::Result<()> {
-        if self.mode == Mode::ReadOnly {
-            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
-        }
         let mut free_from = pages.start;
         for held in self.world.held_in(&pages).into_iter().chain([pages.end]) {
             if free_from < held {
@@ -297,14 +284,13 @@ impl<P: Policy, C: Disk + 'static, B: Disk + 'static> Core for Engine<P, C, B> {
 
     fn drain(&mut self) -> io::Result<()> {
         if self.off {
-            return self.world.keeper.flush_without_log();
+            return upkeep::flush_without_log(&mut self.world.keeper);
         }
         let result = self.world.write_frames_below(true).and_then(|()| self.world.keeper.drain());
         self.after(result, |_| Ok(()))
     }
 
     fn close(&mut self) -> io::Result<()> {
-        Core::flush(self)?;
         if self.off {
             return Ok(());
         }

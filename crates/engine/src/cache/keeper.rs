@@ -1,15 +1,18 @@
 //! Keeps the promise that no durable write is lost and no page grows older, by the rules of `docs/cache-format.md`,
 //! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
 
+use super::flight::{Cargo, Cover, read_page_below};
+use super::upkeep;
 use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
 use crate::store::{Entry, Log, PageMap};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
-const FREE_MIN: u64 = 3;
+pub(super) const FREE_MIN: u64 = 3;
 
 /// Segments' worth of pages written below after which the backing store is synced without being asked.
 const UNSYNCED_SEGMENTS: usize = 16;
@@ -17,20 +20,28 @@ const UNSYNCED_SEGMENTS: usize = 16;
 /// Ranges changed below past the log after which it is synced without being asked.
 const CHANGED_MAX: usize = 64;
 
-/// How what is written below relates to what the log holds of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cover {
-    /// It is the version at this place.
-    Same(u64),
-    /// It is newer than what the log holds; a dirty copy at this place is obsolete once it is durable.
-    Newer(Option<u64>),
-}
+/// A disk that is also used while the lock around the keeper is free.
+pub(super) type Store = Arc<dyn Disk>;
 
 /// A page on its way below.
-struct Pending {
-    /// None for one that is to be discarded there.
-    bytes: Option<Box<[u8]>>,
-    cover: Cover,
+pub(super) struct Pending {
+    pub cargo: Cargo,
+    pub cover: Cover,
+    /// Tells it from what is queued of the page later.
+    pub ticket: u64,
+    /// It is being written.
+    pub flying: bool,
+}
+
+/// Where the bytes of a version are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// In memory: they have been copied.
+    Memory,
+    /// In the log, on the device.
+    Log(Entry),
+    /// In the backing store.
+    Below,
 }
 
 /// What the keeper has done, in pages unless it says otherwise.
@@ -57,26 +68,36 @@ pub struct KeeperCounts {
 }
 
 /// The log, the backing store and the pages between them.
-pub(super) struct Keeper<C, B> {
-    pub log: Log<C>,
-    backing: B,
-    backing_bytes: u64,
-    page_bytes: usize,
-    pending: BTreeMap<u64, Pending>,
+pub(super) struct Keeper {
+    pub log: Log<Store>,
+    backing: Store,
+    pub(super) backing_bytes: u64,
+    pub(super) page_bytes: usize,
+    /// What is to be written below.
+    pub(super) pending: BTreeMap<u64, Pending>,
     pending_max: usize,
+    /// Pages of the queue that are being written.
+    pub(super) flying: usize,
+    tickets: u64,
     /// Pages written below since its last sync.
-    unsynced: PageMap<Cover>,
+    pub(super) unsynced: PageMap<Cover>,
     /// Ranges of pages that were changed below past the queue since its last sync.
-    changed: Vec<Range<u64>>,
-    /// What was forgotten is not yet so in the durable log.
-    forgot: bool,
+    pub(super) changed: Vec<Range<u64>>,
+    /// Where the log has to be durable for what was forgotten to be so.
+    forgot: u64,
+    /// A sync of the log is under way.
+    pub syncing: bool,
+    /// Somebody owns the upkeep.
+    pub owned: bool,
+    /// Upkeep is under way somewhere and has given the lock back for a while.
+    pub apart: bool,
     /// The log's device has failed: nothing that it did not sync can be counted on.
     pub broken: bool,
     pub counts: KeeperCounts,
 }
 
-impl<C: Disk, B: Disk> Keeper<C, B> {
-    pub fn new(log: Log<C>, backing: B) -> Self {
+impl Keeper {
+    pub fn new(log: Log<Store>, backing: Store) -> Self {
         let geometry = log.geometry();
         Keeper {
             backing_bytes: backing.size_bytes(),
@@ -85,52 +106,95 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
             log,
             backing,
             pending: BTreeMap::new(),
+            flying: 0,
+            tickets: 0,
             unsynced: PageMap::default(),
             changed: Vec::new(),
-            forgot: false,
+            forgot: 0,
+            syncing: false,
+            owned: false,
+            apart: false,
             broken: false,
             counts: KeeperCounts::default(),
         }
     }
 
+    /// The backing store.
+    pub fn backing(&self) -> &Store {
+        &self.backing
+    }
+
     /// Notes a failure of the log's device.
-    fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+    pub fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         self.broken |= result.is_err();
         result
     }
 
-    /// Reads what a request that misses the cache gets: the queue, a copy of the log that should have been written
-    /// below but could not be, else the backing store.
-    pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
-        if let Some(pending) = self.pending.get(&page) {
-            match &pending.bytes {
-                Some(held) => bytes.copy_from_slice(held),
-                None => bytes.fill(0),
+    /// Finds what a request that misses the cache gets: the queue, a copy of the log that should have been written
+    /// below but could not be, else the backing store. The bytes are copied if memory has them.
+    pub fn locate_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
+        let logged = self.log.index.get(page);
+        // What is queued of an older version is not what is looked for.
+        let newest = |pending: &&Pending| match (pending.cover, logged) {
+            (Cover::Same(place), Some(entry)) => place == entry.place || !entry.dirty,
+            _ => true,
+        };
+        match self.pending.get(&page).filter(newest).map(|pending| &pending.cargo) {
+            Some(Cargo::Bytes(held)) => bytes.copy_from_slice(held),
+            Some(Cargo::Discard) => bytes.fill(0),
+            Some(&Cargo::Logged(entry)) => return self.locate_logged(entry, bytes),
+            None => {
+                let owed = logged.filter(|&entry| self.is_owed(page, entry));
+                return owed.map_or(Ok(Source::Below), |entry| self.locate_logged(entry, bytes));
             }
-            return Ok(());
         }
-        if let Some(entry) = self.log.index.get(page).filter(|&entry| self.is_owed(page, entry)) {
-            return self.log.read(entry, bytes);
+        Ok(Source::Memory)
+    }
+
+    /// Finds a version of the log.
+    pub fn locate_logged(&self, entry: Entry, bytes: &mut [u8]) -> io::Result<Source> {
+        if entry.lost {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
         }
-        self.counts.below_reads += 1;
-        let at = page * self.page_bytes as u64;
-        let inside = (self.backing_bytes - at).min(self.page_bytes as u64) as usize;
-        let (inside, beyond) = bytes.split_at_mut(inside);
-        beyond.fill(0);
-        self.backing.read_at(at, inside)
+        Ok(if self.log.read_open(entry, bytes) { Source::Memory } else { Source::Log(entry) })
+    }
+
+    /// Reads what [`locate_below`](Keeper::locate_below) finds.
+    pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match self.locate_below(page, bytes)? {
+            Source::Memory => Ok(()),
+            Source::Log(entry) => self.log.read(entry, bytes),
+            Source::Below => {
+                self.counts.below_reads += 1;
+                read_page_below(&*self.backing, self.backing_bytes, page, bytes)
+            }
+        }
     }
 
     /// Reads the copy that the log holds. A clean one that is bad is forgotten, a dirty one declared lost.
     pub fn read_log(&mut self, page: u64, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         let Err(error) = self.log.read(entry, bytes) else { return Ok(()) };
+        self.copy_is_bad(page, entry, error)?;
+        self.read_below(page, bytes)
+    }
+
+    /// The copy that the log holds cannot be read; the error if that is a loss. Else the page is read below.
+    pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
+        let Some(entry) = self.log.index.get(page).filter(|now| now.place == entry.place) else {
+            // It has moved meanwhile.
+            return Ok(());
+        };
         if !entry.dirty {
             self.counts.clean_copies_bad += 1;
-            self.log.gone(page)?;
-            return self.read_below(page, bytes);
+            return self.log.gone(page);
+        }
+        if self.pending.get(&page).is_some_and(|pending| matches!(pending.cargo, Cargo::Logged(_)) && !pending.flying) {
+            self.pending.remove(&page);
         }
         // A version on its way below, or just there, is not lost with the copy.
         if self.covers(page, entry.place) {
-            return self.read_below(page, bytes);
+            self.release(page);
+            return Ok(());
         }
         if error.kind() == io::ErrorKind::InvalidData && !entry.lost {
             self.counts.pages_lost += 1;
@@ -146,45 +210,69 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     }
 
     /// The version at one place has been appended again at another.
-    fn moved(&mut self, page: u64, from: u64, to: u64) {
-        let pending = self.pending.get_mut(&page).map(|pending| &mut pending.cover);
-        for cover in pending.into_iter().chain(self.unsynced.get_mut(&page)) {
-            match cover {
-                Cover::Same(place) | Cover::Newer(Some(place)) if *place == from => *place = to,
-                _ => {}
+    fn moved(&mut self, page: u64, from: u64, to: Entry) {
+        let moved = |cover: &mut Cover| match cover {
+            Cover::Same(place) | Cover::Newer(Some(place)) if *place == from => *place = to.place,
+            _ => {}
+        };
+        self.unsynced.get_mut(&page).map(moved);
+        if let Some(pending) = self.pending.get_mut(&page) {
+            moved(&mut pending.cover);
+            if matches!(pending.cargo, Cargo::Logged(entry) if entry.place == from) {
+                pending.cargo = Cargo::Logged(to);
             }
         }
     }
 
     /// Appends a version for the policy, or for durability alone when it is not `resident`. `dirty` when it is newer
     /// than what was sent below; else it is what [`read_below`](Keeper::read_below) returns.
-    pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
-        self.make_room()?;
+    pub fn put(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<Entry> {
+        if !self.apart {
+            upkeep::make_room(self)?;
+        } else if self.log.free_segments() < FREE_MIN - 1 {
+            // What is left is for the upkeep that is under way.
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the request moves more pages than there is room for",
+            ));
+        }
         let changed = self.changed.iter().any(|pages| pages.contains(&page));
         let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
         let owed = self.log.index.get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
         // What is queued or was written below may be the very version that would be lost.
         if (!on_its_way || mutant::is(Mutant::RewriteCovered))
-            && let Some(place) = self.log.rewrite(page, bytes, marked, resident)
+            && self.log.rewrite(page, bytes, marked, resident).is_some()
         {
-            return Ok(place);
+            return Ok(self.log.index.get(page).expect("it was just written"));
         }
-        let place = self.log.append(page, bytes, marked, resident);
-        let place = self.noted(place)?;
-        if !dirty {
-            match self.pending.get_mut(&page) {
-                // The queue is newer than what was written before.
-                Some(Pending { bytes: Some(_), cover }) => *cover = Cover::Same(place),
-                // What a discard leaves below need not be these zeros.
-                Some(Pending { bytes: None, .. }) => {}
-                None if on_its_way => {
-                    self.unsynced.insert(page, Cover::Same(place));
-                }
-                None => {}
+        let appended = self.log.append(page, bytes, marked, resident);
+        let place = self.noted(appended)?;
+        let entry = self.log.index.get(page).expect("it was just appended");
+        if owed && !dirty {
+            // These are the bytes of the log: what is on its way below is older.
+            return Ok(entry);
+        }
+        match self.pending.get_mut(&page) {
+            // The log has what makes the queued version superfluous, and whose bytes need not be there much longer.
+            Some(Pending { cargo: Cargo::Logged(_), flying: false, .. }) if dirty => {
+                self.pending.remove(&page);
             }
+            // What a discard leaves below need not be zeros as these are.
+            Some(Pending { cargo: Cargo::Discard, .. }) => {}
+            // The queue is newer than what was written before.
+            Some(pending) if !dirty => {
+                pending.cover = Cover::Same(place);
+                if matches!(pending.cargo, Cargo::Logged(_)) {
+                    pending.cargo = Cargo::Logged(entry);
+                }
+            }
+            None if !dirty && on_its_way => {
+                self.unsynced.insert(page, Cover::Same(place));
+            }
+            _ => {}
         }
-        Ok(place)
+        Ok(entry)
     }
 
     /// The policy does not hold the page any more; what durability needs stays.
@@ -198,9 +286,17 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         held.into_iter().for_each(|page| self.release(page));
     }
 
-    /// Queues the version at a place of the log, whose bytes these are, to be written below.
+    /// Queues a version of the log, whose bytes these are, to be written below.
     pub fn write_back(&mut self, page: u64, bytes: &[u8], place: u64) {
-        self.queue(page, bytes, Cover::Same(place));
+        self.queue(page, Cargo::Bytes(bytes.into()), Cover::Same(place));
+    }
+
+    /// Queues a version of the log to be written below.
+    pub fn write_back_logged(&mut self, page: u64, entry: Entry) {
+        let mut bytes = vec![0; self.page_bytes];
+        let open = self.log.read_open(entry, &mut bytes);
+        let cargo = if open { Cargo::Bytes(bytes.into()) } else { Cargo::Logged(entry) };
+        self.queue(page, cargo, Cover::Same(entry.place));
     }
 
     /// Does the version at this place still have to be written below?
@@ -211,14 +307,14 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// Queues a version that the log does not have.
     pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
         let obsolete = self.supersede(page);
-        self.queue(page, bytes, Cover::Newer(obsolete));
+        self.queue(page, Cargo::Bytes(bytes.into()), Cover::Newer(obsolete));
         self.declare_gone_if_clean(page, obsolete)
     }
 
     /// Queues a page to be discarded below.
     pub fn discard_past(&mut self, page: u64) -> io::Result<()> {
         let obsolete = self.supersede(page);
-        self.pending.insert(page, Pending { bytes: None, cover: Cover::Newer(obsolete) });
+        self.queue(page, Cargo::Discard, Cover::Newer(obsolete));
         self.declare_gone_if_clean(page, obsolete)
     }
 
@@ -249,13 +345,13 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         if !mutant::is(Mutant::ForgottenNotSynced) {
             self.changed.push(range);
         }
-        self.forgot = true;
         for &page in pages {
-            self.make_ready()?;
+            upkeep::make_ready(self)?;
             if self.log.index.get(page).is_some_and(|entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly)) {
                 self.declare_gone(page)?;
             }
         }
+        self.forgot = self.log.rear();
         Ok(())
     }
 
@@ -282,7 +378,7 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         held
     }
 
-    fn declare_gone(&mut self, page: u64) -> io::Result<()> {
+    pub(super) fn declare_gone(&mut self, page: u64) -> io::Result<()> {
         if mutant::is(Mutant::NoGone) {
             self.log.index.remove(page);
             return Ok(());
@@ -291,194 +387,50 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         self.noted(result)
     }
 
-    fn queue(&mut self, page: u64, bytes: &[u8], cover: Cover) {
-        self.pending.insert(page, Pending { bytes: Some(bytes.into()), cover });
+    fn queue(&mut self, page: u64, cargo: Cargo, cover: Cover) {
+        self.tickets += 1;
+        let replaced = self.pending.insert(page, Pending { cargo, cover, ticket: self.tickets, flying: false });
+        self.flying -= usize::from(replaced.is_some_and(|pending| pending.flying));
     }
 
-    /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds
-    /// none is begun, so that within one nothing that leaves the cache is without a place to go.
-    pub fn make_ready(&mut self) -> io::Result<()> {
-        if self.pending.len() >= self.pending_max {
-            self.commit()?;
-        }
-        if self.unsynced.len() >= UNSYNCED_SEGMENTS * self.pending_max || self.changed.len() >= CHANGED_MAX {
-            self.settle()?;
-        }
-        self.make_room()
+    /// Must the queue be written before a request may add to it?
+    pub fn is_queue_full(&self) -> bool {
+        self.pending.len() - self.flying >= self.pending_max
     }
 
-    /// Makes the log durable, then writes below what is queued (rule 1).
-    pub fn commit(&mut self) -> io::Result<()> {
-        if mutant::is(Mutant::BelowOvertakes) {
-            self.write_queue()?;
-        }
-        self.sync_log()?;
-        self.write_queue()
+    /// Must the backing store be synced before more is written there?
+    pub fn is_account_full(&self) -> bool {
+        self.unsynced.len() >= UNSYNCED_SEGMENTS * self.pending_max || self.changed.len() >= CHANGED_MAX
     }
 
-    fn sync_log(&mut self) -> io::Result<()> {
-        let result = self.log.write_out().and_then(|()| self.log.sync());
-        self.noted(result)?;
-        self.forgot = false;
-        Ok(())
+    /// Is there room for a request?
+    pub fn is_ready(&self) -> bool {
+        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= FREE_MIN;
+        room && !self.log.must_sync()
     }
 
-    /// Writes the queue below in runs of neighbours. What cannot be written stays queued.
-    fn write_queue(&mut self) -> io::Result<()> {
-        let mut queue = std::mem::take(&mut self.pending).into_iter().peekable();
-        let mut failed = None;
-        let mut run: Vec<(u64, Pending)> = Vec::new();
-        while let Some(first) = queue.next() {
-            run.clear();
-            run.push(first);
-            let discards = run[0].1.bytes.is_none();
-            let follows = |page: u64, pending: &Pending, run: &[(u64, Pending)]| {
-                page == run[0].0 + run.len() as u64 && pending.bytes.is_none() == discards
-            };
-            while let Some(next) = queue.next_if(|(page, pending)| follows(*page, pending, &run)) {
-                run.push(next);
-            }
-            match self.write_run(&run) {
-                Ok(()) => self.unsynced.extend(run.iter().map(|(page, pending)| (*page, pending.cover))),
-                Err(error) => {
-                    failed.get_or_insert(error);
-                    self.pending.extend(run.drain(..));
-                }
-            }
-        }
-        failed.map_or(Ok(()), Err)
+    /// Is there anything below that no sync has made durable?
+    pub fn owes_sync_below(&self) -> bool {
+        !self.unsynced.is_empty() || !self.changed.is_empty()
     }
 
-    fn write_run(&mut self, run: &[(u64, Pending)]) -> io::Result<()> {
-        let at = run[0].0 * self.page_bytes as u64;
-        let inside = (self.backing_bytes - at).min((run.len() * self.page_bytes) as u64) as usize;
-        // Where the store takes no discard, zeros are as good.
-        if run[0].1.bytes.is_none() && self.backing.discard(at, inside as u64).is_ok() {
-            return Ok(());
-        }
-        let mut bytes = vec![0; run.len() * self.page_bytes];
-        for (page, (_, pending)) in bytes.chunks_exact_mut(self.page_bytes).zip(run) {
-            pending.bytes.iter().for_each(|held| page.copy_from_slice(held));
-        }
-        self.counts.below_pages += run.len() as u64;
-        self.counts.below_ios += 1;
-        self.backing.write_at(at, &bytes[..inside])
+    /// Has anything gone below, or is it about to, that the log does not have?
+    pub fn went_past(&self) -> bool {
+        let newer = |cover: &Cover| matches!(cover, Cover::Newer(_));
+        !self.changed.is_empty()
+            || self.pending.values().any(|pending| newer(&pending.cover))
+            || self.unsynced.values().any(newer)
     }
 
-    /// Makes durable what was written below and draws the consequences in the log; true when one of them has to be
-    /// durable before a flush may return.
-    pub fn settle(&mut self) -> io::Result<bool> {
-        if self.unsynced.is_empty() && self.changed.is_empty() {
-            return Ok(false);
-        }
-        if !mutant::is(Mutant::NoBackingSync)
-            && let Err(error) = self.backing.sync()
-        {
-            self.queue_again();
-            return Err(error);
-        }
-        self.counts.below_syncs += 1;
-        self.changed.clear();
-        let mut settled: Vec<(u64, Cover)> = std::mem::take(&mut self.unsynced).into_iter().collect();
-        settled.sort_unstable_by_key(|&(page, _)| page);
-        let mut urgent = false;
-        for (page, cover) in settled {
-            let Some(entry) = self.log.index.get(page) else { continue };
-            match cover {
-                Cover::Same(place) if place == entry.place && entry.dirty => {
-                    let result = self.log.cleaned(page);
-                    self.noted(result)?;
-                }
-                Cover::Newer(Some(place)) if place == entry.place => {
-                    urgent = true;
-                    self.declare_gone(page)?;
-                }
-                _ => {}
-            }
-        }
-        Ok(urgent)
+    /// Must the version be read, so that its place can be given up?
+    pub fn must_move(&self, page: u64, entry: Entry) -> bool {
+        let rescued = entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !self.covers(page, entry.place);
+        !entry.lost && (entry.resident || rescued)
     }
 
-    /// After a sync that failed nothing is known of what was written below: what the log has is queued again.
-    fn queue_again(&mut self) {
-        let unsynced = std::mem::take(&mut self.unsynced);
-        for (page, cover) in unsynced {
-            let entry = self.log.index.get(page);
-            match (cover, entry) {
-                (Cover::Same(place), Some(entry)) if entry.place == place && !self.pending.contains_key(&page) => {
-                    let mut bytes = vec![0; self.page_bytes].into_boxed_slice();
-                    if self.log.read(entry, &mut bytes).is_ok() {
-                        self.pending.insert(page, Pending { bytes: Some(bytes), cover });
-                    }
-                }
-                // The old copy must not come back while this program runs.
-                (Cover::Newer(Some(_)), _) => {
-                    self.unsynced.insert(page, cover);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Makes every version that was handed over durable: in the log, or below if the log does not have it. With
-    /// `through` below in any case.
-    pub fn flush(&mut self, through: bool) -> io::Result<()> {
-        self.commit()?;
-        let newer = self.unsynced.values().any(|cover| matches!(cover, Cover::Newer(_)));
-        let past = newer || !self.changed.is_empty();
-        if (past || through) && self.settle()? {
-            self.sync_log()?;
-        }
-        Ok(())
-    }
-
-    fn make_room(&mut self) -> io::Result<()> {
-        let rounds = 2 * u64::from(self.log.geometry().segments);
-        for _ in 0..rounds {
-            if self.log.free_segments() >= FREE_MIN {
-                return Ok(());
-            }
-            self.reclaim()?;
-        }
-        Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
-    }
-
-    /// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync.
-    fn reclaim(&mut self) -> io::Result<()> {
-        let geometry = self.log.geometry();
-        let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
-        let start = self.log.rear();
-        let mut taken = Vec::new();
-        let mut owed = false;
-        // The copies of several segments are packed together: those of one alone might fill as many blocks as it frees.
-        loop {
-            let freed = taken.len() as u64 * u64::from(geometry.segment_pages);
-            let no_room = self.log.free_segments() < FREE_MIN - 1;
-            if freed >= wanted + (self.log.rear() - start) || (no_room && !taken.is_empty()) {
-                break;
-            }
-            let Some(versions) = self.log.segment(taken.len()) else { break };
-            for &(page, place) in &versions {
-                owed |= self.empty_place(page, place)?;
-            }
-            taken.push(versions);
-        }
-        if owed && !mutant::is(Mutant::TailTooEarly) {
-            self.commit()?;
-            self.settle()?;
-        }
-        for (page, place) in taken.iter().flatten() {
-            if self.log.index.get(*page).is_some_and(|entry| entry.place == *place) {
-                self.log.index.remove(*page);
-            }
-        }
-        taken.iter().for_each(|_| self.log.drop_oldest_segment());
-        self.counts.segments_reclaimed += taken.len() as u64;
-        if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { self.sync_log() }
-    }
-
-    /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store.
-    fn empty_place(&mut self, page: u64, place: u64) -> io::Result<bool> {
+    /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store. `bytes` are
+    /// those of the version, if they are known.
+    pub fn empty_place(&mut self, page: u64, place: u64, bytes: Option<&[u8]>) -> io::Result<bool> {
         let Some(entry) = self.log.index.get(page).filter(|entry| entry.place == place) else { return Ok(false) };
         if entry.lost && !self.covers(page, place) {
             let result = self.log.lost(page);
@@ -490,20 +442,38 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         if !entry.resident && self.covers(page, place) {
             return Ok(true);
         }
-        let mut bytes = vec![0; self.page_bytes];
-        if self.log.read(entry, &mut bytes).is_err() {
-            return self.give_up(page, entry);
-        }
+        let mut again = Vec::new();
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => {
+                again.resize(self.page_bytes, 0);
+                if self.log.read(entry, &mut again).is_err() {
+                    return self.give_up(page, entry);
+                }
+                &again
+            }
+        };
         if !entry.resident {
             self.counts.rescued += 1;
-            self.queue(page, &bytes, Cover::Same(place));
+            self.write_back(page, bytes, place);
             return Ok(true);
         }
         self.counts.copied += 1;
-        let to = self.log.append(page, &bytes, entry.dirty, true);
-        let to = self.noted(to)?;
-        self.moved(page, place, to);
+        let appended = self.log.append(page, bytes, entry.dirty, true);
+        let to = self.noted(appended)?;
+        self.moved(page, place, Entry { place: to, ..entry });
         Ok(false)
+    }
+
+    /// The oldest segments, whose versions these are, are not needed any more.
+    pub fn drop_segments(&mut self, segments: &[Vec<(u64, u64)>]) {
+        for (page, place) in segments.iter().flatten() {
+            if self.log.index.get(*page).is_some_and(|entry| entry.place == *place) {
+                self.log.index.remove(*page);
+            }
+        }
+        segments.iter().for_each(|_| self.log.drop_oldest_segment());
+        self.counts.segments_reclaimed += segments.len() as u64;
     }
 
     /// A copy that reclaim cannot read: only a dirty one is a loss.
@@ -519,9 +489,9 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
 
     /// Discards pages below of which the log and the queue hold nothing.
     pub fn discard_below(&mut self, pages: Range<u64>) -> io::Result<()> {
-        if self.forgot && !self.broken {
+        if !self.broken && !self.log.is_durable_to(self.forgot) {
             // Else a crash might bring back what was forgotten, until it is evicted.
-            self.commit()?;
+            upkeep::commit(self)?;
         }
         let at = pages.start * self.page_bytes as u64;
         let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
@@ -536,21 +506,21 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         owed.sort_unstable_by_key(|&(page, _)| page);
         let mut bytes = vec![0; self.page_bytes];
         for (page, _) in owed {
-            self.make_ready()?;
+            upkeep::make_ready(self)?;
             // Making room may have moved it, or written it below.
             let Some(entry) = self.log.index.get(page).filter(|&now| self.is_owed(page, now)) else { continue };
             self.read_log(page, entry, &mut bytes)?;
             self.write_back(page, &bytes, entry.place);
         }
-        self.commit()?;
-        self.settle()?;
-        self.sync_log()
+        upkeep::commit(self)?;
+        upkeep::settle(self)?;
+        upkeep::sync_log(self)
     }
 
     /// Leaves the log in good order, with all that is known of what is clean. Comes after a flush.
     pub fn close(&mut self) -> io::Result<()> {
-        self.settle()?;
-        self.sync_log()?;
+        upkeep::settle(self)?;
+        upkeep::sync_log(self)?;
         let result = self.log.close();
         self.noted(result)
     }
@@ -558,13 +528,16 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
     /// Gives the log up after its device failed: what only it has is queued as far as it can still be read. The rest is
     /// lost until it is written again.
     pub fn abandon_log(&mut self) {
+        // What is queued by its place in the log is not safe either.
+        self.pending.retain(|_, pending| !matches!(pending.cargo, Cargo::Logged(_)));
+        self.flying = 0;
         let owed: Vec<(u64, Entry)> =
             self.log.index.iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
         for (page, entry) in owed {
             let mut bytes = vec![0; self.page_bytes];
             // What the queue may hold of the page is older, or it would cover this.
             if self.log.read(entry, &mut bytes).is_ok() {
-                self.queue(page, &bytes, Cover::Newer(None));
+                self.queue(page, Cargo::Bytes(bytes.into()), Cover::Newer(None));
             } else {
                 self.counts.pages_lost += 1;
                 self.log.index.update(page, |entry| entry.lost = true);
@@ -575,31 +548,28 @@ impl<C: Disk, B: Disk> Keeper<C, B> {
         let _refused = self.log.retire();
     }
 
-    /// A flush once the log is given up.
-    pub fn flush_without_log(&mut self) -> io::Result<()> {
-        self.write_queue()?;
-        self.backing.sync()?;
+    /// A sync of the backing store has ended well when there is no log any more.
+    pub fn settled_without_log(&mut self) {
         self.counts.below_syncs += 1;
         self.unsynced.clear();
         self.changed.clear();
-        Ok(())
     }
 
     /// Makes room in the queue when there is no log any more.
     pub fn make_ready_without_log(&mut self) -> io::Result<()> {
-        if self.pending.len() >= self.pending_max { self.write_queue() } else { Ok(()) }
+        if self.is_queue_full() { upkeep::write_queue(self) } else { Ok(()) }
     }
 
     /// Queues a page to be discarded when there is no log any more.
     pub fn discard_without_log(&mut self, page: u64) {
         self.log.index.remove(page);
-        self.pending.insert(page, Pending { bytes: None, cover: Cover::Newer(None) });
+        self.queue(page, Cargo::Discard, Cover::Newer(None));
     }
 
     /// Writes a page when there is no log any more.
     pub fn write_without_log(&mut self, page: u64, bytes: &[u8]) {
         self.log.index.remove(page);
-        self.queue(page, bytes, Cover::Newer(None));
+        self.queue(page, Cargo::Bytes(bytes.into()), Cover::Newer(None));
     }
 
     /// Pages whose only copy was lost, ascending.

@@ -4,25 +4,33 @@ mod change;
 mod core;
 mod counts;
 mod directory;
+mod flight;
 mod keeper;
+mod turn;
+mod upkeep;
 mod world;
 
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
 
+use self::core::{Core, Engine};
 use crate::block::Block;
 use crate::disk::Disk;
-use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError};
-use change::Held;
-use core::{Core, Engine};
+use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError, check_page};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
-use keeper::Keeper;
+use flight::read_page_below;
+use keeper::{Keeper, Source, Store};
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use turn::{Locks, Turn};
+use upkeep::Lease;
 use world::World;
+
+/// Frames that a flush hands over to the log in one turn.
+const FRAMES_PER_TURN: usize = 16;
 
 /// What becomes of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +162,7 @@ pub struct CacheStats {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BlockCache {
-    core: Mutex<Option<Box<dyn Core>>>,
+    locks: Locks,
     config: Mutex<CacheConfig>,
     room_pages: u64,
     size_bytes: u64,
@@ -163,20 +171,20 @@ pub struct BlockCache {
     started: Instant,
 }
 
-struct Build<C, B> {
-    keeper: Keeper<C, B>,
+struct Build {
+    keeper: Keeper,
     config: CacheConfig,
     backing_pages: u64,
 }
 
-impl<C: Disk + 'static, B: Disk + 'static> Visitor for Build<C, B> {
+impl Visitor for Build {
     type Output = io::Result<Box<dyn Core>>;
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let CacheConfig { tiers, handles, mode, .. } = self.config;
         let page_bytes = self.keeper.log.geometry().page_bytes as usize;
         let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.backing_pages);
-        let mut engine = Engine::new(policy, world, mode, page_bytes);
+        let mut engine = Engine::new(policy, world, mode);
         engine.replay()?;
         if mode != Mode::WriteBack {
             // What a crash left dirty must not depend on the cache device any longer.
@@ -216,6 +224,7 @@ impl BlockCache {
         let size_bytes = backing.size_bytes();
         let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
         let backing_pages = size_bytes.div_ceil(page_bytes);
+        let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
         let (log, recovered) = Log::open(cache, identity, backing_pages)?;
         let room_pages = log.geometry().capacity_pages();
         check_room(config, room_pages)?;
@@ -223,7 +232,7 @@ impl BlockCache {
         let build = Build { keeper: Keeper::new(log, backing), config: config.clone(), backing_pages };
         let core = catalogue::build(config.policy, &built_for, &config.options, build)?.map_err(StoreError::Io)?;
         Ok(BlockCache {
-            core: Mutex::new(Some(core)),
+            locks: Locks::new(core),
             config: Mutex::new(config.clone()),
             room_pages,
             size_bytes,
@@ -231,12 +240,6 @@ impl BlockCache {
             recovered,
             started: Instant::now(),
         })
-    }
-
-    /// A panic of another thread inside the core may have left it half way through a decision.
-    fn core(&self) -> io::Result<Held<'_>> {
-        let poisoned = |_: PoisonError<_>| io::Error::other("the cache stopped after a fault of its own");
-        self.core.lock().map(Held).map_err(poisoned)
     }
 
     fn check_room(&self, config: &CacheConfig) -> Result<(), CacheError> {
@@ -268,7 +271,6 @@ impl BlockCache {
     /// As [`Block::read`].
     pub fn read_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
-        let mut core = self.core()?;
         let mut page = vec![0; self.page_bytes as usize];
         let mut done = 0;
         while done < bytes.len() {
@@ -276,11 +278,55 @@ impl BlockCache {
             let within = (at % self.page_bytes) as usize;
             let len = (page.len() - within).min(bytes.len() - done);
             let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
-            core.read(at / self.page_bytes, &mut page, tag)?;
-            bytes[done..done + len].copy_from_slice(&page[within..within + len]);
+            if len == page.len() {
+                self.read_page(at / self.page_bytes, &mut bytes[done..done + len], tag)?;
+            } else {
+                self.read_page(at / self.page_bytes, &mut page, tag)?;
+                bytes[done..done + len].copy_from_slice(&page[within..within + len]);
+            }
             done += len;
         }
         Ok(())
+    }
+
+    fn read_page(&self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+        let _page = self.locks.page(page);
+        let mut turn = self.newest(page, bytes)?;
+        turn.core().read(page, bytes, tag);
+        turn.mend()
+    }
+
+    /// Reads the newest version of a page whose lock is held, and takes a turn at the core.
+    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<Turn<'_>> {
+        let mut turn = self.locks.ready()?;
+        loop {
+            let (log, backing) = turn.stores();
+            match turn.core().locate(page, bytes)? {
+                Source::Memory => return Ok(turn),
+                Source::Below => {
+                    turn.keeper().counts.below_reads += 1;
+                    drop(turn);
+                    read_page_below(&*backing, self.size_bytes, page, bytes)?;
+                    return self.locks.ready();
+                }
+                Source::Log(entry) => {
+                    let at = turn.keeper().log.byte_of(entry.place);
+                    drop(turn);
+                    let mut read = || log.read_at(at, bytes).and_then(|()| check_page(entry, bytes));
+                    // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+                    let first = read();
+                    let reads = 1 + u64::from(first.is_err());
+                    let result = first.or_else(|_| read());
+                    turn = self.locks.ready()?;
+                    turn.keeper().log.count_reads(reads);
+                    match result {
+                        Ok(()) => return Ok(turn),
+                        // Reclaim may have given its place away: then it is found where it is now.
+                        Err(error) => turn.keeper().copy_is_bad(page, entry, error)?,
+                    }
+                }
+            }
+        }
     }
 
     /// Writes with what is known of the request. A write of several pages is several writes to a crash.
@@ -289,8 +335,8 @@ impl BlockCache {
     /// As [`Block::write`]; pages before the one that failed are written.
     pub fn write_tagged(&self, offset: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
-        let mut core = self.core()?;
         let page_bytes = self.page_bytes as usize;
+        let mut page = vec![0; page_bytes];
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + done as u64;
@@ -298,10 +344,54 @@ impl BlockCache {
             let len = (page_bytes - within).min(bytes.len() - done);
             let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
             let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
-            core.write(at / self.page_bytes, within, &bytes[done..done + len], whole, tag)?;
+            let number = at / self.page_bytes;
+            let _page = self.locks.page(number);
+            let mut turn = self.locks.ready()?;
+            check_writable(turn.core().mode())?;
+            if !whole {
+                drop(turn);
+                turn = self.newest(number, &mut page)?;
+            }
+            page[within..within + len].copy_from_slice(&bytes[done..done + len]);
+            if whole {
+                page[len..].fill(0);
+            }
+            self.write_page(turn, number, &page, whole, tag)?;
             done += len;
         }
         Ok(())
+    }
+
+    fn write_page(&self, mut turn: Turn, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
+        let result = turn.core().write(page, bytes, whole, tag);
+        if !turn.must_mend() {
+            return result;
+        }
+        // A failure of the cache device turns into an error only where it cost data or an acknowledgement.
+        turn.mend()?;
+        if result.is_err() { turn.core().write(page, bytes, whole, tag) } else { Ok(()) }
+    }
+
+    fn flush_once(&self) -> io::Result<()> {
+        let mut turn = self.locks.turn()?;
+        turn.mend()?;
+        let unlogged = turn.core().unlogged();
+        drop(turn);
+        for handles in unlogged.chunks(FRAMES_PER_TURN) {
+            self.locks.ready()?.core().log_frames(handles)?;
+        }
+        let mut turn = self.locks.turn()?;
+        if turn.core().is_off() {
+            turn.own()?;
+            return upkeep::flush_without_log(&mut turn);
+        }
+        let through = turn.core().mode() != Mode::WriteBack;
+        if through || turn.keeper().went_past() {
+            turn.own()?;
+            upkeep::flush(&mut turn, through)
+        } else {
+            upkeep::sync_log(&mut turn)
+        }
     }
 
     /// Tells that somebody else has changed the backing store: what the cache holds of the whole pages in a range of
@@ -312,12 +402,31 @@ impl BlockCache {
     /// either may be read. Whoever cannot tell it again after a crash drains the cache, forgets and flushes *before* the
     /// change as well.
     ///
+    /// Between the change and this call a page that was written before may still be written back over it. Where that can
+    /// be, the change is made by [`change_below`](BlockCache::change_below).
+    ///
     /// # Errors
     /// `InvalidInput` beyond the end; else what a store answered. What is held is void all the same.
     pub fn forget(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.change_below(offset, bytes, || Ok(()))
+    }
+
+    /// Changes the backing store past the cache, and [forgets](BlockCache::forget) the whole pages in the range. No other
+    /// request touches them meanwhile, and nothing of them is written below. `change` must not use the cache.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond the end; what `change` answered; else what a store answered. But for the first, what is held
+    /// is void all the same.
+    pub fn change_below(&self, offset: u64, bytes: u64, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
-        if pages.is_empty() { Ok(()) } else { self.core()?.forget(pages) }
+        if pages.is_empty() {
+            return change();
+        }
+        let _pages = self.locks.pages(&pages);
+        let mut turn = self.locks.exclusive()?;
+        let changed = turn.unlocked(change)?;
+        turn.core().forget(pages).and(changed)
     }
 
     /// The pages that lie in a range as a whole.
@@ -335,7 +444,7 @@ impl BlockCache {
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
         // Taken first, as by a change of the policy.
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        self.core()?.set_mode(mode)?;
+        self.locks.exclusive()?.core().set_mode(mode)?;
         config.mode = mode;
         Ok(())
     }
@@ -345,7 +454,7 @@ impl BlockCache {
     /// # Errors
     /// What a store answered.
     pub fn drain(&self) -> io::Result<()> {
-        self.core()?.drain()
+        self.locks.exclusive()?.core().drain()
     }
 
     /// Flushes and notes that the cache was left in good order.
@@ -353,7 +462,8 @@ impl BlockCache {
     /// # Errors
     /// What a store answered.
     pub fn close(&self) -> io::Result<()> {
-        self.core()?.close()
+        Block::flush(self)?;
+        self.locks.exclusive()?.core().close()
     }
 
     /// What the open found.
@@ -366,7 +476,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn stats(&self) -> io::Result<CacheStats> {
-        Ok(self.core()?.stats())
+        Ok(self.locks.turn()?.core().stats())
     }
 
     /// Pages whose only copy could not be read: reading them is an error until they are written again.
@@ -374,7 +484,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn lost_pages(&self) -> io::Result<Vec<u64>> {
-        Ok(self.core()?.lost_pages())
+        Ok(self.locks.turn()?.core().lost_pages())
     }
 
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty: for who has to bring what
@@ -383,7 +493,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn held_pages(&self) -> io::Result<Vec<(u64, bool)>> {
-        Ok(self.core()?.held_pages())
+        Ok(self.locks.turn()?.core().held_pages())
     }
 }
 
@@ -402,19 +512,41 @@ impl Block for BlockCache {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.core()?.flush()
+        let was_off = self.locks.turn()?.core().is_off();
+        let result = self.flush_once();
+        let mut turn = self.locks.turn()?;
+        turn.mend()?;
+        if result.is_ok() || was_off || !turn.core().is_off() {
+            return result;
+        }
+        drop(turn);
+        // The cache device failed: below, everything can still become durable.
+        self.flush_once()
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
-        if pages.is_empty() { Ok(()) } else { self.core()?.discard(pages) }
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let _pages = self.locks.pages(&pages);
+        let mut turn = self.locks.exclusive()?;
+        check_writable(turn.core().mode())?;
+        turn.core().discard(pages)
     }
 }
 
 fn check_room(config: &CacheConfig, room: u64) -> Result<(), CacheError> {
     let given = config.tiers.last().copied().unwrap_or(0);
     if given as u64 > room { Err(CacheError::TierTooLarge { given, room }) } else { Ok(()) }
+}
+
+fn check_writable(mode: Mode) -> io::Result<()> {
+    if mode == Mode::ReadOnly {
+        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "the cache is in read-only mode"));
+    }
+    Ok(())
 }
 
 fn check_live(config: &CacheConfig) -> Result<(), CacheError> {

@@ -2,10 +2,11 @@
 
 use super::counts::Counts;
 use super::directory::Directory;
-use super::keeper::Keeper;
-use crate::disk::Disk;
+use super::keeper::{Keeper, Source};
+use super::upkeep;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Page, Request, Tier, Verb};
 use entresol_policy::Driver;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
@@ -25,21 +26,21 @@ struct Frame {
 struct Current {
     page: u64,
     op: Op,
-    /// The page as the write leaves it, or as the read found it.
+    /// The page as the write leaves it, or as it was read; what they are worth without is not known.
     bytes: Box<[u8]>,
-    /// The read has found it.
-    found: bool,
     /// The write has been sent below.
     past: bool,
 }
 
 /// Tiers, directory and stores: all that a policy's movements act on.
-pub(super) struct World<C, B> {
-    pub keeper: Keeper<C, B>,
+pub(super) struct World {
+    pub keeper: Keeper,
     pub directory: Directory,
     pub counts: Counts,
     /// By handle; empty when the policy has no volatile tier.
     frames: Vec<Option<Frame>>,
+    /// Handles of frames that may be newer than anything the log has or was sent below.
+    unlogged: BTreeSet<u32>,
     /// The tier that the log is.
     log_tier: Tier,
     current: Current,
@@ -50,16 +51,17 @@ pub(super) struct World<C, B> {
     error: Option<io::Error>,
 }
 
-impl<C: Disk, B: Disk> World<C, B> {
-    pub fn new(keeper: Keeper<C, B>, tiers: usize, handles: usize, page_bytes: usize, backing_pages: u64) -> Self {
+impl World {
+    pub fn new(keeper: Keeper, tiers: usize, handles: usize, page_bytes: usize, backing_pages: u64) -> Self {
         let frames = if tiers > 1 { handles } else { 0 };
         World {
             keeper,
             directory: Directory::new(handles),
             counts: Counts::default(),
             frames: std::iter::repeat_with(|| None).take(frames).collect(),
+            unlogged: BTreeSet::new(),
             log_tier: Tier(tiers as u8 - 1),
-            current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), found: false, past: false },
+            current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), past: false },
             replaying: false,
             now_us: 0,
             backing_pages,
@@ -75,19 +77,26 @@ impl<C: Disk, B: Disk> World<C, B> {
         World { counts, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, self.backing_pages) }
     }
 
-    /// Begins a request; a write brings the whole page as it will be.
-    pub fn begin(&mut self, page: u64, op: Op, bytes: Option<&[u8]>, now_us: u64) {
-        if let Some(bytes) = bytes {
-            self.current.bytes.copy_from_slice(bytes);
-        }
-        self.current = Current { page, op, found: false, past: false, bytes: std::mem::take(&mut self.current.bytes) };
+    /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.
+    pub fn begin(&mut self, page: u64, op: Op, bytes: &[u8], now_us: u64) {
+        self.current.bytes.copy_from_slice(bytes);
+        self.begin_page(page, op, now_us);
+    }
+
+    fn begin_page(&mut self, page: u64, op: Op, now_us: u64) {
+        self.current = Current { page, op, past: false, bytes: std::mem::take(&mut self.current.bytes) };
         self.now_us = now_us;
     }
 
     /// Begins the replay of a recovered page.
     pub fn begin_replay(&mut self, page: u64, op: Op) {
         self.replaying = true;
-        self.begin(page, op, None, self.now_us);
+        self.begin_page(page, op, self.now_us);
+    }
+
+    /// The tier that the log is.
+    pub fn log_tier(&self) -> Tier {
+        self.log_tier
     }
 
     /// Ends a request: the error that befell it.
@@ -100,27 +109,39 @@ impl<C: Disk, B: Disk> World<C, B> {
         self.current.past
     }
 
-    /// The bytes that the current read found on its way, if it did.
-    pub fn found(&self) -> Option<&[u8]> {
-        self.current.found.then_some(&*self.current.bytes)
+    /// Finds the newest version of a page, wherever it is.
+    pub fn locate(&mut self, page: u64, handle: Option<Page>, bytes: &mut [u8]) -> io::Result<Source> {
+        let held = match handle.and_then(|handle| self.frames.get(handle.index())?.as_ref()) {
+            Some(Frame { bytes: Some(held), .. }) => {
+                bytes.copy_from_slice(held);
+                return Ok(Source::Memory);
+            }
+            Some(frame) => self.keeper.log.index.get(page).filter(|entry| frame.logged == Some(entry.place)),
+            None => self.keeper.log.index.resident(page),
+        };
+        match held {
+            Some(entry) => self.keeper.locate_logged(entry, bytes),
+            None => self.keeper.locate_below(page, bytes),
+        }
     }
 
-    /// Reads the newest version of a page, wherever it is.
-    pub fn read_newest(&mut self, page: u64, handle: Option<Page>, bytes: &mut [u8]) -> io::Result<()> {
-        if let Some(frame) = handle.and_then(|handle| self.frames.get(handle.index())?.as_ref()) {
-            if let Some(held) = &frame.bytes {
-                bytes.copy_from_slice(held);
-                return Ok(());
-            }
-            let entry = self.keeper.log.index.get(page).filter(|entry| frame.logged == Some(entry.place));
-            return match entry {
-                Some(entry) => self.keeper.read_log(page, entry, bytes),
-                None => self.keeper.read_below(page, bytes),
-            };
+    /// Reads the newest version of a page, for what no request waits for outside of the lock.
+    fn read_newest(&mut self, page: u64, handle: Page, bytes: &mut [u8]) -> io::Result<()> {
+        match self.locate(page, Some(handle), bytes)? {
+            Source::Memory => Ok(()),
+            Source::Log(entry) => self.keeper.read_log(page, entry, bytes),
+            Source::Below => self.keeper.read_below(page, bytes),
         }
-        match self.keeper.log.index.resident(page) {
-            Some(entry) => self.keeper.read_log(page, entry, bytes),
-            None => self.keeper.read_below(page, bytes),
+    }
+
+    /// The page that was just read is put where the policy believes it to be, if there is nothing under it.
+    pub fn fill(&mut self, handle: Page, in_log: bool) {
+        let bytes = &self.current.bytes;
+        if let Some(frame) = self.frames.get_mut(handle.index()).and_then(Option::as_mut) {
+            frame.bytes.get_or_insert_with(|| bytes.clone());
+        } else if in_log && self.keeper.log.index.resident(self.current.page).is_none() {
+            let kept = self.keeper.put(self.current.page, bytes, false, true);
+            self.counts.admissions_failed += u64::from(kept.is_err());
         }
     }
 
@@ -153,6 +174,9 @@ impl<C: Disk, B: Disk> World<C, B> {
     }
 
     fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, logged: Option<u64>) {
+        if dirty && logged.is_none() {
+            self.unlogged.insert(handle.0);
+        }
         self.frames[handle.index()] = Some(Frame { bytes: Some(bytes.into()), dirty, logged });
     }
 
@@ -162,7 +186,7 @@ impl<C: Disk, B: Disk> World<C, B> {
         let wanted = page == self.current.page && !self.current.op.is_write();
         let len = self.current.bytes.len();
         let mut bytes = if wanted { std::mem::take(&mut self.current.bytes) } else { vec![0; len].into_boxed_slice() };
-        let read = self.keeper.read_below(page, &mut bytes);
+        let read = if wanted { Ok(()) } else { self.keeper.read_below(page, &mut bytes) };
         let kept = match &read {
             Ok(()) if to == self.log_tier => self.keeper.put(page, &bytes, false, true).map(|_| ()),
             Ok(()) => {
@@ -173,7 +197,6 @@ impl<C: Disk, B: Disk> World<C, B> {
         };
         if wanted {
             self.current.bytes = bytes;
-            self.current.found = read.is_ok();
         }
         // A copy that could not be kept is a miss the next time; the reader has what it wants.
         self.counts.admissions_failed += u64::from(kept.is_err());
@@ -190,25 +213,25 @@ impl<C: Disk, B: Disk> World<C, B> {
             Ok(())
         };
         self.current.bytes = bytes;
-        landed
+        match landed {
+            // There is no room in the log just now: the policy believes in a page with nothing under it.
+            Err(_) if !self.keeper.broken => {
+                self.counts.admissions_failed += 1;
+                self.current.past = true;
+                self.keeper.write_past(self.current.page, &self.current.bytes)
+            }
+            landed => landed,
+        }
     }
 
     fn promote(&mut self, handle: Page) -> io::Result<()> {
         let page = self.directory.page(handle);
-        let mut bytes = vec![0; self.current.bytes.len()];
-        let Some(entry) = self.keeper.log.index.resident(page) else {
-            self.keeper.read_below(page, &mut bytes)?;
-            self.set_frame(handle, &bytes, false, None);
-            return Ok(());
-        };
-        if self.replaying {
-            let dirty = self.keeper.is_owed(page, entry);
-            self.frames[handle.index()] = Some(Frame { bytes: None, dirty, logged: Some(entry.place) });
-            return Ok(());
-        }
-        self.keeper.read_log(page, entry, &mut bytes)?;
-        let dirty = self.keeper.is_owed(page, entry);
-        self.set_frame(handle, &bytes, dirty, Some(entry.place));
+        let read = page == self.current.page && !self.current.op.is_write() && !self.replaying;
+        // Whoever asks for other pages reads them; a write brings its bytes next.
+        let bytes = read.then(|| self.current.bytes.clone());
+        let entry = self.keeper.log.index.resident(page);
+        let dirty = entry.is_some_and(|entry| self.keeper.is_owed(page, entry));
+        self.frames[handle.index()] = Some(Frame { bytes, dirty, logged: entry.map(|entry| entry.place) });
         Ok(())
     }
 
@@ -218,6 +241,10 @@ impl<C: Disk, B: Disk> World<C, B> {
             return Ok(());
         };
         let (dirty, logged) = (frame.dirty, frame.logged);
+        if frame.bytes.is_none() && logged.is_none() {
+            // Nothing is held there, and nothing here.
+            return Ok(());
+        }
         let held = self.keeper.log.index.get(page);
         if held.is_some_and(|entry| logged == Some(entry.place)) {
             // The log has this version already: from a flush, or from before it was promoted.
@@ -225,11 +252,11 @@ impl<C: Disk, B: Disk> World<C, B> {
             return Ok(());
         }
         let mut bytes = vec![0; self.current.bytes.len()];
-        self.read_newest(page, Some(handle), &mut bytes)?;
+        self.read_newest(page, handle, &mut bytes)?;
         match self.keeper.put(page, &bytes, dirty, true) {
-            Ok(place) => {
+            Ok(entry) => {
                 if let Some(frame) = self.frame(handle) {
-                    frame.logged = Some(place);
+                    frame.logged = Some(entry.place);
                 }
                 Ok(())
             }
@@ -241,19 +268,19 @@ impl<C: Disk, B: Disk> World<C, B> {
 
     fn write_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
         let page = self.directory.page(handle);
-        let mut bytes = vec![0; self.current.bytes.len()];
         if from == self.log_tier {
             // Not there, or sent below before by durability's own rules: nothing is owed.
             let entry = self.keeper.log.index.resident(page).filter(|&entry| self.keeper.is_owed(page, entry));
-            let Some(entry) = entry else { return Ok(()) };
-            self.keeper.read_log(page, entry, &mut bytes)?;
-            self.keeper.write_back(page, &bytes, entry.place);
+            if let Some(entry) = entry {
+                self.keeper.write_back_logged(page, entry);
+            }
             return Ok(());
         }
         let Some(logged) = self.frame(handle).filter(|frame| frame.dirty).map(|frame| frame.logged) else {
             return Ok(());
         };
-        self.read_newest(page, Some(handle), &mut bytes)?;
+        let mut bytes = vec![0; self.current.bytes.len()];
+        self.read_newest(page, handle, &mut bytes)?;
         match self.keeper.log.index.get(page).filter(|entry| logged == Some(entry.place)) {
             Some(entry) => self.keeper.write_back(page, &bytes, entry.place),
             None => self.keeper.write_past(page, &bytes)?,
@@ -273,18 +300,11 @@ impl<C: Disk, B: Disk> World<C, B> {
     }
 
     fn bypass(&mut self) -> io::Result<()> {
-        let page = self.current.page;
-        let mut bytes = std::mem::take(&mut self.current.bytes);
-        let result = if self.current.op.is_write() {
-            self.current.past = true;
-            self.keeper.write_past(page, &bytes)
-        } else {
-            let read = self.keeper.read_below(page, &mut bytes);
-            self.current.found = read.is_ok();
-            read
-        };
-        self.current.bytes = bytes;
-        result
+        if !self.current.op.is_write() {
+            return Ok(());
+        }
+        self.current.past = true;
+        self.keeper.write_past(self.current.page, &self.current.bytes)
     }
 
     /// A movement of a page that was recovered: its bytes are in the log already.
@@ -302,48 +322,41 @@ impl<C: Disk, B: Disk> World<C, B> {
             }
             Verb::Bypass => {
                 let owed = self.keeper.log.index.get(page).filter(|&entry| self.keeper.is_owed(page, entry));
-                let Some(entry) = owed else { return Ok(()) };
-                let mut bytes = vec![0; self.current.bytes.len()];
-                self.keeper.read_log(page, entry, &mut bytes)?;
-                self.keeper.write_back(page, &bytes, entry.place);
+                if let Some(entry) = owed {
+                    self.keeper.write_back_logged(page, entry);
+                }
             }
             _ => unreachable!("{verb:?} needs no replay of its own"),
         }
         Ok(())
     }
 
-    /// Ends the replay: frames get their bytes.
-    pub fn end_replay(&mut self) -> io::Result<()> {
+    /// Ends the replay. Frames get their bytes when they are first read.
+    pub fn end_replay(&mut self) {
         self.replaying = false;
-        let mut bytes = vec![0; self.current.bytes.len()];
-        for at in 0..self.frames.len() {
-            let handle = Page(at as u32);
-            if self.frames[at].as_ref().is_some_and(|frame| frame.bytes.is_none()) {
-                let page = self.directory.page(handle);
-                match self.read_newest(page, Some(handle), &mut bytes) {
-                    Ok(()) => self.frames[at].as_mut().expect("just seen").bytes = Some(bytes.as_slice().into()),
-                    // It stays where it is; whoever reads it gets the error.
-                    Err(_) => self.counts.admissions_failed += 1,
-                }
-            }
-        }
-        Ok(())
     }
 
-    /// Hands to the keeper what only volatile memory has.
-    pub fn log_frames(&mut self) -> io::Result<()> {
-        for at in 0..self.frames.len() {
-            let handle = Page(at as u32);
-            let Some(frame) = self.frames[at].as_ref().filter(|frame| frame.dirty) else { continue };
-            let page = self.directory.page(handle);
-            let held = self.keeper.log.index.get(page);
-            if held.is_some_and(|entry| frame.logged == Some(entry.place)) {
-                continue;
+    /// Handles of what only volatile memory may have.
+    pub fn unlogged(&self) -> Vec<Page> {
+        self.unlogged.iter().map(|&handle| Page(handle)).collect()
+    }
+
+    /// Hands to the keeper what only volatile memory has of these.
+    pub fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
+        for &handle in handles {
+            // Since they were listed the policy may have been changed.
+            let frame = self.frames.get(handle.index()).and_then(Option::as_ref);
+            if let Some(frame) = frame.filter(|frame| frame.dirty) {
+                let page = self.directory.page(handle);
+                let held = self.keeper.log.index.get(page);
+                let logged = held.is_some_and(|entry| frame.logged == Some(entry.place));
+                if let Some(bytes) = frame.bytes.as_ref().filter(|_| !logged) {
+                    let resident = held.is_some_and(|entry| entry.resident);
+                    let entry = self.keeper.put(page, bytes, true, resident)?;
+                    self.frames[handle.index()].as_mut().expect("just seen").logged = Some(entry.place);
+                }
             }
-            let Some(bytes) = frame.bytes.clone() else { continue };
-            let resident = held.is_some_and(|entry| entry.resident);
-            let place = self.keeper.put(page, &bytes, true, resident)?;
-            self.frames[at].as_mut().expect("just seen").logged = Some(place);
+            self.unlogged.remove(&handle.0);
         }
         Ok(())
     }
@@ -368,7 +381,7 @@ impl<C: Disk, B: Disk> World<C, B> {
                 continue;
             }
             if log {
-                self.keeper.make_ready()?;
+                upkeep::make_ready(&mut self.keeper)?;
                 self.write_back(handle, Tier::TOP)?;
                 continue;
             }
@@ -389,7 +402,11 @@ impl<C: Disk, B: Disk> World<C, B> {
             return self.write_back(handle, Tier::TOP);
         }
         match self.keeper.log.index.resident(page) {
-            Some(_) => self.write_back(handle, self.log_tier),
+            Some(entry) if self.keeper.is_owed(page, entry) => {
+                self.keeper.write_back(page, &self.current.bytes, entry.place);
+                Ok(())
+            }
+            Some(_) => Ok(()),
             None => self.keeper.write_past(page, &self.current.bytes),
         }
     }
@@ -417,7 +434,7 @@ impl<C: Disk, B: Disk> World<C, B> {
     }
 }
 
-impl<C: Disk, B: Disk> Driver for World<C, B> {
+impl Driver for World {
     fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
         // One request at a time, and none holds on to a page.
         true

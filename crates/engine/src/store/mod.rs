@@ -109,8 +109,29 @@ impl<D: Disk> Log<D> {
         u64::from(self.geometry.segment_pages)
     }
 
-    fn byte_of(&self, place: u64) -> u64 {
+    /// Where a place is on the device, in bytes.
+    pub fn byte_of(&self, place: u64) -> u64 {
         byte_of(&self.geometry, place)
+    }
+
+    /// The device.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Counts reads of the device that somebody else performs.
+    pub fn count_reads(&mut self, reads: u64) {
+        self.counts.reads += reads;
+    }
+
+    /// Copies a version that only memory holds so far; false when the device has it.
+    pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
+        let open = self.is_open(entry.place) && !entry.lost;
+        if open {
+            let at = (entry.place - self.place) as usize * self.page_bytes();
+            bytes.copy_from_slice(&self.buffer[at..at + bytes.len()]);
+        }
+        open
     }
 
     /// Blocks from the open batch to the end of its segment.
@@ -252,8 +273,7 @@ impl<D: Disk> Log<D> {
         self.pages = 0;
         self.unsynced = true;
         self.place = next_place(&self.geometry, self.place, blocks as u64);
-        let unsynced = self.place - self.durable.place;
-        if unsynced >= UNSYNCED_SEGMENTS_MAX * self.segment_pages() { self.sync() } else { Ok(()) }
+        Ok(())
     }
 
     /// Makes everything durable that was written out.
@@ -261,15 +281,36 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// What the device answered: nothing is known then of what was written since the last success.
     pub fn sync(&mut self) -> io::Result<()> {
-        if self.unsynced {
-            if !mutant::is(Mutant::NoLogSync) {
-                self.disk.sync()?;
-            }
-            self.counts.syncs += 1;
-            self.durable = LogEnd { place: self.place, tail: self.written_tail, chain: self.chain };
-            self.unsynced = false;
+        if let Some(end) = self.unsynced() {
+            sync_device(&self.disk)?;
+            self.synced(end);
         }
         Ok(())
+    }
+
+    /// Has so much been written since the last sync that the next should not wait for a flush?
+    pub fn must_sync(&self) -> bool {
+        self.place - self.durable.place >= UNSYNCED_SEGMENTS_MAX * self.segment_pages()
+    }
+
+    /// Up to where a sync of the device that begins now makes the log durable; none when it is.
+    pub fn unsynced(&self) -> Option<SyncPoint> {
+        let end = LogEnd { place: self.place, tail: self.written_tail, chain: self.chain };
+        self.unsynced.then_some(SyncPoint(end))
+    }
+
+    /// Such a sync has succeeded.
+    pub fn synced(&mut self, SyncPoint(end): SyncPoint) {
+        self.counts.syncs += 1;
+        if end.place >= self.durable.place {
+            self.durable = end;
+            self.unsynced = end.place != self.place;
+        }
+    }
+
+    /// Is the log on stable storage up to a place, and the word of its tail too?
+    pub fn is_durable_to(&self, place: u64) -> bool {
+        self.durable.place >= place && self.durable.tail >= self.tail
     }
 
     /// Reads a version.
@@ -280,9 +321,7 @@ impl<D: Disk> Log<D> {
         if entry.lost {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
         }
-        if self.is_open(entry.place) {
-            let at = (entry.place - self.place) as usize * self.page_bytes();
-            bytes.copy_from_slice(&self.buffer[at..at + bytes.len()]);
+        if self.read_open(entry, bytes) {
             return Ok(());
         }
         // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
@@ -293,10 +332,7 @@ impl<D: Disk> Log<D> {
         self.counts.reads += 1;
         let byte = self.byte_of(entry.place);
         self.disk.read_at(byte, bytes)?;
-        if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("wrong checksum at byte {byte}")));
-        }
-        Ok(())
+        check_page(entry, bytes)
     }
 
     /// Segments from the tail to the one being filled, both included.
@@ -346,6 +382,30 @@ impl<D: Disk> Log<D> {
         };
         superblock.write(&self.disk)
     }
+}
+
+/// The end of what was written when a sync of the device began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SyncPoint(LogEnd);
+
+/// Syncs the device of a log.
+///
+/// # Errors
+/// What the device answered.
+pub(crate) fn sync_device<D: Disk + ?Sized>(disk: &D) -> io::Result<()> {
+    if mutant::is(Mutant::NoLogSync) { Ok(()) } else { disk.sync() }
+}
+
+/// Are these the bytes of a version?
+///
+/// # Errors
+/// `InvalidData` when they are not.
+pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
+    if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
+        let error = format!("wrong checksum of the page at place {}", entry.place);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+    }
+    Ok(())
 }
 
 /// Where a place is on the device, in bytes.

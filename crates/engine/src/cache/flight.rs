@@ -1,0 +1,258 @@
+//! Pages of the queue on their way to the backing store: taken off the queue, written without the lock, landed.
+
+use super::keeper::Keeper;
+use super::upkeep::{read_pages, runs};
+use crate::disk::{AlignedBytes, Disk, Transfer};
+use crate::store::{Entry, check_page};
+use std::io;
+use std::sync::Arc;
+
+/// How what is written below relates to what the log holds of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cover {
+    /// It is the version at this place.
+    Same(u64),
+    /// It is newer than what the log holds; a dirty copy at this place is obsolete once it is durable.
+    Newer(Option<u64>),
+}
+
+/// What is to become of a page below.
+#[derive(Clone)]
+pub(super) enum Cargo {
+    /// These bytes are written.
+    Bytes(Arc<[u8]>),
+    /// The bytes of this version in the log, which is read when the queue is written.
+    Logged(Entry),
+    /// It is discarded.
+    Discard,
+}
+
+/// A page of the queue while it is being written.
+pub(super) struct Passenger {
+    page: u64,
+    pub cargo: Cargo,
+    pub cover: Cover,
+    pub ticket: u64,
+    /// Where the device of the log has it, if its bytes are to come from there.
+    pub byte_in_log: u64,
+}
+
+/// Pages that are being written below.
+pub(super) struct Flight {
+    /// By page.
+    pages: Vec<Passenger>,
+    pub page_bytes: usize,
+    pub backing_bytes: u64,
+}
+
+/// What came of a [`Flight`].
+pub(super) struct Landing {
+    /// Pages whose bytes could not be read from the log, by their position.
+    pub bad: Vec<(usize, io::Error)>,
+    /// Whether all others are below.
+    pub result: io::Result<()>,
+    /// Pages read from the log.
+    pub log_reads: u64,
+    /// Pages written below.
+    pub pages: u64,
+    /// Writes by which that was done.
+    pub ios: u64,
+}
+
+impl Keeper {
+    /// Takes what is queued, to be written below without the lock; it stays in the queue until it is there.
+    pub fn take_off(&mut self) -> Flight {
+        let mut pages = Vec::with_capacity(self.pending.len());
+        for (&page, pending) in self.pending.iter_mut().filter(|(_, pending)| !pending.flying) {
+            pending.flying = true;
+            let (cargo, cover) = (pending.cargo.clone(), pending.cover);
+            pages.push(Passenger { page, cargo, cover, ticket: pending.ticket, byte_in_log: 0 });
+        }
+        self.flying += pages.len();
+        for passenger in &mut pages {
+            if let Cargo::Logged(entry) = passenger.cargo {
+                passenger.byte_in_log = self.log.byte_of(entry.place);
+            }
+        }
+        Flight { pages, page_bytes: self.page_bytes, backing_bytes: self.backing_bytes }
+    }
+
+    /// What was taken was not written and stays queued.
+    pub fn call_back(&mut self, flight: Flight) {
+        for passenger in flight.pages {
+            self.stay(&passenger);
+        }
+    }
+
+    /// Its turn in the queue comes again; the place in the log where the bytes are, if there, may be another by now.
+    fn stay(&mut self, passenger: &Passenger) {
+        let Some(pending) = self.pending.get_mut(&passenger.page).filter(|now| now.ticket == passenger.ticket) else {
+            return;
+        };
+        pending.flying = false;
+        self.flying -= 1;
+        let newest = self.log.index.get(passenger.page).map(|entry| entry.place);
+        if matches!(pending.cargo, Cargo::Logged(entry) if newest != Some(entry.place)) {
+            self.pending.remove(&passenger.page);
+        }
+    }
+
+    /// What was taken has been written below, or not.
+    pub fn land(&mut self, flight: Flight, landing: Landing) -> io::Result<()> {
+        self.log.count_reads(landing.log_reads);
+        self.counts.below_pages += landing.pages;
+        self.counts.below_ios += landing.ios;
+        let mut bad = landing.bad.into_iter().peekable();
+        for (at, passenger) in flight.pages.into_iter().enumerate() {
+            if let Some((_, error)) = bad.next_if(|(bad, _)| *bad == at) {
+                self.bytes_are_bad(&passenger, error)?;
+            } else if landing.result.is_err() {
+                self.stay(&passenger);
+            } else {
+                let now = self.pending.get(&passenger.page).filter(|now| now.ticket == passenger.ticket);
+                let cover = now.map_or(passenger.cover, |now| now.cover);
+                if now.is_some() {
+                    self.pending.remove(&passenger.page);
+                    self.flying -= 1;
+                }
+                self.unsynced.insert(passenger.page, cover);
+            }
+        }
+        landing.result
+    }
+
+    /// A version that was to be written below cannot be read from the log: only if it is still the newest that is a loss.
+    fn bytes_are_bad(&mut self, passenger: &Passenger, error: io::Error) -> io::Result<()> {
+        let page = passenger.page;
+        if self.pending.get(&page).is_some_and(|now| now.ticket == passenger.ticket) {
+            self.pending.remove(&page);
+            self.flying -= 1;
+        }
+        let Some(entry) = self.log.index.get(page).filter(|&entry| self.is_owed(page, entry)) else { return Ok(()) };
+        match passenger.cargo {
+            Cargo::Logged(read) if read.place == entry.place => {
+                // It is listed as lost, or tried again by whoever needs it next.
+                let _listed = self.copy_is_bad(page, entry, error);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A sync of the backing store has ended: what it means for the log. True when one of the consequences has to be
+    /// durable before a flush may return.
+    pub fn settled(&mut self, synced: io::Result<()>) -> io::Result<bool> {
+        if let Err(error) = synced {
+            self.queue_again();
+            return Err(error);
+        }
+        self.counts.below_syncs += 1;
+        self.changed.clear();
+        let mut settled: Vec<(u64, Cover)> = std::mem::take(&mut self.unsynced).into_iter().collect();
+        settled.sort_unstable_by_key(|&(page, _)| page);
+        let mut urgent = false;
+        for (page, cover) in settled {
+            let Some(entry) = self.log.index.get(page) else { continue };
+            match cover {
+                Cover::Same(place) if place == entry.place && entry.dirty => {
+                    let result = self.log.cleaned(page);
+                    self.noted(result)?;
+                }
+                Cover::Newer(Some(place)) if place == entry.place => {
+                    urgent = true;
+                    self.declare_gone(page)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(urgent)
+    }
+
+    /// After a sync that failed nothing is known of what was written below: what the log has is queued again.
+    fn queue_again(&mut self) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        for (page, cover) in unsynced {
+            let entry = self.log.index.get(page);
+            match (cover, entry) {
+                (Cover::Same(place), Some(entry)) if entry.place == place && !self.pending.contains_key(&page) => {
+                    self.write_back_logged(page, entry);
+                }
+                // The old copy must not come back while this program runs.
+                (Cover::Newer(Some(_)), _) => {
+                    self.unsynced.insert(page, cover);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Flight {
+    /// Is nobody aboard?
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Reads from the log what is to be written from there, then writes everything below in runs of neighbours.
+    pub fn perform(&self, log: &dyn Disk, backing: &dyn Disk) -> Landing {
+        let mut bytes = AlignedBytes::zeroed(self.pages.len() * self.page_bytes);
+        let (bad, log_reads) = self.load(log, &mut bytes);
+        let is_bad = |at: usize| bad.binary_search_by_key(&at, |&(bad, _)| bad).is_ok();
+        let discards = |at: usize| matches!(self.pages[at].cargo, Cargo::Discard);
+        let runs = runs(self.pages.len(), |at| {
+            let neighbours = self.pages[at].page == self.pages[at - 1].page + 1;
+            neighbours && !is_bad(at) && !is_bad(at - 1) && discards(at) == discards(at - 1)
+        });
+        let mut writes = Vec::new();
+        let mut pages = 0;
+        for run in runs.into_iter().filter(|run| !is_bad(run.start)) {
+            let at = self.pages[run.start].page * self.page_bytes as u64;
+            let inside = (self.backing_bytes - at).min((run.len() * self.page_bytes) as u64);
+            // Where the store takes no discard, zeros are as good.
+            if discards(run.start) && backing.discard(at, inside).is_ok() {
+                continue;
+            }
+            pages += run.len() as u64;
+            writes.push(Transfer::Write { at, bytes: &bytes[run.start * self.page_bytes..][..inside as usize] });
+        }
+        let ios = writes.len() as u64;
+        let result = if writes.is_empty() { Ok(()) } else { backing.submit(&mut writes) };
+        Landing { bad, result, log_reads, pages, ios }
+    }
+
+    /// Fills in the bytes; the positions of those that could not be read, ascending, and the number of reads.
+    fn load(&self, log: &dyn Disk, bytes: &mut [u8]) -> (Vec<(usize, io::Error)>, u64) {
+        let logged = |passenger: &Passenger| matches!(passenger.cargo, Cargo::Logged(_));
+        let at: Vec<u64> = self.pages.iter().filter(|p| logged(p)).map(|p| p.byte_in_log).collect();
+        let mut read = AlignedBytes::zeroed(at.len() * self.page_bytes);
+        // One by one again if any of it fails.
+        let _checked_below = read_pages(log, &at, &mut read, self.page_bytes);
+        let mut read = read.chunks_exact_mut(self.page_bytes);
+        let mut bad = Vec::new();
+        for (n, (passenger, into)) in self.pages.iter().zip(bytes.chunks_exact_mut(self.page_bytes)).enumerate() {
+            match &passenger.cargo {
+                Cargo::Bytes(held) => into.copy_from_slice(held),
+                Cargo::Discard => {}
+                &Cargo::Logged(entry) => {
+                    let from = read.next().expect("one for each");
+                    let again = |from: &mut [u8]| log.read_at(passenger.byte_in_log, from);
+                    let good = check_page(entry, from).or_else(|_| again(from).and_then(|()| check_page(entry, from)));
+                    match good {
+                        Ok(()) => into.copy_from_slice(from),
+                        Err(error) => bad.push((n, error)),
+                    }
+                }
+            }
+        }
+        (bad, at.len() as u64)
+    }
+}
+
+/// Reads a page of a backing store of so many bytes; what lies beyond its end is zeros.
+pub(super) fn read_page_below(backing: &dyn Disk, backing_bytes: u64, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+    let at = page * bytes.len() as u64;
+    let inside = (backing_bytes - at).min(bytes.len() as u64) as usize;
+    let (inside, beyond) = bytes.split_at_mut(inside);
+    beyond.fill(0);
+    backing.read_at(at, inside)
+}

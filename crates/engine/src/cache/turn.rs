@@ -1,0 +1,187 @@
+//! Turns at the core of a cache: who may use it, and what others may do meanwhile.
+//!
+//! Two kinds of lock are taken, in this order. A page's lock is held for a whole request, so that requests of one page
+//! follow one another and the bytes that one of them reads stay the newest until it has decided on them. The core's lock is
+//! held for a decision and never for a transfer of a page. Whoever writes the queue or reclaims segments *owns* the upkeep
+//! besides, which is a flag under the core's lock and stays when the lock is given back for I/O.
+
+use super::core::Core;
+use super::keeper::{Keeper, Store};
+use super::upkeep::{self, Lease};
+use std::io;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Locks that the pages share.
+const STRIPES: u64 = 256;
+
+/// The core of a cache and its locks.
+pub(super) struct Locks {
+    /// There always is one, except while another takes its place.
+    core: Mutex<Option<Box<dyn Core>>>,
+    /// The upkeep is owned by nobody any more, or a sync has ended.
+    changed: Condvar,
+    pages: Vec<Mutex<()>>,
+}
+
+/// A panic of another thread inside the core may have left it half way through a decision.
+fn stopped<T>(_: PoisonError<T>) -> io::Error {
+    io::Error::other("the cache stopped after a fault of its own")
+}
+
+impl Locks {
+    pub fn new(core: Box<dyn Core>) -> Self {
+        let pages = std::iter::repeat_with(Mutex::default).take(STRIPES as usize).collect();
+        Locks { core: Mutex::new(Some(core)), changed: Condvar::new(), pages }
+    }
+
+    /// The lock of a page.
+    pub fn page(&self, page: u64) -> MutexGuard<'_, ()> {
+        // It guards no state of its own.
+        self.pages[(page % STRIPES) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The locks of a range of pages.
+    pub fn pages(&self, pages: &Range<u64>) -> Vec<MutexGuard<'_, ()>> {
+        let taken = |stripe: &u64| {
+            let first = pages.start + (stripe + STRIPES - pages.start % STRIPES) % STRIPES;
+            first < pages.end
+        };
+        (0..STRIPES).filter(taken).map(|stripe| self.page(stripe)).collect()
+    }
+
+    /// A turn at the core as it is.
+    pub fn turn(&self) -> io::Result<Turn<'_>> {
+        Ok(Turn { locks: self, guard: Some(self.core.lock().map_err(stopped)?), owns: false })
+    }
+
+    /// A turn with the upkeep, after which nobody has given the lock back half way through.
+    pub fn exclusive(&self) -> io::Result<Turn<'_>> {
+        let mut turn = self.turn()?;
+        turn.own()?;
+        Ok(turn)
+    }
+
+    /// A turn when there is room for a request. Whoever finds none makes it, and others wait for that.
+    pub fn ready(&self) -> io::Result<Turn<'_>> {
+        loop {
+            let mut turn = self.turn()?;
+            turn.mend()?;
+            let off = turn.core().is_off();
+            let ready = |keeper: &Keeper| if off { !keeper.is_queue_full() } else { keeper.is_ready() };
+            if ready(turn.keeper()) {
+                return Ok(turn);
+            }
+            turn.own()?;
+            if ready(turn.keeper()) || turn.must_mend() {
+                continue;
+            }
+            let made = if off { upkeep::write_queue(&mut turn) } else { upkeep::make_ready(&mut turn) };
+            if !turn.must_mend() {
+                made?;
+            }
+        }
+    }
+}
+
+/// The core while this is held.
+pub(super) struct Turn<'a> {
+    locks: &'a Locks,
+    /// None only while I/O is performed.
+    guard: Option<MutexGuard<'a, Option<Box<dyn Core>>>>,
+    owns: bool,
+}
+
+impl Turn<'_> {
+    /// The core.
+    pub fn core(&mut self) -> &mut dyn Core {
+        let guard = self.guard.as_mut().expect("only I/O is performed without the lock");
+        guard.as_deref_mut().expect("a change puts one back")
+    }
+
+    /// Puts another core in the place of this one.
+    pub fn replace<R>(&mut self, change: impl FnOnce(Box<dyn Core>) -> (Box<dyn Core>, R)) -> R {
+        let guard = self.guard.as_mut().expect("only I/O is performed without the lock");
+        let (core, result) = change(guard.take().expect("a change puts one back"));
+        **guard = Some(core);
+        result
+    }
+
+    /// The devices: of the log, and the backing store.
+    pub fn stores(&mut self) -> (Store, Store) {
+        let keeper = self.keeper();
+        (keeper.log.disk().clone(), keeper.backing().clone())
+    }
+
+    /// Takes the upkeep; waits for whoever owns it.
+    pub fn own(&mut self) -> io::Result<()> {
+        while !self.owns {
+            if self.keeper().owned {
+                self.wait()?;
+            } else {
+                self.keeper().owned = true;
+                self.owns = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let guard = self.guard.take().expect("only I/O is performed without the lock");
+        self.guard = Some(self.locks.changed.wait(guard).map_err(stopped)?);
+        Ok(())
+    }
+
+    /// Has the cache device failed, and is it still in use?
+    pub fn must_mend(&mut self) -> bool {
+        self.keeper().broken && !self.core().is_off()
+    }
+
+    /// Takes the cache device out of use if it has failed.
+    pub fn mend(&mut self) -> io::Result<()> {
+        if self.must_mend() {
+            self.own()?;
+            // Waiting, another may have done it.
+            if self.must_mend() {
+                return self.core().give_up_cache();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lease for Turn<'_> {
+    fn keeper(&mut self) -> &mut Keeper {
+        self.core().keeper()
+    }
+
+    fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R> {
+        if self.owns {
+            self.keeper().apart = true;
+        }
+        self.guard = None;
+        let done = io();
+        self.guard = Some(self.locks.core.lock().map_err(stopped)?);
+        if self.owns {
+            self.keeper().apart = false;
+        }
+        self.locks.changed.notify_all();
+        Ok(done)
+    }
+
+    fn wait_for_sync(&mut self) -> io::Result<bool> {
+        self.wait().map(|()| true)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.owns {
+            // Without the lock the cache has stopped, and nobody waits for anything.
+            if let Some(core) = self.guard.as_mut().and_then(|guard| guard.as_mut()) {
+                core.keeper().owned = false;
+            }
+            self.locks.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What keeps a cache going between requests: making the log durable, writing the queue below, reclaiming segments.
+//! Written once for both ways of doing it: with the cache to itself ([`Keeper`] is its own lease), and with the lock given
+//! back during every I/O, so that other requests go on.
+
+use super::flight::Flight;
+use super::keeper::{FREE_MIN, Keeper};
+use crate::disk::{AlignedBytes, Disk, Transfer};
+use crate::mutant::{self, Mutant};
+use crate::store::{Entry, check_page, sync_device};
+use std::io;
+use std::ops::Range;
+
+/// Access to a keeper that can be given back for a while.
+///
+/// Only one lease at a time may do more than make the log durable: the keeper's state belongs to it, but for requests
+/// that look pages up, append to the log and add to the queue.
+pub(super) trait Lease {
+    /// The keeper.
+    fn keeper(&mut self) -> &mut Keeper;
+
+    /// Performs I/O while others may use the keeper.
+    fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R>;
+
+    /// Waits for the sync that another thread has under way; false at once if there can be none.
+    fn wait_for_sync(&mut self) -> io::Result<bool>;
+}
+
+impl Lease for Keeper {
+    fn keeper(&mut self) -> &mut Keeper {
+        self
+    }
+
+    fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R> {
+        Ok(io())
+    }
+
+    fn wait_for_sync(&mut self) -> io::Result<bool> {
+        // The other one needs the lock to go on. Another sync does no harm.
+        Ok(false)
+    }
+}
+
+/// Makes durable what was appended before. Whoever comes while a sync is under way waits for it, and the first of them
+/// then syncs for all.
+pub(super) fn sync_log(lease: &mut impl Lease) -> io::Result<()> {
+    let end = lease.keeper().log.rear();
+    loop {
+        let keeper = lease.keeper();
+        if keeper.log.is_durable_to(end) {
+            return Ok(());
+        }
+        if keeper.syncing && lease.wait_for_sync()? {
+            continue;
+        }
+        let keeper = lease.keeper();
+        let written = keeper.log.write_out();
+        keeper.noted(written)?;
+        let Some(point) = keeper.log.unsynced() else { return Ok(()) };
+        let disk = keeper.log.disk().clone();
+        let others = std::mem::replace(&mut keeper.syncing, true);
+        let synced = lease.unlocked(|| sync_device(&*disk))?;
+        let keeper = lease.keeper();
+        keeper.syncing = others;
+        keeper.noted(synced)?;
+        keeper.log.synced(point);
+    }
+}
+
+/// Makes the log durable, then writes below what is queued (rule 1).
+pub(super) fn commit(lease: &mut impl Lease) -> io::Result<()> {
+    if mutant::is(Mutant::BelowOvertakes) {
+        write_queue(lease)?;
+    }
+    // What is queued while the log is being synced is not covered by the sync.
+    let flight = lease.keeper().take_off();
+    if let Err(error) = sync_log(lease) {
+        lease.keeper().call_back(flight);
+        return Err(error);
+    }
+    fly(lease, flight)
+}
+
+/// Writes the queue below, in runs of neighbours. What cannot be written stays queued.
+pub(super) fn write_queue(lease: &mut impl Lease) -> io::Result<()> {
+    let flight = lease.keeper().take_off();
+    fly(lease, flight)
+}
+
+fn fly(lease: &mut impl Lease, flight: Flight) -> io::Result<()> {
+    if flight.is_empty() {
+        return Ok(());
+    }
+    let keeper = lease.keeper();
+    let (log, backing) = (keeper.log.disk().clone(), keeper.backing().clone());
+    let written = lease.unlocked(|| flight.perform(&*log, &*backing))?;
+    lease.keeper().land(flight, written)
+}
+
+/// Makes durable what was written below and draws the consequences in the log; true when one of them has to be durable
+/// before a flush may return.
+pub(super) fn settle(lease: &mut impl Lease) -> io::Result<bool> {
+    let keeper = lease.keeper();
+    if !keeper.owes_sync_below() {
+        return Ok(false);
+    }
+    let backing = keeper.backing().clone();
+    let synced = lease.unlocked(|| if mutant::is(Mutant::NoBackingSync) { Ok(()) } else { backing.sync() })?;
+    lease.keeper().settled(synced)
+}
+
+/// Makes every version that was handed over durable: in the log, or below if the log does not have it. With `through`
+/// below in any case.
+pub(super) fn flush(lease: &mut impl Lease, through: bool) -> io::Result<()> {
+    commit(lease)?;
+    if (through || lease.keeper().went_past()) && settle(lease)? {
+        sync_log(lease)?;
+    }
+    Ok(())
+}
+
+/// A flush once the log is given up.
+pub(super) fn flush_without_log(lease: &mut impl Lease) -> io::Result<()> {
+    write_queue(lease)?;
+    let backing = lease.keeper().backing().clone();
+    lease.unlocked(|| backing.sync())??;
+    lease.keeper().settled_without_log();
+    Ok(())
+}
+
+/// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds none is
+/// begun, so that within one nothing that leaves the cache is without a place to go.
+pub(super) fn make_ready(lease: &mut impl Lease) -> io::Result<()> {
+    if lease.keeper().is_queue_full() {
+        commit(lease)?;
+    }
+    if lease.keeper().is_account_full() {
+        settle(lease)?;
+    }
+    make_room(lease)?;
+    if lease.keeper().log.must_sync() { sync_log(lease) } else { Ok(()) }
+}
+
+/// Sees to it that the log has free segments.
+pub(super) fn make_room(lease: &mut impl Lease) -> io::Result<()> {
+    let rounds = 2 * u64::from(lease.keeper().log.geometry().segments);
+    for _ in 0..rounds {
+        if lease.keeper().log.free_segments() >= FREE_MIN {
+            return Ok(());
+        }
+        reclaim(lease)?;
+    }
+    Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
+}
+
+/// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync.
+fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
+    let geometry = lease.keeper().log.geometry();
+    let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
+    let start = lease.keeper().log.rear();
+    let mut taken = Vec::new();
+    let mut owed = false;
+    // The copies of several segments are packed together: those of one alone might fill as many blocks as it frees.
+    loop {
+        let freed = taken.len() as u64 * u64::from(geometry.segment_pages);
+        let keeper = lease.keeper();
+        let no_room = keeper.log.free_segments() < FREE_MIN - 1;
+        if freed >= wanted + (keeper.log.rear() - start) || (no_room && !taken.is_empty()) {
+            break;
+        }
+        let Some(versions) = keeper.log.segment(taken.len()) else { break };
+        owed |= empty_segment(lease, &versions)?;
+        taken.push(versions);
+    }
+    if owed && !mutant::is(Mutant::TailTooEarly) {
+        commit(lease)?;
+        settle(lease)?;
+    }
+    lease.keeper().drop_segments(&taken);
+    if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { sync_log(lease) }
+}
+
+/// Moves on what is still needed of a segment; true when that takes a sync of the backing store.
+fn empty_segment(lease: &mut impl Lease, versions: &[(u64, u64)]) -> io::Result<bool> {
+    let keeper = lease.keeper();
+    let needed: Vec<(u64, Entry)> = versions
+        .iter()
+        .filter_map(|&(page, place)| Some((page, keeper.log.index.get(page).filter(|entry| entry.place == place)?)))
+        .filter(|&(page, entry)| keeper.must_move(page, entry))
+        .collect();
+    let page_bytes = keeper.log.geometry().page_bytes as usize;
+    let at: Vec<u64> = needed.iter().map(|(_, entry)| keeper.log.byte_of(entry.place)).collect();
+    keeper.log.count_reads(at.len() as u64);
+    let disk = keeper.log.disk().clone();
+    let mut bytes = AlignedBytes::zeroed(needed.len() * page_bytes);
+    let read = lease.unlocked(|| read_pages(&*disk, &at, &mut bytes, page_bytes))?;
+    let keeper = lease.keeper();
+    let mut moves = needed.iter().zip(bytes.chunks_exact(page_bytes)).peekable();
+    let mut owed = false;
+    for &(page, place) in versions {
+        let (entry, bytes) = match moves.next_if(|((moved, entry), _)| *moved == page && entry.place == place) {
+            Some((&(_, entry), bytes)) => (Some(entry), bytes),
+            None => (None, &[][..]),
+        };
+        let good = entry.filter(|&entry| read && check_page(entry, bytes).is_ok());
+        owed |= keeper.empty_place(page, place, good.map(|_| bytes))?;
+    }
+    Ok(owed)
+}
+
+/// Reads pages that lie at these bytes of a device, together; false when any of it failed.
+pub(super) fn read_pages(disk: &dyn Disk, at: &[u64], bytes: &mut [u8], page_bytes: usize) -> bool {
+    let pages = at.iter().zip(bytes.chunks_exact_mut(page_bytes));
+    let mut reads: Vec<Transfer> = pages.map(|(&at, bytes)| Transfer::Read { at, bytes }).collect();
+    reads.is_empty() || disk.submit(&mut reads).is_ok()
+}
+
+/// Positions of runs: stretches of items each of which `follows` the one before.
+pub(super) fn runs(len: usize, follows: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for at in 0..len {
+        match runs.last_mut() {
+            Some(run) if follows(at) => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
