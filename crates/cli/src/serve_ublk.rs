@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// used, and serves until it is interrupted or terminated; then requests in flight are answered and everything is flushed. What
 /// uses the device should be gone by then: a file system is to be unmounted first.
 ///
-/// If this program is killed the device stays, and its requests wait until `--take-over N` serves them again.
+/// If this program is killed the device goes away and its requests fail; what was flushed is there after the next start.
 #[derive(Args)]
 pub struct UblkArgs {
     /// Serve this file or block device; no other program may use it meanwhile
@@ -29,9 +29,6 @@ pub struct UblkArgs {
     pub cache: PathBuf,
     #[command(flatten)]
     pub cached: CacheArgs,
-    /// Answer for /dev/ublkbN, which a server that was killed has left behind, instead of making a new one
-    #[arg(long, value_name = "N")]
-    pub take_over: Option<u32>,
 }
 
 /// Runs the command.
@@ -46,7 +43,7 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
     // The device may be taken away by others too: then there is nothing left to wait for.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));
-    let device = Device::start(Arc::clone(&cache) as Arc<dyn Block>, read_only, arguments.take_over, ended)?;
+    let device = Device::start(Arc::clone(&cache) as Arc<dyn Block>, read_only, ended)?;
     let name = device.path().display().to_string();
     output::print(&format!("{name}\n"))?;
     let _ = signals.forever().next();

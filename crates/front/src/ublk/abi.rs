@@ -7,16 +7,12 @@ pub const ANY_DEVICE: u32 = u32::MAX;
 
 /// The features that this door cannot do without.
 pub mod feature {
-    /// Requests and answers survive the server; another one may take the device over.
-    pub const USER_RECOVERY: u64 = 1 << 3;
-    /// What was under way then is given to the next server again.
-    pub const USER_RECOVERY_REISSUE: u64 = 1 << 4;
     /// Commands are numbered as ioctls are.
     pub const IOCTL_ENCODE: u64 = 1 << 6;
     /// Data moves by pread and pwrite on the character device, in whichever thread wants it.
     pub const USER_COPY: u64 = 1 << 7;
     /// All of them; Linux 6.5 is the first that has them.
-    pub const ALL: u64 = USER_RECOVERY | USER_RECOVERY_REISSUE | IOCTL_ENCODE | USER_COPY;
+    pub const ALL: u64 = IOCTL_ENCODE | USER_COPY;
 }
 
 const READ: u32 = 2 << 30;
@@ -41,12 +37,6 @@ pub mod control {
     pub const STOP: u32 = encode(READ_WRITE, 0x07, BYTES);
     /// Says what the device is like.
     pub const SET_PARAMETERS: u32 = encode(READ_WRITE, 0x08, BYTES);
-    /// Asks what it was said to be like.
-    pub const GET_PARAMETERS: u32 = encode(READ, 0x09, BYTES);
-    /// Begins to take over a device whose server has died.
-    pub const RECOVER: u32 = encode(READ_WRITE, 0x10, BYTES);
-    /// Ends it: requests flow again.
-    pub const RECOVERED: u32 = encode(READ_WRITE, 0x11, BYTES);
     /// Asks for the state of a device.
     pub const GET_INFO: u32 = encode(READ, 0x02, BYTES);
     /// Asks what the driver can do.
@@ -106,8 +96,8 @@ pub struct DeviceInfo {
     pub reserved: [u64; 2],
 }
 
-/// [`DeviceInfo::state`]: the server has died and another may take over.
-pub const QUIESCED: u16 = 2;
+/// [`DeviceInfo::state`]: it was not started yet, or its server has died.
+pub const DEAD: u16 = 0;
 
 /// `ublk_params` with its first two parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

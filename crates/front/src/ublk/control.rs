@@ -1,12 +1,12 @@
-//! The control device: makes, starts, stops and takes over block devices.
+//! The control device: makes, starts and stops block devices.
 
-use super::abi::{ANY_DEVICE, Command, DeviceInfo, PARTS, Parameters, QUIESCED, attribute, control, feature};
+use super::abi::{ANY_DEVICE, Command, DEAD, DeviceInfo, PARTS, Parameters, attribute, control, feature};
 use crate::{Error, Result};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const PATH: &str = "/dev/ublk-control";
@@ -16,8 +16,8 @@ pub const DEPTH: u16 = 64;
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Commands go to no queue of a device but to the device.
 const NO_QUEUE: u16 = u16::MAX;
-/// How long the kernel may take to notice that an earlier server has died.
-const DEATH_PATIENCE: Duration = Duration::from_secs(10);
+/// Numbers among which those are looked for that killed servers have left behind.
+const SWEPT: u32 = 64;
 
 /// The control device with a ring of its own.
 pub struct Control {
@@ -26,13 +26,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Opens it, and makes sure that the driver can do what is needed.
+    /// Opens it, for one process at a time until [`unlock`](Control::unlock), and makes sure that the driver can do what is
+    /// needed.
     pub fn open() -> Result<Self> {
         let opened = OpenOptions::new().read(true).write(true).open(PATH);
         let device = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::NoUblk(format!("{PATH} is not there (`modprobe ublk_drv` may help)")),
             _ => Error::path(PATH, error),
         })?;
+        rustix::fs::flock(&device, FlockOperation::LockExclusive).map_err(|error| Error::path(PATH, error))?;
         let ring = IoUring::builder().build(4);
         let ring = ring.map_err(|error| Error::NoUblk(format!("io_uring is refused here: {error}")))?;
         let mut control = Control { ring, device };
@@ -81,6 +83,7 @@ impl Control {
 
     /// Makes a device of so many bytes; its number.
     pub fn add(&mut self, size_bytes: u64, read_only: bool) -> Result<u32> {
+        self.sweep();
         let mut info = DeviceInfo {
             queues: 1,
             depth: DEPTH,
@@ -99,40 +102,30 @@ impl Control {
         Ok(info.device)
     }
 
-    /// Begins to take over a device whose server has died; it must be as large as what will be served.
-    pub fn recover(&mut self, device: u32, size_bytes: u64) -> Result<()> {
-        let refuse = |why: &str| Error::Protocol(format!("/dev/ublkb{device}: {why}"));
-        let mut found = Parameters { bytes: size_of::<Parameters>() as u32, ..Parameters::default() };
-        let asked = self.exchange(control::GET_PARAMETERS, device, &mut found, 0);
-        asked.map_err(|error| refuse(&format!("is not there to be taken over: {error}")))?;
-        if found.device_sectors != size_bytes / SECTOR {
-            return Err(refuse(&format!("has {} sectors, other than what is served", found.device_sectors)));
-        }
-        let patience = Instant::now() + DEATH_PATIENCE;
-        loop {
+    /// Removes what servers of this door have left behind that were killed. Their block devices are gone, but not their
+    /// numbers.
+    fn sweep(&mut self) {
+        for device in 0..SWEPT {
             let mut info = DeviceInfo::default();
-            self.exchange(control::GET_INFO, device, &mut info, 0)?;
-            if info.flags & feature::ALL != feature::ALL || info.depth != DEPTH || info.queues != 1 {
-                return Err(refuse("was not made by this door"));
-            }
-            let begun = (info.state == QUIESCED).then(|| self.order(control::RECOVER, device, 0));
-            match begun {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(error)) if error.kind() != io::ErrorKind::ResourceBusy => return Err(error.into()),
-                _ if Instant::now() > patience => return Err(refuse("its server is alive")),
-                _ => std::thread::sleep(Duration::from_millis(10)),
+            let known = self.exchange(control::GET_INFO, device, &mut info, 0).is_ok();
+            let ours = info.flags & feature::ALL == feature::ALL && (info.queues, info.depth) == (1, DEPTH);
+            // A character device is opened by one process at a time.
+            let unused = || OpenOptions::new().read(true).open(format!("/dev/ublkc{device}")).is_ok();
+            if known && ours && info.state == DEAD && unused() {
+                // What cannot be removed takes up a number and no more.
+                let _ = self.delete(device);
             }
         }
+    }
+
+    /// Lets others start devices again.
+    pub fn unlock(&self) -> io::Result<()> {
+        Ok(rustix::fs::flock(&self.device, FlockOperation::Unlock)?)
     }
 
     /// Shows the device to the system: what its first readers ask for is answered meanwhile.
     pub fn start(&mut self, device: u32) -> io::Result<()> {
         self.order(control::START, device, std::process::id().into())
-    }
-
-    /// Ends a takeover.
-    pub fn recovered(&mut self, device: u32) -> io::Result<()> {
-        self.order(control::RECOVERED, device, std::process::id().into())
     }
 
     /// Takes the device away from the system once what is under way is answered.

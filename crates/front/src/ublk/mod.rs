@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 /// How long the system may take to show the character device of a new number.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A block device at work; [`stop`](Device::stop) ends it. Dropped without that, it stays in the system and its requests
-/// wait, as if this process had been killed.
+/// A block device at work; [`stop`](Device::stop) ends it. When this process is killed the kernel takes the device away and
+/// its requests fail: who used it must not go on as if the writes that were never flushed were still there.
 pub struct Device {
     control: Control,
     number: u32,
@@ -31,42 +31,29 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes a block device of `block`. With `take_over` the number of one whose server has died: its requests are answered
-    /// from here on, those under way then included. `ended` is called when the device goes away, whoever took it away.
+    /// Makes a block device of `block`. `ended` is called when the device goes away, whoever took it away.
     ///
     /// # Errors
     /// [`Error::NoUblk`] where the kernel cannot do it, [`Error::Path`] without the right to, [`Error::Protocol`] when the
-    /// device to be taken over is another one.
-    pub fn start(
-        block: Arc<dyn Block>,
-        read_only: bool,
-        take_over: Option<u32>,
-        ended: impl FnOnce() + Send + 'static,
-    ) -> Result<Self> {
+    /// size is no number of sectors.
+    pub fn start(block: Arc<dyn Block>, read_only: bool, ended: impl FnOnce() + Send + 'static) -> Result<Self> {
         let size_bytes = block.size_bytes();
         if size_bytes == 0 || !size_bytes.is_multiple_of(control::SECTOR) {
             return Err(Error::Protocol(format!("a block device cannot have {size_bytes} bytes: no whole sectors")));
         }
         let mut control = Control::open()?;
-        let number = match take_over {
-            None => control.add(size_bytes, read_only)?,
-            Some(number) => control.recover(number, size_bytes).map(|()| number)?,
-        };
+        let number = control.add(size_bytes, read_only)?;
         let started = character_device(number).and_then(|device| {
             let queue = spawn(device, Arc::clone(&block), ended)?;
-            match take_over {
-                None => control.start(number)?,
-                Some(_) => control.recovered(number)?,
-            }
+            control.start(number)?;
+            control.unlock()?;
             Ok(queue)
         });
         match started {
             Ok(queue) => Ok(Device { control, number, block, queue }),
             Err(error) => {
-                if take_over.is_none() {
-                    // The first error is the one to tell of.
-                    let _ = control.delete(number);
-                }
+                // The first error is the one to tell of.
+                let _ = control.delete(number);
                 Err(error)
             }
         }
@@ -131,15 +118,13 @@ mod tests {
             return println!("skipped: this kernel has ublk");
         }
         let block = Arc::new(MemoryBlock::new(1 << 20));
-        let Err(error) = Device::start(block, false, None, || {}) else { panic!("there is no driver") };
+        let Err(error) = Device::start(block, false, || {}) else { panic!("there is no driver") };
         assert!(matches!(&error, Error::NoUblk(why) if why.contains("/dev/ublk-control is not there")), "{error}");
     }
 
     #[test]
     fn half_a_sector_is_no_block_device() {
-        let Err(error) = Device::start(Arc::new(MemoryBlock::new(1000)), false, None, || {}) else {
-            panic!("1000 bytes")
-        };
+        let Err(error) = Device::start(Arc::new(MemoryBlock::new(1000)), false, || {}) else { panic!("1000 bytes") };
         assert!(error.to_string().contains("1000 bytes"), "{error}");
     }
 }
