@@ -17,7 +17,8 @@ serve() {
     echo "VMB-FAIL: no device: $(cat /tmp/served)"
     exit 1
 }
-FIO="fio --ioengine=libaio --direct=1 --iodepth=16 --bs=4k --verify_state_save=0"
+# Without the last option fio makes a plain file where a device has just gone.
+FIO="fio --ioengine=libaio --direct=1 --iodepth=16 --bs=4k --verify_state_save=0 --allow_file_create=0"
 for round in $(seq 10); do
     serve
     # The pattern tells rounds apart; every block of the first half is written once in each.
