@@ -128,3 +128,14 @@ BENCH_SQLITE :=
 bench-sqlite: deps
 	cargo build --release --locked -p entresol-bench-sqlite
 	target/release/entresol-bench-sqlite $(BENCH_SQLITE)
+
+# Beside the kernel's caches, in a kernel of its own on simulated disks (`../shared/peers`; an hour of one core after
+# `benches/peers/run.sh build`). Every table of docs/results/peers.md.
+.PHONY: bench-peers
+bench-peers: deps
+	cargo build --release --locked -p entresol
+	benches/peers/run.sh peers
+	benches/peers/run.sh steady ublk h-arc
+	benches/peers/run.sh locality ublk h-arc
+	benches/peers/run.sh crash h-arc
+	benches/peers/run.sh kill

@@ -18,6 +18,7 @@ mod report_series;
 mod results;
 mod run;
 mod serve;
+mod serve_ublk;
 mod simulate;
 mod simulate_report;
 mod simulate_text;

@@ -3,12 +3,14 @@
 use crate::live::control::Control;
 use crate::live::running::Running;
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
+use crate::serve_ublk::{self, UblkArgs};
 use crate::{live, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_engine::Block;
+use entresol_engine::cache::BlockCache;
 use entresol_front::FileBlock;
 use entresol_front::nbd::{self, Export, Limits, Listener, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -21,6 +23,7 @@ use std::sync::Arc;
 #[derive(Subcommand)]
 pub enum ServeCommand {
     Nbd(NbdArgs),
+    Ublk(UblkArgs),
 }
 
 /// Serve a file over NBD: with a cache in front of it, as it is, or as slow as another device
@@ -68,6 +71,7 @@ pub struct NbdArgs {
 pub fn run(command: &ServeCommand, quiet: bool) -> Result<()> {
     match command {
         ServeCommand::Nbd(arguments) => serve_nbd(arguments, quiet),
+        ServeCommand::Ublk(arguments) => serve_ublk::run(arguments, quiet),
     }
 }
 
@@ -94,14 +98,17 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
     let limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
     let counts = until_signal(arguments, export, limits, quiet)?;
     control.as_mut().into_iter().for_each(Control::stop);
-    let cache = cache.cache();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
+    close(cache.cache(), path, quiet, &said(&counts, "the cache is closed"))
+}
+
+/// Closes a cache at the end, and says what happened.
+pub fn close(cache: &BlockCache, path: &Path, quiet: bool, served: &str) -> Result<()> {
     cache.close().with_context(|| format!("{}: the close", path.display()))?;
     let stats = cache.stats()?;
     if !quiet {
-        say(&counts, "the cache is closed");
         let (hits, all) = (stats.counts.read_hits + stats.counts.write_hits, stats.counts.reads + stats.counts.writes);
-        eprintln!("{all} page requests, {hits} hits, {} pages dirty in the cache", stats.dirty_pages);
+        eprintln!("{served}\n{all} page requests, {hits} hits, {} pages dirty in the cache", stats.dirty_pages);
     }
     if stats.failed {
         bail!("{}: its device failed; requests went to the backing store since", path.display());
@@ -134,7 +141,7 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
     let counts = until_signal(arguments, export, limits, quiet)?;
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     if !quiet {
-        say(&counts, "everything is flushed");
+        eprintln!("{}", said(&counts, "everything is flushed"));
         if let Some(device) = emulated {
             eprintln!("{}", device.accuracy());
         }
@@ -166,11 +173,9 @@ fn until_signal(
     Ok(server.stop())
 }
 
-fn say(counts: &nbd::Counts, end: &str) {
+fn said(counts: &nbd::Counts, end: &str) -> String {
     let nbd::Counts { connections, connections_refused, connections_failed, .. } = counts;
-    eprintln!(
-        "{connections} connections, {connections_refused} refused, {connections_failed} ended in an error; {end}"
-    );
+    format!("{connections} connections, {connections_refused} refused, {connections_failed} ended in an error; {end}")
 }
 
 type Emulated = EmulatedDevice<FileBlock, Box<dyn Device + Send>, WallClock>;

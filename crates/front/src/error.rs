@@ -27,6 +27,9 @@ pub enum Error {
     /// An address that others than this machine could reach.
     #[error("{0}: not a loopback address; NBD is served to this machine only")]
     NotLoopback(SocketAddr),
+    /// The kernel has no ublk driver, or one that cannot do what is needed.
+    #[error("this kernel cannot make block devices of a program (ublk): {0}; `entresol serve nbd` does without")]
+    NoUblk(String),
     /// The client broke the protocol; the connection is closed.
     #[error("protocol error: {0}")]
     Protocol(String),

@@ -10,6 +10,8 @@ pub mod files;
 pub mod fuse;
 mod memory;
 pub mod nbd;
+#[cfg(target_os = "linux")]
+pub mod ublk;
 
 pub use error::{Error, Result};
 pub use file::FileBlock;

@@ -1,0 +1,52 @@
+//! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
+
+use crate::live::serve::{CacheArgs, ModeArg, Opened, open};
+use crate::output;
+use crate::serve::close;
+use anyhow::{Context, Result};
+use clap::Args;
+use entresol_engine::Block;
+use entresol_front::ublk::Device;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Serve a backing store through its cache as a block device of this machine, /dev/ublkbN
+///
+/// Needs Linux 6.5 with the ublk driver and the right to administer the system. Prints the name of the device once it can be
+/// used, and serves until it is interrupted or terminated; then requests in flight are answered and everything is flushed. What
+/// uses the device should be gone by then: a file system is to be unmounted first.
+///
+/// If this program is killed the device goes away and its requests fail; what was flushed is there after the next start.
+#[derive(Args)]
+pub struct UblkArgs {
+    /// Serve this file or block device; no other program may use it meanwhile
+    #[arg(long, value_name = "FILE")]
+    pub backing: PathBuf,
+    /// The cache in front of it
+    #[arg(long, value_name = "FILE")]
+    pub cache: PathBuf,
+    #[command(flatten)]
+    pub cached: CacheArgs,
+}
+
+/// Runs the command.
+pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let path = &arguments.cache;
+    let Opened { cache, found } = open(path, &arguments.backing, &arguments.cached)?;
+    if !quiet {
+        eprintln!("{}: {found}", path.display());
+    }
+    let cache = Arc::new(cache);
+    let read_only = arguments.cached.mode == ModeArg::ReadOnly;
+    // The device may be taken away by others too: then there is nothing left to wait for.
+    let ended = || drop(signal_hook::low_level::raise(SIGTERM));
+    let device = Device::start(Arc::clone(&cache) as Arc<dyn Block>, read_only, ended)?;
+    let name = device.path().display().to_string();
+    output::print(&format!("{name}\n"))?;
+    let _ = signals.forever().next();
+    let answered = device.stop().with_context(|| format!("{name}: the end"))?;
+    close(&cache, path, quiet, &format!("{answered} requests answered; the cache is closed"))
+}
