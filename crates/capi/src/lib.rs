@@ -39,7 +39,7 @@ pub struct OpenOptions {
     pub memory_bytes: u64,
     /// Pages of the lower tier, 0 for all that fit.
     pub cache_pages: u64,
-    /// A number of [`mode`].
+    /// A number of `mode`.
     pub mode: u32,
     /// 0.
     pub reserved: u32,
