@@ -174,7 +174,7 @@ fn no_synced_write_to_a_file_is_lost_by_a_kill() {
 }
 
 #[test]
-#[ignore = "a hundred rounds take a minute"]
+#[ignore = "a hundred rounds take a minute: `make test-long` runs it"]
 fn no_synced_write_to_a_file_is_lost_by_a_hundred_kills() {
     kill_rounds(100, 2);
 }

@@ -333,7 +333,7 @@ fn no_durable_write_is_lost_by_a_kill() {
 }
 
 #[test]
-#[ignore = "a hundred rounds take a minute"]
+#[ignore = "a hundred rounds take a minute: `make test-long` runs it"]
 fn no_durable_write_is_lost_by_a_hundred_kills() {
     kill_rounds(100, 2);
 }

@@ -285,7 +285,7 @@ fn ten_seconds_of_random_operations() {
 
 /// As long as `ENTRESOL_FUSE_SECONDS` says, from the seed `ENTRESOL_FUSE_SEED`.
 #[test]
-#[ignore = "takes a minute unless told otherwise"]
+#[ignore = "takes a minute unless told otherwise: `make test-long` runs it"]
 fn random_operations_for_as_long_as_one_likes() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (seconds, seed) = (number("ENTRESOL_FUSE_SECONDS", 60), number("ENTRESOL_FUSE_SEED", 0x0d00_0021));

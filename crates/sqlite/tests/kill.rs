@@ -151,7 +151,7 @@ fn ten_kills_lose_nothing_that_was_committed() {
 }
 
 #[test]
-#[ignore = "four times a hundred rounds of kills take two to four minutes"]
+#[ignore = "four times a hundred rounds of kills take two to four minutes: `make test-long` runs it"]
 fn a_hundred_kills_lose_nothing_that_was_committed() {
     rounds(100, 2);
 }

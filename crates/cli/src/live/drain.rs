@@ -4,6 +4,7 @@ use super::identity::{self, Identity};
 use super::serve::{CacheArgs, DeviceArgs, Opened, open};
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use std::io;
 use std::path::PathBuf;
 
 /// Write everything dirty of a cache that is not in use to the backing store, which is complete without the cache then
@@ -28,15 +29,7 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
     let devices = DeviceArgs { identity: arguments.identity, direct: false };
     let Opened { cache, found, .. } = open(&arguments.cache, &arguments.backing, &CacheArgs::any_policy(), &devices)?;
-    // A page whose only copy is bad ends a drain; it is listed as lost from then on, and the next goes on without it.
-    let mut lost = cache.lost_pages()?.len();
-    while let Err(error) = cache.drain() {
-        let now = cache.lost_pages()?.len();
-        if now == lost {
-            return Err(error).with_context(|| name.to_string());
-        }
-        lost = now;
-    }
+    past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len())).with_context(|| name.to_string())?;
     cache.close().with_context(|| name.to_string())?;
     let lost = cache.lost_pages()?;
     if let Some(first) = lost.first() {
@@ -54,6 +47,23 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
             stats.keeper.below_pages,
             arguments.backing.display()
         );
+    }
+    Ok(())
+}
+
+/// Drains until all that can be read is below. A page whose only copy is bad ends a drain; it is listed as lost from then
+/// on, and the next goes on without it.
+pub fn past_lost_pages(
+    drain: impl Fn() -> io::Result<()>,
+    lost_pages: impl Fn() -> io::Result<usize>,
+) -> io::Result<()> {
+    let mut lost = lost_pages()?;
+    while let Err(error) = drain() {
+        let now = lost_pages()?;
+        if now == lost {
+            return Err(error);
+        }
+        lost = now;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A cache in front of all files of a directory.
 
+use super::drain::past_lost_pages;
 use super::hold;
 use super::serve::{CacheArgs, Found, config};
 use super::survey;
@@ -98,15 +99,7 @@ pub fn drain(cache: &Path, directory: &Path, quiet: bool) -> Result<()> {
     let direct = DirectArgs { direct: Vec::new() };
     let OpenedFiles { files, found, .. } = open(cache, directory, &CacheArgs::any_policy(), &direct)?;
     let name = || cache.display().to_string();
-    // As for one file: a page that cannot be read is named at the end and keeps nothing else from being written.
-    let mut lost = files.lost_pages()?.len();
-    while let Err(error) = files.drain() {
-        let now = files.lost_pages()?.len();
-        if now == lost {
-            return Err(error).with_context(name);
-        }
-        lost = now;
-    }
+    past_lost_pages(|| files.drain(), || Ok(files.lost_pages()?.len())).with_context(name)?;
     files.close().with_context(name)?;
     let lost = files.lost_pages()?;
     if let Some((path, byte)) = lost.first() {
