@@ -132,6 +132,36 @@ fn what_was_cached_is_warm_after_a_restart() {
 }
 
 #[test]
+fn pages_that_the_policy_has_not_been_shown_yet_hit_and_stay() {
+    const PAGES: u64 = 540;
+    let geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 64 };
+    for (policy, tiers) in [("lru", &[620][..]), ("h-arc", &[620]), ("face-gsc", &[10, 620])] {
+        let power = Power::steady();
+        let disks = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(3 * PAGES * 1024, &power));
+        BlockCache::format(&disks.0, geometry, &disks.1, [1; 16], ID).expect("room");
+        let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers);
+        let cache = open(&disks, &config);
+        for page in 0..PAGES {
+            cache.write(page * 1024, &[page as u8; 1024], false).expect("a write");
+        }
+        cache.close().expect("a close");
+        let cache = open(&disks, &config);
+        // Sixty-four are shown behind each request: after the fifth most are still to come, and the newest hit already.
+        // Now and then a request is for a page that was not there, so that the log is appended to meanwhile.
+        for page in (0..PAGES).rev() {
+            let mut bytes = [0; 1024];
+            cache.read(page * 1024, &mut bytes).expect("a read");
+            assert_eq!(bytes, [page as u8; 1024], "{policy}, page {page}");
+            if page % 10 == 0 {
+                cache.read((PAGES + page) * 1024, &mut bytes).expect("a read");
+            }
+        }
+        let counts = cache.stats().expect("stats").counts;
+        assert_eq!((counts.reads, counts.read_hits), (PAGES + PAGES / 10, PAGES), "{policy}");
+    }
+}
+
+#[test]
 fn a_device_that_is_no_cache_of_this_store_is_refused_with_the_reason() {
     let config = config("lru", Mode::WriteBack);
     let why = |cache: &SimDisk, backing: &SimDisk, id: [u8; 16]| {

@@ -18,6 +18,8 @@ use std::sync::PoisonError;
 struct Rebuild<'a> {
     world: &'a mut Option<World>,
     tiers: usize,
+    /// Pages that the policy has room for.
+    pages: usize,
     handles: usize,
     mode: Mode,
 }
@@ -28,7 +30,8 @@ impl Visitor for Rebuild<'_> {
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let world = self.world.take().expect("it was put there").emptied(self.tiers, self.handles);
         let mut engine = Engine::new(policy, world, self.mode);
-        engine.show();
+        engine.replay(self.pages);
+        engine.show_all();
         Box::new(engine)
     }
 }
@@ -42,7 +45,8 @@ pub(super) fn rebuild<P: Policy>(
 ) -> (Box<dyn Core>, Result<(), CacheError>) {
     let (policy, world, mode) = engine.into_parts();
     let mut world = Some(world);
-    let rebuild = Rebuild { world: &mut world, tiers: to.tiers.len(), handles: to.handles, mode };
+    let (tiers, pages) = (to.tiers.len(), to.tiers.iter().sum());
+    let rebuild = Rebuild { world: &mut world, tiers, pages, handles: to.handles, mode };
     match catalogue::build(to.policy, built_for, &to.options, rebuild) {
         Ok(core) => (core, Ok(())),
         Err(error) => {

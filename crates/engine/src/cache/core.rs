@@ -55,31 +55,28 @@ pub(super) trait Core: Send {
     fn held_pages(&self) -> Vec<(u64, bool)>;
 }
 
-/// Recovered pages between the one that the policy is shown and the one for which memory is asked.
-const AHEAD: usize = 12;
+/// Recovered pages that the policy is shown behind each request: few enough that the next one does not notice, and enough
+/// that a large cache has its policy back after as many requests as it serves in a second.
+const SHOWN_PER_REQUEST: usize = 64;
 
 pub(super) struct Engine<P> {
     policy: P,
     world: World,
     mode: Mode,
+    /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
+    unseen: Option<u64>,
     /// The cache device has failed and is out of use.
     off: bool,
 }
 
 impl<P: Policy> Engine<P> {
     pub fn new(policy: P, world: World, mode: Mode) -> Self {
-        Engine { policy, world, mode, off: false }
+        Engine { policy, world, mode, unseen: None, off: false }
     }
 
     /// Policy, world and mode.
     pub fn into_parts(self) -> (P, World, Mode) {
         (self.policy, self.world, self.mode)
-    }
-
-    /// Shows the policy what is held after a change. What fails then fails again for the next request.
-    pub fn show(&mut self) {
-        let shown = self.replay();
-        let _known_to_the_keeper = self.after(shown, |_| Ok(()));
     }
 
     /// Makes durable where it goes what is on its way, and puts into the log what only frames have.
@@ -90,39 +87,76 @@ impl<P: Policy> Engine<P> {
         self.after(result, |_| Ok(()))
     }
 
-    /// Shows the policy what was recovered, oldest first, so that it holds it again.
-    pub fn replay(&mut self) -> io::Result<()> {
-        let shown = self.show_held();
-        // What comes next is a request, whether or not all could be shown.
-        self.world.end_replay();
-        shown
+    /// Has the policy shown what was recovered, so that it holds it again: a few pages behind each request, oldest first,
+    /// and each at the latest when it is asked for. Until then it counts as cached, if it is among the newest `pages`.
+    pub fn replay(&mut self, pages: usize) {
+        let room = self.world.keeper.log.geometry().capacity_pages() as usize;
+        self.world.keeper.log.index.hold_newest(pages.min(room));
+        self.unseen = Some(0);
     }
 
-    fn show_held(&mut self) -> io::Result<()> {
-        let entries = self.world.keeper.log.index.iter();
-        let held: Vec<u64> = entries.filter(|(_, entry)| !entry.lost).map(|(page, _)| page).collect();
-        for (i, &page) in held.iter().enumerate() {
-            if let Some(&later) = held.get(i + AHEAD) {
-                self.world.keeper.log.index.prefetch(later);
-                self.world.directory.prefetch(later);
+    /// Shows the policy all that is held after a change. What fails then fails again for the next request, and the rest is
+    /// shown behind that.
+    pub fn show_all(&mut self) {
+        while self.unseen.is_some() && upkeep::make_ready(&mut self.world.keeper).is_ok() {
+            self.show_some();
+        }
+    }
+
+    /// Shows the policy some of what it has not seen.
+    fn show_some(&mut self) {
+        let Some(mut cursor) = self.unseen else { return };
+        let mut some = [0; SHOWN_PER_REQUEST];
+        let mut found = 0;
+        for page in &mut some {
+            let Some((next, after)) = self.world.keeper.log.index.next(cursor) else { break };
+            (*page, cursor) = (next, after);
+            self.world.directory.prefetch(next);
+            found += 1;
+        }
+        // What reclaim appends again before it was seen comes later.
+        self.unseen = (found == some.len()).then_some(cursor);
+        some[..found].iter().for_each(|&page| self.show(page));
+    }
+
+    /// After a request: the policy is shown more if there is room for what it writes back.
+    fn go_on_showing(&mut self) {
+        if self.unseen.is_some() && self.world.keeper.is_ready() {
+            self.show_some();
+        }
+    }
+
+    /// Shows the policy a page if it was recovered and not seen yet.
+    fn show(&mut self, page: u64) {
+        let Some(entry) = self.world.keeper.log.index.get(page).filter(|entry| !entry.lost) else { return };
+        if self.is_held(page) {
+            return;
+        }
+        if !entry.resident {
+            // There is no room for it; it leaves the cache as it would if it had been shown.
+            if self.world.keeper.is_owed(page, entry) {
+                self.world.keeper.write_back_logged(page, entry);
             }
-            upkeep::make_ready(&mut self.world.keeper)?;
-            // Making room may have written it below.
-            let Some(entry) = self.world.keeper.log.index.get(page) else { continue };
+            return;
+        }
+        let policy = &self.policy;
+        let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known);
+        if let Some(handle) = handle {
             let op = if entry.dirty { Op::Write } else { Op::Read };
-            let policy = &self.policy;
-            let Some(handle) = self.world.directory.handle(page, |handle| !policy.state(handle).known) else {
-                continue;
-            };
             self.world.begin_replay(page, op);
             self.policy.access(request(handle, op, false), &mut self.world);
-            self.world.end()?;
+            // Trouble with other pages: they stay queued or are listed.
+            let _trouble = self.world.end();
+            self.world.end_replay();
         }
-        Ok(())
+        if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.world.log_tier())) {
+            self.world.keeper.release(page);
+        }
     }
 
     /// Runs one page request through the policy; none when the directory has no handle for its page.
     fn access(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> Option<(Page, io::Result<()>)> {
+        self.meet(page);
         let policy = &self.policy;
         let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known);
         let Some(handle) = handle else {
@@ -135,12 +169,24 @@ impl<P: Policy> Engine<P> {
         Some((handle, self.world.end()))
     }
 
+    /// Before a request for a page: the policy is to know that it is held.
+    fn meet(&mut self, page: u64) {
+        if self.unseen.is_some() && self.world.keeper.log.index.resident(page).is_some() {
+            self.show(page);
+        }
+    }
+
+    fn is_cached(&mut self, page: u64) -> bool {
+        self.meet(page);
+        self.is_held(page)
+    }
+
     fn is_held(&self, page: u64) -> bool {
         self.world.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
     }
 
     fn write_page(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> io::Result<()> {
-        if self.mode == Mode::WriteAround && !self.is_held(page) {
+        if self.mode == Mode::WriteAround && !self.is_cached(page) {
             self.world.counts.around += 1;
             self.world.counts.writes += 1;
             return self.world.keeper.write_past(page, bytes);
@@ -220,6 +266,7 @@ impl<P: Policy> Core for Engine<P> {
             let in_log = self.policy.state(handle).tiers.contains(self.world.log_tier());
             self.world.fill(handle, in_log);
         }
+        self.go_on_showing();
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
@@ -227,7 +274,9 @@ impl<P: Policy> Core for Engine<P> {
             self.world.keeper.write_without_log(page, bytes);
             return Ok(());
         }
-        self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag)
+        let result = self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag);
+        self.go_on_showing();
+        result
     }
 
     fn unlogged(&self) -> Vec<Page> {
@@ -240,6 +289,7 @@ impl<P: Policy> Core for Engine<P> {
 
     fn give_up_cache(&mut self) -> io::Result<()> {
         self.off = true;
+        self.unseen = None;
         self.world.keeper.abandon_log();
         self.world.write_frames_below(false)?;
         upkeep::flush_without_log(&mut self.world.keeper)

@@ -181,11 +181,12 @@ impl Visitor for Build {
     type Output = io::Result<Box<dyn Core>>;
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        let pages = self.config.tiers.iter().sum();
         let CacheConfig { tiers, handles, mode, .. } = self.config;
         let page_bytes = self.keeper.log.geometry().page_bytes as usize;
         let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.backing_pages);
         let mut engine = Engine::new(policy, world, mode);
-        engine.replay()?;
+        engine.replay(pages);
         if mode != Mode::WriteBack {
             // What a crash left dirty must not depend on the cache device any longer.
             engine.drain()?;

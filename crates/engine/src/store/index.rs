@@ -205,6 +205,23 @@ impl Index {
         if entry.lost { self.insert(page, entry) } else { self.set_flags(block, entry) }
     }
 
+    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0: the next page, and where to
+    /// go on. What is appended meanwhile comes last.
+    pub fn next(&self, place: u64) -> Option<(u64, u64)> {
+        let blocks = self.slots.len() as u64;
+        let ahead = (place.max(self.tail) - self.tail).min(blocks);
+        let wrapped = |ahead| ((self.tail_block + ahead) % blocks) as usize;
+        let block = (ahead..blocks).map(wrapped).find(|&block| self.slots[block].is_current())?;
+        Some((self.slots[block].page(), self.place_of(block) + 1))
+    }
+
+    /// Counts the newest versions, so many of them, as those of pages that are cached.
+    pub fn hold_newest(&mut self, versions: usize) {
+        let (newer, older) = self.slots.split_at_mut(self.tail_block as usize);
+        let newest_first = newer.iter_mut().rev().chain(older.iter_mut().rev());
+        newest_first.filter(|slot| slot.is_current()).take(versions).for_each(|slot| slot.flags |= RESIDENT);
+    }
+
     /// All entries: the oldest version first, then the pages that were lost.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> {
         let (older, newer) = (self.tail_block as usize..self.slots.len(), 0..self.tail_block as usize);
@@ -294,6 +311,20 @@ mod tests {
                 assert_eq!(index.dirty_len(), model.values().filter(|entry| entry.dirty).count(), "step {step}");
             }
         }
+        let sound_pages = |index: &Index| index.iter().filter(|(_, entry)| !entry.lost).collect::<Vec<_>>();
+        let (mut walked, mut cursor) = (Vec::new(), 0);
+        while let Some((page, after)) = index.next(cursor) {
+            walked.push(page);
+            cursor = after;
+        }
+        let sound = sound_pages(&index);
+        assert_eq!(walked, sound.iter().map(|&(page, _)| page).collect::<Vec<_>>());
+        walked.iter().for_each(|&page| index.update(page, |entry| entry.resident = false));
+        index.hold_newest(walked.len() / 2);
+        let held: Vec<u64> =
+            sound_pages(&index).iter().filter(|(_, entry)| entry.resident).map(|&(page, _)| page).collect();
+        assert_eq!(held, walked[walked.len() - walked.len() / 2..]);
+        sound.iter().for_each(|&(page, entry)| index.update(page, |now| now.resident = entry.resident));
         let sound: Vec<u64> = index.iter().filter(|(_, entry)| !entry.lost).map(|(_, entry)| entry.place).collect();
         assert!(sound.is_sorted() && !sound.is_empty(), "{sound:?}");
         let all: HashMap<u64, Entry> = index.iter().collect();
