@@ -29,7 +29,7 @@ const SHARED: &[&str] = &["cache", "backing", "policy", "mode", "dram", "cache-s
 
 /// Options that make sense on a command line only.
 const NOT_CONFIGURED: &[&str] =
-    &["config", "quiet", "help", "version", "force", "settings", "json", "watch", "command"];
+    &["config", "quiet", "help", "version", "force", "settings", "json", "watch", "command", "place"];
 
 /// What `entresol config` prints first.
 const PREAMBLE: &str = "\
@@ -311,7 +311,7 @@ mod tests {
         let (_, matches) = chosen(&cli.try_get_matches_from(arguments).expect("a command line")).expect("a command");
         let ids = matches.ids().map(|id| id.as_str().to_owned());
         // What is left are groups.
-        let ids = ids.filter(|id| !["config", "place", "CacheArgs"].contains(&id.as_str()));
+        let ids = ids.filter(|id| !["config", "place", "which", "CacheArgs"].contains(&id.as_str()));
         let raw = |id: &str| matches.get_raw(id).map(|values| values.map(OsString::from).collect());
         let mut values: Vec<_> = ids.filter_map(|id| raw(&id).map(|values| (id, values))).collect();
         values.sort();

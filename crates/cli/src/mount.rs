@@ -1,13 +1,15 @@
 //! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
 
 use crate::args::bytes;
+use crate::live::control;
 use crate::live::files::DirectArgs;
+use crate::live::held::Served;
 use crate::live::serve::CacheArgs;
 use crate::{live, output};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
-use entresol_front::files::{CachedFiles, DirectFiles, EmulatedFiles, FileLayer, Found};
+use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::fuse::{Mount, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -50,10 +52,10 @@ pub struct MountArgs {
 /// Runs the command.
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
-        let cached = Cached::open(cache, &arguments.backing, &arguments.cached, &arguments.direct, quiet)?;
+        let (served, files) = open(cache, &arguments.backing, &arguments.cached, &arguments.direct, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
-        serve(arguments, cached.files(), 16, &how, quiet)?;
-        return cached.close(quiet);
+        serve(arguments, files, 16, &how, quiet)?;
+        return served.end(quiet, "");
     }
     live::files::check_complete(&arguments.backing)?;
     match &arguments.emulate {
@@ -69,52 +71,22 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     }
 }
 
-/// Files whose bytes go through a cache, for as long as they are mounted.
-pub struct Cached {
-    files: Arc<CachedFiles>,
-    name: String,
-}
-
-impl Cached {
-    /// Opens the cache of a directory, and says what it found.
-    pub fn open(
-        cache: &Path,
-        directory: &Path,
-        arguments: &CacheArgs,
-        direct: &DirectArgs,
-        quiet: bool,
-    ) -> Result<Self> {
-        let opened = live::files::open(cache, directory, arguments, direct)?;
-        let name = cache.display().to_string();
-        if !quiet {
-            let Found { files, gone, changed } = opened.names;
-            eprintln!("{name}: {}", opened.found);
-            eprintln!("{files} files known, {gone} gone, {changed} changed without the cache");
-        }
-        Ok(Self { files: Arc::new(opened.files), name })
+/// Opens the cache of a directory and serves it to other commands; what it found is said.
+pub fn open(
+    cache: &Path,
+    directory: &Path,
+    arguments: &CacheArgs,
+    direct: &DirectArgs,
+    quiet: bool,
+) -> Result<(Served, Arc<dyn FileLayer>)> {
+    let (held, files, names) = live::files::open(cache, directory, arguments, direct)?;
+    let served = held.serve(quiet);
+    if !quiet {
+        let Found { files, gone, changed } = names;
+        eprintln!("{files} files known, {gone} gone, {changed} changed without the cache");
     }
-
-    /// What is to be mounted.
-    pub fn files(&self) -> Arc<dyn FileLayer> {
-        self.files.clone()
-    }
-
-    /// Closes the cache, and says what it did. Nothing may be mounted any more.
-    pub fn close(self, quiet: bool) -> Result<()> {
-        let Self { files, name } = self;
-        files.close().with_context(|| format!("{name}: the close"))?;
-        let stats = files.stats()?;
-        if !quiet {
-            let counts = stats.counts;
-            let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
-            let dirty = stats.dirty_pages;
-            eprintln!("the cache is closed; {all} page requests, {hits} hits, {dirty} pages dirty in the cache");
-        }
-        if stats.failed {
-            bail!("{name}: its device failed; requests went to the backing files since");
-        }
-        Ok(())
-    }
+    let files = served.running.files(files);
+    Ok((served, files))
 }
 
 /// Files that are devices of this profile.
@@ -129,10 +101,19 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
     }))
 }
 
+/// How a mount is served. Its source is its cache, so that `stats` finds that by the place where it is mounted.
+pub fn options(workers: u16, cache: Option<&Path>) -> Options {
+    let options = Options { workers: workers.into(), ..Options::default() };
+    match cache.and_then(control::mount_source) {
+        Some(source) => Options { source, ..options },
+        None => options,
+    }
+}
+
 fn serve(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, how: &str, quiet: bool) -> Result<()> {
     // From here on a signal ends it in order.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-    let options = Options { workers: arguments.workers.unwrap_or(workers).into(), ..Options::default() };
+    let options = options(arguments.workers.unwrap_or(workers), arguments.cache.as_deref());
     let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
     if !mount.shared_mappings() && !quiet {
         eprintln!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");

@@ -5,7 +5,7 @@ use crate::live::serve::CacheArgs;
 use crate::mount;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use entresol_front::fuse::{self, Mount};
+use entresol_front::fuse::Mount;
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
@@ -61,11 +61,11 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     let directory = arguments.backing.canonicalize().with_context(|| arguments.backing.display().to_string())?;
     let here = std::env::current_dir().context("the current directory")?;
-    let cached = mount::Cached::open(&arguments.cache, &directory, &arguments.cached, &arguments.direct, quiet)?;
+    let (served, files) = mount::open(&arguments.cache, &directory, &arguments.cached, &arguments.direct, quiet)?;
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
-    let options = fuse::Options { workers: arguments.workers.into(), ..fuse::Options::default() };
-    let mounted = Mount::start(&directory, &directory, cached.files(), options)?;
+    let options = mount::options(arguments.workers, Some(&arguments.cache));
+    let mounted = Mount::start(&directory, &directory, files, options)?;
     // What the command leaves behind becomes this process's, so that its end is known.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
     let mut command = Command::new(&arguments.command[0]);
@@ -76,7 +76,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Err(error) => Err(error),
     };
     end(mounted)?;
-    cached.close(quiet)?;
+    served.end(quiet, "")?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?;
     Ok(code(status))
 }

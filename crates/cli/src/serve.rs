@@ -1,7 +1,5 @@
 //! `entresol serve`: a file or a block device for other programs.
 
-use crate::live::control::Control;
-use crate::live::running::Running;
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
 use crate::{live, output};
@@ -10,7 +8,6 @@ use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_engine::Block;
-use entresol_engine::cache::BlockCache;
 use entresol_front::FileBlock;
 use entresol_front::nbd::{self, Export, Limits, Listener, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -85,35 +82,16 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
-    let opened = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?;
-    if !quiet {
-        eprintln!("{}: {}", path.display(), opened.found);
-    }
-    let cache = Arc::new(Running::new(opened));
-    let mut control = live::running::control(path, &cache);
+    let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
     let policy = &arguments.cached.policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
-    let export = Export { block: cache.block(), name: String::new(), description, read_only };
+    let export = Export { block: served.running.block(), name: String::new(), description, read_only };
     let limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
     let counts = until_signal(arguments, export, limits, quiet)?;
-    control.as_mut().into_iter().for_each(Control::stop);
+    served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
-    close(cache.cache(), path, quiet, &said(&counts, "the cache is closed"))
-}
-
-/// Closes a cache at the end, and says what happened.
-pub fn close(cache: &BlockCache, path: &Path, quiet: bool, served: &str) -> Result<()> {
-    cache.close().with_context(|| format!("{}: the close", path.display()))?;
-    let stats = cache.stats()?;
-    if !quiet {
-        let (hits, all) = (stats.counts.read_hits + stats.counts.write_hits, stats.counts.reads + stats.counts.writes);
-        eprintln!("{served}\n{all} page requests, {hits} hits, {} pages dirty in the cache", stats.dirty_pages);
-    }
-    if stats.failed {
-        bail!("{}: its device failed; requests went to the backing store since", path.display());
-    }
-    Ok(())
+    served.end(quiet, &said(&counts))
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
@@ -141,7 +119,7 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
     let counts = until_signal(arguments, export, limits, quiet)?;
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     if !quiet {
-        eprintln!("{}", said(&counts, "everything is flushed"));
+        eprintln!("{}; everything is flushed", said(&counts));
         if let Some(device) = emulated {
             eprintln!("{}", device.accuracy());
         }
@@ -173,9 +151,9 @@ fn until_signal(
     Ok(server.stop())
 }
 
-fn said(counts: &nbd::Counts, end: &str) -> String {
+fn said(counts: &nbd::Counts) -> String {
     let nbd::Counts { connections, connections_refused, connections_failed, .. } = counts;
-    format!("{connections} connections, {connections_refused} refused, {connections_failed} ended in an error; {end}")
+    format!("{connections} connections, {connections_refused} refused, {connections_failed} ended in an error")
 }
 
 type Emulated = EmulatedDevice<FileBlock, Box<dyn Device + Send>, WallClock>;

@@ -1,17 +1,13 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
-use crate::live::control::Control;
-use crate::live::running::{Running, control};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
 use crate::output;
-use crate::serve::close;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_front::ublk::Device;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Serve a backing store through its cache as a block device of this machine, /dev/ublkbN
 ///
@@ -38,20 +34,14 @@ pub struct UblkArgs {
 pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let path = &arguments.cache;
-    let opened = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?;
-    if !quiet {
-        eprintln!("{}: {}", path.display(), opened.found);
-    }
-    let cache = Arc::new(Running::new(opened));
-    let mut control = control(path, &cache);
+    let served = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?.serve(quiet);
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
     // The device may be taken away by others too: then there is nothing left to wait for.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));
-    let device = Device::start(cache.block(), read_only, ended)?;
+    let device = Device::start(served.running.block(), read_only, ended)?;
     let name = device.path().display().to_string();
     output::print(&format!("{name}\n"))?;
     let _ = signals.forever().next();
     let answered = device.stop().with_context(|| format!("{name}: the end"))?;
-    control.as_mut().into_iter().for_each(Control::stop);
-    close(cache.cache(), path, quiet, &format!("{answered} requests answered; the cache is closed"))
+    served.end(quiet, &format!("{answered} requests answered"))
 }

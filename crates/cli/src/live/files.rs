@@ -1,6 +1,6 @@
 //! A cache in front of all files of a directory.
 
-use super::drain::past_lost_pages;
+use super::held::{Below, Held};
 use super::hold;
 use super::serve::{CacheArgs, Found, config};
 use super::survey;
@@ -9,10 +9,11 @@ use clap::Args;
 use entresol_engine::disk::Caching;
 use entresol_front::files::{self, Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Which files go past the cache
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct DirectArgs {
     /// With --cache: files that go past it, by patterns of names, separated by commas; a directory's name means all in it.
     /// `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see docs/OPERATING.md]
@@ -30,13 +31,6 @@ impl DirectArgs {
         };
         names.iter().map(|name| name.parse().map_err(|error| anyhow!("--bypass '{name}': {error}"))).collect()
     }
-}
-
-/// Open files over their cache.
-pub struct OpenedFiles {
-    pub files: CachedFiles,
-    pub found: Found,
-    pub names: files::Found,
 }
 
 /// What is wrong with a directory, in a line that names it.
@@ -75,52 +69,28 @@ pub fn backing_of(cache: &Path, store: &impl survey::Bytes, directory: &Path) ->
     Ok((backing, superblock))
 }
 
-/// Opens a cache and the directory in front of which it stands, each for this process alone.
-pub fn open(cache: &Path, directory: &Path, arguments: &CacheArgs, direct: &DirectArgs) -> Result<OpenedFiles> {
-    check_outside(cache, directory)?;
+/// Opens a cache and the directory in front of which it stands, each for this process alone; also what became of its files.
+pub fn open(
+    path: &Path,
+    directory: &Path,
+    arguments: &CacheArgs,
+    direct: &DirectArgs,
+) -> Result<(Held, Arc<CachedFiles>, files::Found)> {
+    check_outside(path, directory)?;
     let started = Instant::now();
-    let store = hold(cache, Caching::Buffered)?;
+    let store = hold(path, Caching::Buffered)?;
     let executor = store.executor();
-    let name = || cache.display().to_string();
-    let (backing, superblock) = backing_of(cache, &store, directory)?;
+    let (backing, superblock) = backing_of(path, &store, directory)?;
     let config = config(arguments, superblock.geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
-        FilesError::Cache(error) => anyhow::Error::new(error).context(name()),
+        FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
         other => refusal(directory, other),
     })?;
-    let found = Found::new(&files.recovered(), started, executor);
-    Ok(OpenedFiles { files, found, names })
-}
-
-/// Writes everything dirty of a directory's cache to its files.
-pub fn drain(cache: &Path, directory: &Path, quiet: bool) -> Result<()> {
-    let direct = DirectArgs { direct: Vec::new() };
-    let OpenedFiles { files, found, .. } = open(cache, directory, &CacheArgs::any_policy(), &direct)?;
-    let name = || cache.display().to_string();
-    past_lost_pages(|| files.drain(), || Ok(files.lost_pages()?.len())).with_context(name)?;
-    files.close().with_context(name)?;
-    let lost = files.lost_pages()?;
-    if let Some((path, byte)) = lost.first() {
-        let first = path.display();
-        bail!(
-            "{}: {} pages could not be read and are not in their files, first: {first}, byte {byte}",
-            name(),
-            lost.len()
-        );
-    }
-    let stats = files.stats()?;
-    if stats.dirty_pages > 0 {
-        bail!("{}: {} pages are dirty still", name(), stats.dirty_pages);
-    }
-    if !quiet {
-        eprintln!(
-            "{} dirty pages found, {} pages written; {} is complete without the cache",
-            found.dirty,
-            stats.keeper.below_pages,
-            directory.display()
-        );
-    }
-    Ok(())
+    let (files, page_bytes) = (Arc::new(files), superblock.geometry.page_bytes);
+    let cache = Arc::clone(files.cache());
+    let found = Found::new(&cache.recovered(), started, executor);
+    let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
+    Ok((Held { path, backing, cache, below, found, page_bytes }, files, names))
 }

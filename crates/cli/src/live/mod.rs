@@ -6,9 +6,10 @@ pub mod drain;
 mod figures;
 pub mod files;
 pub mod format;
+pub mod held;
 mod identity;
 mod observed;
-pub mod running;
+mod running;
 pub mod serve;
 pub mod set;
 pub mod stats;
@@ -22,6 +23,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use survey::Bytes;
 
 /// Exit code of a check that found damage.
@@ -37,9 +39,25 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
 }
 
+/// How long a lock of another process is waited for. The kernel lets go of what a killed process had under way by io_uring,
+/// and of its files with that, some time after it has told of the end; whoever starts the next at once would be refused.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// Opens a file or block device for this process alone.
 fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {
-    FileDisk::open(path, caching).map_err(|error| in_use_or(path, error))
+    patiently(|| FileDisk::open(path, caching)).map_err(|error| in_use_or(path, error))
+}
+
+fn patiently<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let since = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 fn in_use_or(path: &Path, error: io::Error) -> anyhow::Error {
@@ -67,7 +85,7 @@ impl ReadFile {
             let size_bytes = file.seek(SeekFrom::End(0))?;
             Ok(ReadFile { file, size_bytes })
         };
-        open().map_err(|error| in_use_or(path, error))
+        patiently(open).map_err(|error| in_use_or(path, error))
     }
 }
 

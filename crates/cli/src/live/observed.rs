@@ -2,18 +2,39 @@
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
+use entresol_front::files::{FileData, FileId, FileLayer, Sought};
+use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A block whose calls are counted and timed: two readings of the clock and one short lock each.
-pub struct Observed<B> {
-    block: B,
+/// What a door has asked for: two readings of the clock and one short lock for each call.
+#[derive(Default)]
+pub struct Observed {
     read: Mutex<Calls>,
     write: Mutex<Calls>,
     flush: Mutex<Calls>,
     discard: Mutex<Calls>,
+}
+
+/// A block whose calls are counted and timed.
+pub struct ObservedBlock {
+    block: Arc<dyn Block>,
+    calls: Arc<Observed>,
+}
+
+/// Files whose calls are counted and timed, also of those that go past the cache: a sync is a flush, a hole that is punched a
+/// discard.
+pub struct ObservedFiles {
+    layer: Arc<dyn FileLayer>,
+    calls: Arc<Observed>,
+}
+
+struct ObservedFile {
+    data: Arc<dyn FileData>,
+    calls: Arc<Observed>,
 }
 
 /// Calls of one kind.
@@ -70,23 +91,7 @@ impl Calls {
     }
 }
 
-impl<B: Block> Observed<B> {
-    /// Nothing counted yet.
-    pub fn new(block: B) -> Self {
-        Observed {
-            block,
-            read: Mutex::default(),
-            write: Mutex::default(),
-            flush: Mutex::default(),
-            discard: Mutex::default(),
-        }
-    }
-
-    /// The block itself.
-    pub fn block(&self) -> &B {
-        &self.block
-    }
-
+impl Observed {
     /// What was asked so far.
     pub fn figures(&self) -> DoorFigures {
         let figures = |calls: &Mutex<Calls>| calls.lock().unwrap_or_else(PoisonError::into_inner).figures();
@@ -99,35 +104,120 @@ impl<B: Block> Observed<B> {
     }
 }
 
-fn timed(calls: &Mutex<Calls>, bytes: u64, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn timed<T>(calls: &Mutex<Calls>, bytes: u64, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let started = Instant::now();
     let result = call();
-    let took = started.elapsed().as_nanos() as u64;
-    let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
-    calls.bytes += bytes;
-    calls.errors += u64::from(result.is_err());
-    calls.took.record(took);
+    note(calls, bytes, started, result.is_err());
     result
 }
 
-impl<B: Block> Block for Observed<B> {
+fn note(calls: &Mutex<Calls>, bytes: u64, started: Instant, failed: bool) {
+    let took = started.elapsed().as_nanos() as u64;
+    let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+    calls.bytes += bytes;
+    calls.errors += u64::from(failed);
+    calls.took.record(took);
+}
+
+impl ObservedBlock {
+    /// Counts into `calls` from now on.
+    pub fn new(block: Arc<dyn Block>, calls: Arc<Observed>) -> Self {
+        ObservedBlock { block, calls }
+    }
+}
+
+impl Block for ObservedBlock {
     fn size_bytes(&self) -> u64 {
         self.block.size_bytes()
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        timed(&self.read, bytes.len() as u64, || self.block.read(offset, bytes))
+        timed(&self.calls.read, bytes.len() as u64, || self.block.read(offset, bytes))
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
-        timed(&self.write, bytes.len() as u64, || self.block.write(offset, bytes, fua))
+        timed(&self.calls.write, bytes.len() as u64, || self.block.write(offset, bytes, fua))
     }
 
     fn flush(&self) -> io::Result<()> {
-        timed(&self.flush, 0, || self.block.flush())
+        timed(&self.calls.flush, 0, || self.block.flush())
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        timed(&self.discard, bytes, || self.block.discard(offset, bytes))
+        timed(&self.calls.discard, bytes, || self.block.discard(offset, bytes))
+    }
+}
+
+impl ObservedFiles {
+    /// Counts into `calls` from now on.
+    pub fn new(layer: Arc<dyn FileLayer>, calls: Arc<Observed>) -> Self {
+        ObservedFiles { layer, calls }
+    }
+}
+
+impl FileLayer for ObservedFiles {
+    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        let data = self.layer.open(id, file, writable)?;
+        Ok(Arc::new(ObservedFile { data, calls: Arc::clone(&self.calls) }))
+    }
+
+    fn removed(&self, id: FileId) {
+        self.layer.removed(id);
+    }
+}
+
+impl FileData for ObservedFile {
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.data.size_bytes()
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.data.settle()
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let started = Instant::now();
+        let read = self.data.read_now(offset, bytes);
+        // What would have to wait is asked again.
+        if !matches!(read, Ok(None)) {
+            note(&self.calls.read, bytes.len() as u64, started, read.is_err());
+        }
+        read
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        timed(&self.calls.read, bytes.len() as u64, || self.data.read(offset, bytes))
+    }
+
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+        let started = Instant::now();
+        let written = self.data.write_now(offset, bytes);
+        if !matches!(written, Ok(0)) {
+            note(&self.calls.write, written.as_ref().map_or(0, |&bytes| bytes as u64), started, written.is_err());
+        }
+        written
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        timed(&self.calls.write, bytes.len() as u64, || self.data.write(offset, bytes))
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        timed(&self.calls.flush, 0, || self.data.sync(data_only))
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.data.truncate(bytes)
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        if !how.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+            return self.data.allocate(how, offset, bytes);
+        }
+        timed(&self.calls.discard, bytes, || self.data.allocate(how, offset, bytes))
+    }
+
+    fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
+        self.data.seek(sought, offset)
     }
 }

@@ -1,15 +1,17 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
-use super::control::{Control, Controlled};
+use super::control::Controlled;
 use super::figures::{Figures, State};
-use super::observed::Observed;
-use super::serve::{ModeArg, Opened, one_policy, top_tier};
+use super::held::Held;
+use super::observed::{Observed, ObservedBlock, ObservedFiles};
+use super::serve::{ModeArg, one_policy, top_tier};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::Size;
+use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_front::files::FileLayer;
 use entresol_sim::PolicySpec;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,7 +25,8 @@ const SETTINGS: &[(&str, &str)] = &[
 
 /// A cache in use.
 pub struct Running {
-    cache: Arc<Observed<BlockCache>>,
+    cache: Arc<BlockCache>,
+    calls: Arc<Observed>,
     page_bytes: u32,
     started: Instant,
 }
@@ -38,34 +41,34 @@ enum Setting {
 
 impl Running {
     /// The cache that was opened.
-    pub fn new(opened: Opened) -> Self {
-        let Opened { cache, page_bytes, .. } = opened;
-        Running { cache: Arc::new(Observed::new(cache)), page_bytes, started: Instant::now() }
+    pub fn new(held: &Held) -> Self {
+        let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
+        Running { cache, calls, page_bytes: held.page_bytes, started: Instant::now() }
     }
 
-    /// What a door serves.
-    pub fn block(&self) -> Arc<Observed<BlockCache>> {
-        Arc::clone(&self.cache)
+    /// The cache as a door for a block serves it.
+    pub fn block(&self) -> Arc<ObservedBlock> {
+        Arc::new(ObservedBlock::new(Arc::clone(&self.cache) as Arc<dyn Block>, Arc::clone(&self.calls)))
     }
 
-    /// The cache itself.
-    pub fn cache(&self) -> &BlockCache {
-        self.cache.block()
+    /// Files over the cache as a door serves them.
+    pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<ObservedFiles> {
+        Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls)))
     }
 
     fn apply(&self, setting: Setting) -> Result<String> {
         match setting {
             Setting::Mode(mode) => {
-                let before = self.cache().stats()?;
-                self.cache().set_mode(mode.into()).context("mode, which is as it was")?;
-                let written = self.cache().stats()?.keeper.below_pages - before.keeper.below_pages;
+                let before = self.cache.stats()?;
+                self.cache.set_mode(mode.into()).context("mode, which is as it was")?;
+                let written = self.cache.stats()?.keeper.below_pages - before.keeper.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
                 let drained =
                     if drained { format!(", {written} pages were written below first") } else { String::new() };
                 Ok(format!("mode is {}{drained}", name(mode)))
             }
             Setting::Policy(spec) => {
-                let before = self.cache().config();
+                let before = self.cache.config();
                 let mut tiers = before.tiers;
                 let number = spec.info.tiers.len();
                 if tiers.len() > number {
@@ -77,13 +80,13 @@ impl Running {
                 self.change(&spec, &tiers).context("policy")
             }
             Setting::CacheSize(size) => {
-                let CacheConfig { policy, options, mut tiers, .. } = self.cache().config();
+                let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
                 *tiers.last_mut().expect("a policy has a tier") =
-                    size.pages(self.page_bytes, self.cache().room_pages()) as usize;
+                    size.pages(self.page_bytes, self.cache.room_pages()) as usize;
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
             }
             Setting::Dram(size) => {
-                let CacheConfig { policy, options, mut tiers, .. } = self.cache().config();
+                let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
                 let [_, room] = tiers[..] else {
                     bail!("dram: policy '{}' manages one tier, the cache", policy.name);
                 };
@@ -95,25 +98,19 @@ impl Running {
 
     /// Another policy or other tiers; in words what decides now.
     fn change(&self, spec: &PolicySpec, tiers: &[usize]) -> Result<String> {
-        self.cache().set_policy(spec.info, &spec.options, tiers)?;
+        self.cache.set_policy(spec.info, &spec.options, tiers)?;
         let tiers: Vec<String> = tiers.iter().map(usize::to_string).collect();
         Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
     }
 
     /// The policy and those of its options that were given.
     fn policy(&self) -> String {
-        let CacheConfig { policy, options, .. } = self.cache().config();
+        let CacheConfig { policy, options, .. } = self.cache.config();
         match options.summary() {
             none if none.is_empty() => policy.name.to_owned(),
             given => format!("{}:{given}", policy.name),
         }
     }
-}
-
-/// Opens the control socket of a running cache. Where none can be had the cache is served all the same, and that is said.
-pub fn control(path: &Path, cache: &Arc<Running>) -> Option<Control> {
-    let control = Control::start(path, Arc::clone(cache) as Arc<dyn Controlled>);
-    control.map_err(|error| eprintln!("{}: {error:#}; stats and set will not find it", path.display())).ok()
 }
 
 /// A mode as it is given on the command line.
@@ -150,17 +147,17 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
 
 impl Controlled for Running {
     fn stats(&self) -> Result<serde_json::Value> {
-        let stats = self.cache().stats()?;
+        let stats = self.cache.stats()?;
         let state = State {
             open_s: self.started.elapsed().as_secs_f64(),
             policy: self.policy(),
             mode: name(mode_arg(stats.mode)),
             page_bytes: self.page_bytes,
-            tiers_pages: self.cache().config().tiers.iter().map(|&pages| pages as u64).collect(),
-            room_pages: self.cache().room_pages(),
-            lost_pages: self.cache().lost_pages()?.len() as u64,
+            tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
+            room_pages: self.cache.room_pages(),
+            lost_pages: self.cache.lost_pages()?.len() as u64,
         };
-        Ok(serde_json::to_value(Figures::new(state, &stats, self.cache.figures()))?)
+        Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
     }
 
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {

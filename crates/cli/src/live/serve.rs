@@ -1,5 +1,6 @@
 //! A cache file and its backing file as one block that a door serves.
 
+use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::survey;
 use super::{check_apart, hold};
@@ -13,6 +14,7 @@ use entresol_policy::Info;
 use entresol_sim::PolicySpec;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How a cache is run
@@ -122,24 +124,17 @@ impl fmt::Display for Found {
     }
 }
 
-/// An open cache.
-pub struct Opened {
-    pub cache: BlockCache,
-    pub found: Found,
-    pub page_bytes: u32,
-}
-
 /// Opens a cache and its backing store, each for this process alone.
-pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened> {
-    check_apart(cache, backing)?;
+pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Held> {
+    check_apart(path, backing)?;
     let started = Instant::now();
-    let store = hold(cache, devices.caching())?;
+    let store = hold(path, devices.caching())?;
     let executor = store.executor();
     let below = hold(backing, devices.caching())?;
-    let name = || cache.display().to_string();
+    let name = || path.display().to_string();
     let superblock = survey::superblock(&store).with_context(name)?;
     let page_bytes = superblock.geometry.page_bytes;
-    identity::check(cache, superblock.backing, backing, devices.identity)?;
+    identity::check(path, superblock.backing, backing, devices.identity)?;
     if devices.direct {
         check_direct(backing, Disk::size_bytes(&below), page_bytes)?;
     }
@@ -149,9 +144,10 @@ pub fn open(cache: &Path, backing: &Path, arguments: &CacheArgs, devices: &Devic
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}", backing.display());
     }
     let config = config(arguments, superblock.geometry)?;
-    let cache = BlockCache::open(store, below, superblock.backing, &config).with_context(name)?;
+    let cache = Arc::new(BlockCache::open(store, below, superblock.backing, &config).with_context(name)?);
     let found = Found::new(&cache.recovered(), started, executor);
-    Ok(Opened { cache, found, page_bytes })
+    let (path, backing) = (path.to_owned(), backing.to_owned());
+    Ok(Held { path, backing, cache, below: Below::Store, found, page_bytes })
 }
 
 /// How a store of this geometry is to be run.

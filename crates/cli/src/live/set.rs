@@ -1,7 +1,7 @@
 //! `entresol set`: changes a cache that is in use.
 
-use super::ReadFile;
 use super::control::{Question, ask};
+use super::stats::check_at_rest;
 use crate::output;
 use anyhow::{Result, bail};
 use clap::Args;
@@ -13,8 +13,8 @@ use std::path::PathBuf;
 /// the next start. All settings are checked before the first is carried out. docs/OPERATING.md says what each does.
 #[derive(Args)]
 pub struct SetArgs {
-    /// The cache
-    #[arg(long, value_name = "FILE")]
+    /// The cache, its control socket, or a directory where it is mounted
+    #[arg(long, value_name = "CACHE|SOCKET|DIR")]
     pub cache: PathBuf,
     /// What is to be changed, in this order: mode (write-back, write-through, write-around, read-only), policy (NAME or
     /// NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), dram (its memory, where it has two
@@ -33,8 +33,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 /// Runs the command.
 pub fn run(arguments: &SetArgs, quiet: bool) -> Result<()> {
     let Some(done) = ask(&arguments.cache, Question::Set(arguments.settings.clone()))? else {
-        // Says which: not there, or held by a command that is no server.
-        ReadFile::open(&arguments.cache)?;
+        check_at_rest(&arguments.cache)?;
         bail!("{}: is not in use; what it is served with is decided when it is", arguments.cache.display());
     };
     let lines = done.as_array().into_iter().flatten().filter_map(|line| line.as_str());

@@ -8,15 +8,20 @@ use super::{ReadFile, hex};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Count what a cache does while it is in use, or what it holds while it is not
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
 pub struct StatsArgs {
-    /// The cache
-    #[arg(long, value_name = "FILE")]
-    pub cache: PathBuf,
+    /// The cache, its control socket, or a directory where it is mounted
+    #[arg(value_name = "CACHE|SOCKET|DIR", group = "which")]
+    pub place: Option<PathBuf>,
+    /// The same
+    #[arg(long, value_name = "CACHE|SOCKET|DIR", group = "which")]
+    pub cache: Option<PathBuf>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
@@ -33,15 +38,27 @@ fn interval(text: &str) -> Result<f64, String> {
 
 /// Runs the command.
 pub fn run(arguments: &StatsArgs) -> Result<()> {
-    match (live(&arguments.cache)?, arguments.watch) {
-        (Some(first), Some(seconds)) => watch(arguments, first, seconds),
+    let Some(cache) = arguments.place.as_ref().or(arguments.cache.as_ref()) else { bail!("no cache was named") };
+    match (live(cache)?, arguments.watch) {
+        (Some(first), Some(seconds)) => watch(arguments, cache, first, seconds),
         (Some(figures), None) => print(arguments, &figures, None),
         (None, Some(_)) => {
-            ReadFile::open(&arguments.cache)?;
-            bail!("{}: is not in use; there is nothing to watch", arguments.cache.display());
+            check_at_rest(cache)?;
+            bail!("{}: is not in use; there is nothing to watch", cache.display());
         }
-        (None, None) => at_rest(arguments),
+        (None, None) => at_rest(arguments, cache),
     }
+}
+
+/// A cache that nobody answers for, when it should be one: it may be gone, or held by a command that is no server.
+pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
+    if super::metadata(cache)?.file_type().is_socket() {
+        bail!("{}: nobody answers there", cache.display());
+    }
+    if cache.is_dir() {
+        bail!("{}: the process that serves this mount does not answer", cache.display());
+    }
+    ReadFile::open(cache)
 }
 
 /// The figures of a cache in use; none where no process serves it.
@@ -58,12 +75,12 @@ fn print(arguments: &StatsArgs, figures: &Figures, before: Option<&Figures>) -> 
     output::print(&figures.table(before))
 }
 
-fn watch(arguments: &StatsArgs, first: Figures, seconds: f64) -> Result<()> {
+fn watch(arguments: &StatsArgs, cache: &Path, first: Figures, seconds: f64) -> Result<()> {
     print(arguments, &first, None)?;
     let mut before = first;
     loop {
         std::thread::sleep(Duration::from_secs_f64(seconds));
-        let Ok(Some(now)) = live(&arguments.cache) else { return Ok(()) };
+        let Ok(Some(now)) = live(cache) else { return Ok(()) };
         if !arguments.json {
             output::print("\n")?;
         }
@@ -73,9 +90,9 @@ fn watch(arguments: &StatsArgs, first: Figures, seconds: f64) -> Result<()> {
     }
 }
 
-fn at_rest(arguments: &StatsArgs) -> Result<()> {
-    let cache = ReadFile::open(&arguments.cache)?;
-    let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
+fn at_rest(arguments: &StatsArgs, path: &Path) -> Result<()> {
+    let cache = check_at_rest(path)?;
+    let found = survey::survey(&cache, false).map_err(|error| refusal(path, error))?;
     let text = if arguments.json { json(&found) } else { table(&found) };
     output::print(&text)
 }

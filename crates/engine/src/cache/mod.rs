@@ -23,6 +23,7 @@ use flight::read_page_below;
 use keeper::{Keeper, Source, Store};
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use turn::{Locks, Turn};
@@ -164,6 +165,7 @@ pub struct CacheStats {
 pub struct BlockCache {
     locks: Locks,
     config: Mutex<CacheConfig>,
+    read_only: AtomicBool,
     room_pages: u64,
     size_bytes: u64,
     page_bytes: u64,
@@ -235,6 +237,7 @@ impl BlockCache {
         Ok(BlockCache {
             locks: Locks::new(core),
             config: Mutex::new(config.clone()),
+            read_only: AtomicBool::new(config.mode == Mode::ReadOnly),
             room_pages,
             size_bytes,
             page_bytes,
@@ -447,7 +450,13 @@ impl BlockCache {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         self.locks.exclusive()?.core().set_mode(mode)?;
         config.mode = mode;
+        self.read_only.store(mode == Mode::ReadOnly, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether writes are refused just now: for a door that has to do something before it writes.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
     }
 
     /// Writes every dirty page below, durably: afterwards the backing store alone is complete.

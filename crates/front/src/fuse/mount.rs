@@ -17,17 +17,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 /// How a mount is served.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Threads that take requests from the kernel.
     pub session_threads: usize,
     /// Threads that carry out what may have to wait for a device.
     pub workers: usize,
+    /// What `df` and the like shall say is mounted.
+    pub source: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { session_threads: 2, workers: 16 }
+        Self { session_threads: 2, workers: 16, source: "entresol".to_owned() }
     }
 }
 
@@ -79,7 +81,7 @@ impl Mount {
         let door = Door::new(lock, nodes, pool, shared_mappings.clone());
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::FSName("entresol".into()),
+            MountOption::FSName(options.source),
             MountOption::Subtype("entresol".into()),
             MountOption::DefaultPermissions,
         ];

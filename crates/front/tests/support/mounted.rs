@@ -48,7 +48,7 @@ impl Mounted {
 
     /// Brings the backing files up to date.
     pub fn complete(&self) {
-        self.cached.iter().for_each(|files| files.drain().unwrap());
+        self.cached.iter().for_each(|files| files.cache().drain().unwrap());
     }
 
     fn prepared() -> Self {

@@ -1,5 +1,5 @@
 //! The control socket: how commands reach the process that has a cache open. Every door that serves a cache opens one, by
-//! [`Control::start`], and `stats` and `set` find it by the cache's name, through [`ask`].
+//! [`Control::start`], and `stats` and `set` find it by the cache's name, or by a directory that it is mounted at, through [`ask`].
 //!
 //! It is a Unix socket that its owner alone may open: beside the cache file, or in `$XDG_RUNTIME_DIR` where the cache is a
 //! device, its folder cannot be written or its name is too long for a socket.
@@ -54,9 +54,58 @@ fn places(cache: &Path) -> Result<Vec<PathBuf>> {
     Ok(places)
 }
 
-/// Asks the process that serves a cache; none when no process answers for it.
+/// What the name of the cache stands after in the source of a mount.
+const SOURCE: &str = "entresol:";
+
+/// What the mount of a directory over a cache has as its source: the cache, by which [`ask`] finds it. None where the options of
+/// a mount cannot say that name.
+pub fn mount_source(cache: &Path) -> Option<String> {
+    let path = std::fs::canonicalize(cache).ok()?.into_os_string().into_string().ok()?;
+    let sayable = |c: char| !c.is_control() && c != ',' && c != '\\';
+    path.chars().all(sayable).then(|| format!("{SOURCE}{path}"))
+}
+
+/// The cache of the mount that a directory lies in.
+fn mounted_over(directory: &Path) -> Result<PathBuf> {
+    let device = super::metadata(directory)?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    let source = mounts.lines().find_map(|line| {
+        let (place, what) = line.split_once(" - ")?;
+        let cache = what.split(' ').nth(1)?.strip_prefix(SOURCE)?;
+        (place.split(' ').nth(2) == Some(&device)).then(|| unescaped(cache))
+    });
+    let absent = || format!("{}: no cache is mounted there, or none that a mount can name", directory.display());
+    source.map(PathBuf::from).with_context(absent)
+}
+
+/// A name as /proc/self/mountinfo has it: blanks and the like are three octal digits after a backslash.
+fn unescaped(name: &str) -> String {
+    let mut parts = name.split('\\');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => text.extend([char::from(code)].into_iter().chain(part[3..].chars())),
+            None => text.extend(['\\'].into_iter().chain(part.chars())),
+        }
+    }
+    text
+}
+
+/// Where the control socket may be of a cache that is named by itself, by its socket or by where it is mounted.
+fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
+    let kind = super::metadata(place)?.file_type();
+    if kind.is_socket() {
+        return Ok(vec![place.to_owned()]);
+    }
+    if kind.is_dir() { places(&mounted_over(place)?) } else { places(place) }
+}
+
+/// Asks the process that serves a cache, which is named by itself, by its control socket or by a directory where it is mounted;
+/// none when no process answers for it.
 pub fn ask(cache: &Path, question: Question) -> Result<Option<serde_json::Value>> {
-    for place in places(cache)? {
+    for place in candidates(cache)? {
         let Ok(stream) = UnixStream::connect(&place) else { continue };
         let name = || place.display().to_string();
         let answer = exchange(stream, question).with_context(name)?;
@@ -205,6 +254,21 @@ impl Shared {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_mount_says_its_cache_as_far_as_its_options_can() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let folder = scratch.path().canonicalize().expect("a folder");
+        for (name, sayable) in [("a b", true), ("a,b", false), ("a\\b", false), ("ä#", true)] {
+            std::fs::write(folder.join(name), "").expect("a file");
+            let said = mount_source(&folder.join(name));
+            assert_eq!(said, sayable.then(|| format!("entresol:{}", folder.join(name).display())));
+        }
+        assert_eq!(unescaped("/a\\040b\\134c\\043"), "/a b\\c#");
+        assert_eq!(unescaped("/a\\9"), "/a\\9");
+        let refused = ask(&folder, Question::Stats).expect_err("no mount");
+        assert!(refused.to_string().contains("no cache is mounted there"), "{refused}");
+    }
 
     struct Echo;
 

@@ -5,7 +5,6 @@ use super::disk::{Below, within};
 use super::map::{Extent, REGION_BYTES};
 use crate::files::Sought;
 use entresol_engine::Block;
-use entresol_engine::cache::Mode;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -217,7 +216,7 @@ impl CachedFile {
     }
 
     fn check_mode(&self) -> io::Result<()> {
-        if self.shared.mode == Mode::ReadOnly { Err(Errno::ROFS.into()) } else { Ok(()) }
+        if self.shared.cache.is_read_only() { Err(Errno::ROFS.into()) } else { Ok(()) }
     }
 
     /// Writes zeroes over a part of a page where the cache may have something else.

@@ -17,8 +17,7 @@ pub use start::{Backing, Found};
 
 use crate::files::{DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use disk::Below;
-use entresol_engine::cache::{BlockCache, CacheError, CacheStats, Mode};
-use entresol_engine::store::Recovered;
+use entresol_engine::cache::{BlockCache, CacheError};
 use file::CachedFile;
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use rustix::fs::FallocateFlags;
@@ -87,13 +86,12 @@ pub enum FilesError {
 
 /// What all files have in common.
 struct Shared {
-    cache: BlockCache,
+    cache: Arc<BlockCache>,
     disk: Arc<FilesDisk>,
     map: Mutex<FileMap>,
     /// Held while a range is made void, alone while nothing may be.
     voiding: RwLock<()>,
     page_bytes: u64,
-    mode: Mode,
 }
 
 impl Shared {
@@ -188,25 +186,10 @@ impl CachedFiles {
         Ok(self.direct.iter().any(|pattern| pattern.matches(&within)))
     }
 
-    /// Writes everything dirty below: afterwards the directory is complete without the cache.
-    ///
-    /// # Errors
-    /// What a file or the cache answered.
-    pub fn drain(&self) -> io::Result<()> {
-        self.shared.cache.drain()
-    }
-
-    /// What the open found in the cache.
-    pub fn recovered(&self) -> Recovered {
-        self.shared.cache.recovered()
-    }
-
-    /// The cache's counts and state.
-    ///
-    /// # Errors
-    /// When the cache has stopped after a fault of its own.
-    pub fn stats(&self) -> io::Result<CacheStats> {
-        self.shared.cache.stats()
+    /// The cache of the files' bytes, for who counts, drains or changes it. Bytes are read and written as files, and its end is
+    /// [`close`](Self::close).
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        &self.shared.cache
     }
 
     /// Pages whose only copy could not be read, with the file that each belongs to and the byte in it.

@@ -244,7 +244,7 @@ impl CachedFiles {
             return Err(refused(key));
         }
         let shared =
-            Shared { cache, disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes, mode: config.mode };
+            Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
         let files = Self::new(shared, root, device, direct)?;
         files.reconcile(&present, &held)?;
         Ok((files, found))

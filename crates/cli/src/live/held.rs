@@ -1,0 +1,138 @@
+//! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
+
+use super::control::{Control, Controlled};
+use super::running::Running;
+use super::serve::Found;
+use anyhow::{Context, Result, bail};
+use entresol_engine::cache::{BlockCache, CacheStats};
+use entresol_front::files::CachedFiles;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What lies below a cache, as far as it has an end of its own.
+pub enum Below {
+    /// A file or a block device.
+    Store,
+    /// The files of a directory.
+    Files(Arc<CachedFiles>),
+}
+
+/// An open cache.
+pub struct Held {
+    /// Where the cache is, and what it stands in front of.
+    pub path: PathBuf,
+    pub backing: PathBuf,
+    pub cache: Arc<BlockCache>,
+    pub below: Below,
+    pub found: Found,
+    pub page_bytes: u32,
+}
+
+/// A cache in use by a door, with its control socket.
+pub struct Served {
+    held: Held,
+    pub running: Arc<Running>,
+    control: Option<Control>,
+}
+
+impl Held {
+    /// Says what the open found, and lets other commands ask and change the cache from now on. Where no control socket can
+    /// be had it is served all the same, and that is said.
+    pub fn serve(self, quiet: bool) -> Served {
+        let name = self.path.display();
+        if !quiet {
+            eprintln!("{name}: {}", self.found);
+        }
+        let running = Arc::new(Running::new(&self));
+        let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
+        let control = control.map_err(|error| eprintln!("{name}: {error:#}; stats and set will not find it")).ok();
+        Served { held: self, running, control }
+    }
+
+    /// Writes everything dirty below and closes the cache; says how much that was.
+    pub fn drain(self, quiet: bool) -> Result<()> {
+        let (name, backing) = (self.path.display(), self.backing.display());
+        past_lost_pages(|| self.cache.drain(), || Ok(self.cache.lost_pages()?.len()))
+            .with_context(|| name.to_string())?;
+        let stats = self.close()?;
+        let lost = self.lost()?;
+        if let Some(first) = lost.first() {
+            bail!("{name}: {} pages could not be read and are not in {backing}, first: {first}", lost.len());
+        }
+        if stats.dirty_pages > 0 {
+            bail!("{name}: {} pages are dirty still", stats.dirty_pages);
+        }
+        if !quiet {
+            let (found, written) = (self.found.dirty, stats.keeper.below_pages);
+            eprintln!("{found} dirty pages found, {written} pages written; {backing} is complete without the cache");
+        }
+        Ok(())
+    }
+
+    /// Closes the cache in good order; what it counted.
+    fn close(&self) -> Result<CacheStats> {
+        let closed = match &self.below {
+            Below::Store => self.cache.close(),
+            Below::Files(files) => files.close(),
+        };
+        closed.with_context(|| format!("{}: the close", self.path.display()))?;
+        Ok(self.cache.stats()?)
+    }
+
+    /// Pages whose only copy could not be read, by where they are below.
+    fn lost(&self) -> io::Result<Vec<String>> {
+        Ok(match &self.below {
+            Below::Store => self.cache.lost_pages()?.iter().map(|page| format!("page {page}")).collect(),
+            Below::Files(files) => {
+                let lost = files.lost_pages()?;
+                lost.iter().map(|(path, byte)| format!("{}, byte {byte}", path.display())).collect()
+            }
+        })
+    }
+}
+
+impl Served {
+    /// Where the cache is.
+    pub fn path(&self) -> &Path {
+        &self.held.path
+    }
+
+    /// No more settings are taken: for a door that has ended, before what it left is made durable.
+    pub fn leave_control(&mut self) {
+        self.control.take();
+    }
+
+    /// Closes the cache at the end of its door, and says what happened: `served` by the door, and here.
+    pub fn end(mut self, quiet: bool, served: &str) -> Result<()> {
+        self.leave_control();
+        let stats = self.held.close()?;
+        if !quiet {
+            let counts = stats.counts;
+            let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
+            let dirty = stats.dirty_pages;
+            let served = if served.is_empty() { String::new() } else { format!("{served}; ") };
+            eprintln!(
+                "{served}the cache is closed\n{all} page requests, {hits} hits, {dirty} pages dirty in the cache"
+            );
+        }
+        if stats.failed {
+            bail!("{}: its device failed; requests went to the backing store since", self.path().display());
+        }
+        Ok(())
+    }
+}
+
+/// Drains until all that can be read is below. A page whose only copy is bad ends a drain; it is listed as lost from then
+/// on, and the next goes on without it.
+fn past_lost_pages(drain: impl Fn() -> io::Result<()>, lost_pages: impl Fn() -> io::Result<usize>) -> io::Result<()> {
+    let mut lost = lost_pages()?;
+    while let Err(error) = drain() {
+        let now = lost_pages()?;
+        if now == lost {
+            return Err(error);
+        }
+        lost = now;
+    }
+    Ok(())
+}
