@@ -8,6 +8,7 @@ use crate::live::format::FormatArgs;
 use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
 use crate::mount::MountArgs;
+use crate::names::NamesArgs;
 use crate::probe::ProbeArgs;
 use crate::replay::ReplayArgs;
 use crate::run::RunArgs;
@@ -50,6 +51,7 @@ pub enum Command {
     Drain(DrainArgs),
     Stats(StatsArgs),
     Set(SetArgs),
+    Names(NamesArgs),
     /// Print a configuration for --config, every default written out and explained
     Config,
     /// Print a completion script for a shell

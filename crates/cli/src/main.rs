@@ -8,6 +8,7 @@ mod estimate;
 mod journal;
 mod live;
 mod mount;
+mod names;
 mod output;
 mod policies;
 mod probe;
@@ -119,6 +120,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
         Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Names(arguments) => names::run(arguments, cli.quiet),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {
             let mut script = Vec::new();

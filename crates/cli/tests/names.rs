@@ -1,0 +1,60 @@
+//! `entresol names` on the data directory that PostgreSQL's `initdb` makes.
+
+mod common;
+
+use common::Scratch;
+use serde_json::Value;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// `initdb` of some version that is installed.
+fn initdb() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    versions.map(|version| version.path().join("bin/initdb")).find(|program| program.is_file())
+}
+
+#[test]
+fn every_file_of_a_data_directory_has_a_name_but_those_that_are_no_relations() {
+    let Some(initdb) = initdb() else {
+        println!("skipped: the package postgresql is not installed");
+        return;
+    };
+    let scratch = Scratch::new();
+    let mut made = Command::new(initdb);
+    if std::fs::metadata("/proc/self").expect("our own process").uid() == 0 {
+        // The server's programs refuse to run as root.
+        std::fs::set_permissions(scratch.path("."), PermissionsExt::from_mode(0o755)).expect("its mode");
+        chown(scratch.path("."), Some(65534), Some(65534)).expect("its owner");
+        made.uid(65534).gid(65534);
+    }
+    made.args(["-A", "trust", "--no-sync", "-D"]).arg(scratch.path("data")).current_dir("/").env("LC_ALL", "C");
+    assert!(made.output().expect("initdb runs").status.success());
+
+    let text = scratch.ok(&["-q", "names", "."]);
+    assert!(text.contains("postgres.pg_catalog.pg_class ") && text.contains("pg_catalog.pg_database "), "{text}");
+    let files = scratch.ok(&["-q", "names", ".", "--files"]);
+    assert!(files.lines().any(|line| line.contains("_fsm") && line.contains("(fsm)")), "{files}");
+
+    let json: Value = serde_json::from_str(&scratch.ok(&["-q", "names", "data", "--json"])).expect("json");
+    assert_eq!(json["unknown"], serde_json::json!([]));
+    let files = json["files"].as_array().expect("files");
+    let class = files.iter().find(|file| file["object"] == "pg_class" && file["database"] == "postgres");
+    let class = class.expect("the catalogue of relations");
+    let size = std::fs::metadata(scratch.path("data").join(class["path"].as_str().expect("a path"))).expect("the file");
+    assert_eq!((class["bytes"].as_u64(), class["kind"].as_str()), (Some(size.len()), Some("table")));
+    let index = files.iter().find(|file| file["object"] == "pg_class_oid_index").expect("an index");
+    assert_eq!((&index["kind"], &index["of"]), (&"index".into(), &"pg_catalog.pg_class".into()));
+}
+
+#[test]
+fn a_directory_without_databases_and_a_server_that_is_not_there_are_refused() {
+    let scratch = Scratch::new();
+    let said = scratch.refused(&["names", "."]);
+    assert!(said.contains("no data directory of PostgreSQL, MariaDB or MySQL here"), "{said}");
+    assert!(scratch.refused(&["names", "nowhere"]).contains("nowhere"));
+    let said = scratch.refused(&["names", ".", "--ask", "host=/nowhere"]);
+    assert!(said.contains("no data directory of PostgreSQL whose server could be asked"), "{said}");
+    assert!(scratch.refused(&["names", ".", "--ask", "password=x"]).contains("unknown key 'password'"));
+}

@@ -1,0 +1,70 @@
+//! Why names cannot be told.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why names cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused something on a file.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: byte {byte}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        byte: u64,
+        /// What was expected there.
+        what: &'static str,
+    },
+    /// The files of this version are not known.
+    #[error("{}: PostgreSQL {version}: the catalogue's files are known of versions 12 to 18; ask the server", path.display())]
+    Version {
+        /// The data directory.
+        path: PathBuf,
+        /// What `PG_VERSION` says.
+        version: String,
+    },
+    /// There is no data directory of PostgreSQL.
+    #[error("there is no data directory of PostgreSQL whose server could be asked")]
+    NoCluster,
+    /// The server that was asked serves another data directory.
+    #[error("the server that was asked serves {}, which is not here", .0.display())]
+    OtherCluster(PathBuf),
+    /// A connection string is wrong.
+    #[error("connection '{given}': {what}")]
+    Connection {
+        /// The string.
+        given: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The server could not be asked.
+    #[error("asking {whom}: {what}")]
+    Server {
+        /// The server.
+        whom: String,
+        /// What it said.
+        what: String,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Says which file an error of the system is about.
+pub(crate) fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|error| Error::Io { path: path.to_owned(), error })
+}
+
+/// A file that is not what it should be.
+pub(crate) fn damaged<T>(path: &Path, byte: u64, what: &'static str) -> Result<T> {
+    Err(Error::Damaged { path: path.to_owned(), byte, what })
+}

@@ -1,0 +1,273 @@
+//! Which table or index a file of a database directory belongs to.
+//!
+//! A cache knows files; a person knows tables. [`Names`] finds the data directories of PostgreSQL and of MariaDB or MySQL at
+//! or below a directory and says of a path what it is: `base/16384/16390.1` is the second GiB of `shop.public.orders`.
+//!
+//! What can be told without the server is read from its files: PostgreSQL's `pg_class` and its neighbours, InnoDB's
+//! dictionary. These are what the last checkpoint wrote, so what was made since has no name yet; a server that is asked
+//! ([`Names::ask`]) knows it at once. A file without a name makes them be read again, at most once a second.
+
+mod error;
+pub mod innodb;
+pub mod postgres;
+
+pub use error::{Error, Result};
+
+use postgres::Connection;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Directories below the one given in which a data directory is looked for.
+const DEPTH_MAX: usize = 2;
+/// Between two readings for the sake of files without a name.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Rows, with all indexes of the table where the server keeps them in one file (InnoDB).
+    Table,
+    /// An index.
+    Index,
+    /// Values too large for their table's own pages.
+    Toast,
+    /// A sequence.
+    Sequence,
+    /// A materialized view.
+    MaterializedView,
+    /// A table or index that ends with its session or statement.
+    Temporary,
+    /// What a server keeps for itself: its dictionary, undo records.
+    System,
+}
+
+impl Kind {
+    /// As printed.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Table => "table",
+            Kind::Index => "index",
+            Kind::Toast => "toast",
+            Kind::Sequence => "sequence",
+            Kind::MaterializedView => "materialized view",
+            Kind::Temporary => "temporary",
+            Kind::System => "system",
+        }
+    }
+}
+
+/// What a file is called by who made it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct Name {
+    /// The database; empty for what all of them share.
+    pub database: String,
+    /// The schema; empty where there are none.
+    pub schema: String,
+    /// The table, index or sequence.
+    pub object: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The table that an index or a toast table belongs to, with its schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// Which part of it the file is, if not the main one: `fsm`, `vm` and `init` (PostgreSQL), a partition (InnoDB).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        for before in [&self.database, &self.schema] {
+            if !before.is_empty() {
+                write!(f, "{before}.")?;
+            }
+        }
+        f.write_str(&self.object)?;
+        self.part.as_ref().map_or(Ok(()), |part| write!(f, " ({part})"))
+    }
+}
+
+/// One data directory.
+enum Server {
+    Postgres(postgres::Cluster),
+    InnoDb(innodb::DataDirectory),
+}
+
+/// A data directory and where it is below the one that was given.
+struct Place {
+    /// With a `/` at its end unless it is empty.
+    prefix: String,
+    server: Server,
+    /// Why the last reading failed.
+    trouble: Option<Error>,
+    read: Instant,
+}
+
+impl Place {
+    fn refresh(&mut self) {
+        let read = match &mut self.server {
+            Server::Postgres(cluster) => cluster.refresh(),
+            Server::InnoDb(directory) => directory.refresh(),
+        };
+        // What was known before stays known.
+        self.trouble = read.err();
+        self.read = Instant::now();
+    }
+
+    fn find(&self, path: &str) -> Found {
+        match &self.server {
+            Server::Postgres(cluster) => cluster.find(path),
+            Server::InnoDb(directory) => directory.find(path),
+        }
+    }
+}
+
+/// What the path of a file tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Its name.
+    Name(Name),
+    /// It is a table's or index's file, of which nothing is known (yet).
+    Unknown,
+    /// It is neither.
+    Other,
+}
+
+/// Names of the files below a directory.
+pub struct Names {
+    places: Vec<Place>,
+}
+
+impl Names {
+    /// Finds the data directories at and below a directory, two levels down at most, and reads what they say. No data
+    /// directory is no error: then no file has a name.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed. A data directory that cannot be read shows in [`troubles`](Names::troubles).
+    pub fn find(directory: &Path) -> Result<Self> {
+        let mut places = Vec::new();
+        collect(directory, String::new(), DEPTH_MAX, &mut places)?;
+        places.iter_mut().for_each(Place::refresh);
+        Ok(Names { places })
+    }
+
+    /// Lets a PostgreSQL server tell the names of the data directories it serves: of the only one that was found, or of
+    /// the one the server says is its own.
+    ///
+    /// # Errors
+    /// When there is no data directory of PostgreSQL, or the server cannot be asked.
+    pub fn ask(&mut self, connection: Connection) -> Result<()> {
+        let own = postgres::server::data_directory(&connection);
+        let mut clusters: Vec<&mut Place> =
+            self.places.iter_mut().filter(|place| matches!(place.server, Server::Postgres(_))).collect();
+        let at = match (clusters.len(), own) {
+            (0, _) => return Err(Error::NoCluster),
+            (1, _) => 0,
+            (_, Err(error)) => return Err(error),
+            (_, Ok(own)) => {
+                let same = |place: &&mut Place| match &place.server {
+                    Server::Postgres(cluster) => cluster.is_at(Path::new(&own)),
+                    Server::InnoDb(_) => false,
+                };
+                clusters.iter().position(same).ok_or(Error::OtherCluster(PathBuf::from(own)))?
+            }
+        };
+        let place = &mut *clusters[at];
+        if let Server::Postgres(cluster) = &mut place.server {
+            cluster.ask(connection);
+        }
+        place.refresh();
+        place.trouble.take().map_or(Ok(()), Err)
+    }
+
+    /// Is there any data directory?
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// What a file is, by its path below the directory. If nothing is known of what must be a table or an index, its
+    /// server or its files are asked again first, unless that was done within the last second.
+    pub fn name_of(&mut self, path: &str) -> Option<Name> {
+        let (place, rest) = self.place_of(path)?;
+        let mut found = place.find(rest);
+        if found == Found::Unknown && place.read.elapsed() >= PATIENCE {
+            place.refresh();
+            found = place.find(rest);
+        }
+        match found {
+            Found::Name(name) => Some(name),
+            Found::Unknown | Found::Other => None,
+        }
+    }
+
+    /// What [`name_of`](Names::name_of) bases its answer on, without asking again.
+    pub fn known(&self, path: &str) -> Found {
+        let place = self.places.iter().filter(|place| path.starts_with(&place.prefix));
+        let place = place.max_by_key(|place| place.prefix.len());
+        place.map_or(Found::Other, |place| place.find(&path[place.prefix.len()..]))
+    }
+
+    /// The index that a page of an InnoDB file belongs to.
+    pub fn index_of(&self, path: &str, page: &[u8]) -> Option<Name> {
+        let mut in_order: Vec<&Place> = self.places.iter().filter(|place| path.starts_with(&place.prefix)).collect();
+        in_order.sort_by_key(|place| place.prefix.len());
+        let place = in_order.pop()?;
+        match &place.server {
+            Server::InnoDb(directory) => directory.index_of(&path[place.prefix.len()..], page),
+            Server::Postgres(_) => None,
+        }
+    }
+
+    /// Asks again, whether or not there is a reason to.
+    pub fn refresh(&mut self) {
+        self.places.iter_mut().for_each(Place::refresh);
+    }
+
+    /// The data directories, as paths below the one that was given (empty for itself), the kind of server, and why its names
+    /// could not be read, where they could not.
+    pub fn troubles(&self) -> impl Iterator<Item = (&str, &'static str, Option<&Error>)> {
+        self.places.iter().map(|place| {
+            let kind = match place.server {
+                Server::Postgres(_) => "PostgreSQL",
+                Server::InnoDb(_) => "InnoDB",
+            };
+            (place.prefix.trim_end_matches('/'), kind, place.trouble.as_ref())
+        })
+    }
+
+    /// The data directory that a path is in, the innermost where one is inside another.
+    fn place_of<'p>(&mut self, path: &'p str) -> Option<(&mut Place, &'p str)> {
+        let holds = self.places.iter_mut().filter(|place| path.starts_with(&place.prefix));
+        let place = holds.max_by_key(|place| place.prefix.len())?;
+        let rest = &path[place.prefix.len()..];
+        Some((place, rest))
+    }
+}
+
+/// Adds the data directories at and below a directory.
+fn collect(directory: &Path, prefix: String, depth: usize, places: &mut Vec<Place>) -> Result<()> {
+    let server = if postgres::is_cluster(directory) {
+        Some(Server::Postgres(postgres::Cluster::new(directory)))
+    } else if innodb::is_data_directory(directory) {
+        Some(Server::InnoDb(innodb::DataDirectory::new(directory)))
+    } else {
+        None
+    };
+    if let Some(server) = server {
+        places.push(Place { prefix, server, trouble: None, read: Instant::now() });
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    for entry in error::at(directory, std::fs::read_dir(directory))? {
+        let entry = error::at(directory, entry)?;
+        // What cannot be looked into cannot be named either.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && std::fs::read_dir(entry.path()).is_ok() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            collect(&entry.path(), format!("{prefix}{name}/"), depth - 1, places)?;
+        }
+    }
+    Ok(())
+}

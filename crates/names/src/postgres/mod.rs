@@ -1,0 +1,97 @@
+//! PostgreSQL: a file is a segment of a fork of a relation, and `pg_class` says which relation that is.
+
+mod catalogue;
+mod heap;
+mod path;
+pub mod server;
+
+pub use path::{Location, Relation};
+pub use server::Connection;
+
+use crate::{Found, Kind, Name, Result};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Is this a data directory?
+pub fn is_cluster(directory: &Path) -> bool {
+    directory.join("PG_VERSION").is_file() && directory.join("global").is_dir() && directory.join("base").is_dir()
+}
+
+/// Names by the place of the files, and what is known of each but its database.
+pub(crate) type Relations = HashMap<Location, Described>;
+
+/// What a catalogue says of a relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Described {
+    pub schema: String,
+    pub object: String,
+    pub kind: Kind,
+    pub of: Option<String>,
+}
+
+/// All that is known at one time.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// By object id.
+    pub databases: HashMap<u32, String>,
+    pub relations: Relations,
+}
+
+/// A data directory, and its server if it may be asked.
+pub struct Cluster {
+    directory: PathBuf,
+    connection: Option<Connection>,
+    known: Known,
+}
+
+impl Cluster {
+    /// Of which nothing is known yet.
+    pub fn new(directory: &Path) -> Self {
+        Cluster { directory: directory.to_owned(), connection: None, known: Known::default() }
+    }
+
+    /// From now on the server is asked, not the files.
+    pub fn ask(&mut self, connection: Connection) {
+        self.connection = Some(connection);
+    }
+
+    /// Is this directory the one at a path, under whatever name?
+    pub fn is_at(&self, path: &Path) -> bool {
+        let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+        self.directory == path || number(path).is_some_and(|found| Some(found) == number(&self.directory))
+    }
+
+    /// Learns what there is now.
+    ///
+    /// # Errors
+    /// What the server or a file answered; what was known stays known.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.known = match &self.connection {
+            Some(connection) => server::read(connection)?,
+            None => catalogue::read(&self.directory)?,
+        };
+        Ok(())
+    }
+
+    /// What a file is, by its path in the data directory.
+    pub fn find(&self, path: &str) -> Found {
+        let Some(relation) = Relation::parse(path) else { return Found::Other };
+        let Some(described) = self.known.relations.get(&relation.location) else { return Found::Unknown };
+        let database = match relation.location.database {
+            0 => "",
+            oid => match self.known.databases.get(&oid) {
+                Some(name) => name,
+                None => return Found::Unknown,
+            },
+        };
+        Found::Name(Name {
+            database: database.to_owned(),
+            schema: described.schema.clone(),
+            object: described.object.clone(),
+            kind: if relation.session.is_some() { Kind::Temporary } else { described.kind },
+            of: described.of.clone(),
+            part: relation.fork.map(str::to_owned),
+        })
+    }
+}
