@@ -102,12 +102,16 @@ impl<B: Block> Observed<B> {
 fn timed(calls: &Mutex<Calls>, bytes: u64, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let started = Instant::now();
     let result = call();
+    note(calls, bytes, started, result.is_err());
+    result
+}
+
+fn note(calls: &Mutex<Calls>, bytes: u64, started: Instant, failed: bool) {
     let took = started.elapsed().as_nanos() as u64;
     let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
     calls.bytes += bytes;
-    calls.errors += u64::from(result.is_err());
+    calls.errors += u64::from(failed);
     calls.took.record(took);
-    result
 }
 
 impl<B: Block> Block for Observed<B> {
@@ -117,6 +121,15 @@ impl<B: Block> Block for Observed<B> {
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         timed(&self.read, bytes.len() as u64, || self.block.read(offset, bytes))
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let started = Instant::now();
+        let found = self.block.read_now(offset, bytes);
+        if found {
+            note(&self.read, bytes.len() as u64, started, false);
+        }
+        found
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {

@@ -23,6 +23,8 @@ pub(super) trait Core: Send {
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
     /// Decides on a read of a page, whose newest version these are the bytes of.
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
+    /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing; whether it did.
+    fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
     /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames), a few at a time.
@@ -59,8 +61,8 @@ pub(super) trait Core: Send {
 const AHEAD: usize = 12;
 
 pub(super) struct Engine<P> {
-    policy: P,
-    world: World,
+    pub(super) policy: P,
+    pub(super) world: World,
     mode: Mode,
     /// The cache device has failed and is out of use.
     off: bool,
@@ -220,6 +222,10 @@ impl<P: Policy> Core for Engine<P> {
             let in_log = self.policy.state(handle).tiers.contains(self.world.log_tier());
             self.world.fill(handle, in_log);
         }
+    }
+
+    fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
+        self.read_uppermost(first, bytes, tag)
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
