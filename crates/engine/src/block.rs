@@ -16,6 +16,12 @@ pub trait Block: Send + Sync {
     /// `InvalidInput` beyond the end; else what the storage answered.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
+    /// As [`read`](Block::read), if that takes no I/O and no waiting for anybody who may be at some; whether it did. If not,
+    /// `bytes` may hold anything, and `read` gives them or says what is wrong.
+    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> bool {
+        false
+    }
+
     /// Writes `bytes` from `offset` on; durable when it returns if `fua` (force unit access) is set.
     ///
     /// # Errors

@@ -106,12 +106,14 @@ struct Model {
     /// The power may go: errors are no wonder then.
     doomed: bool,
     stop: AtomicBool,
+    /// Reads that were answered without waiting.
+    at_once: AtomicU64,
 }
 
 impl Model {
     fn new(backing: &SimDisk, doomed: bool) -> Self {
         let pages = std::iter::repeat_with(Version::default).take(PAGES as usize).collect();
-        Model { pages, backing: backing.clone(), doomed, stop: AtomicBool::new(false) }
+        Model { pages, backing: backing.clone(), doomed, stop: AtomicBool::default(), at_once: AtomicU64::default() }
     }
 
     fn page(&self, page: u64) -> &Version {
@@ -134,7 +136,10 @@ impl Model {
             0..50 => {
                 let oldest = version.acknowledged.load(SeqCst);
                 let mut bytes = [0; PAGE];
-                let read = cache.read(page * PAGE as u64, &mut bytes);
+                // A door asks first for what can be had at once.
+                let at_once = random.chance(0.5) && cache.read_now(page * PAGE as u64, &mut bytes);
+                self.at_once.fetch_add(at_once.into(), SeqCst);
+                let read = if at_once { Ok(()) } else { cache.read(page * PAGE as u64, &mut bytes) };
                 if read.is_ok() {
                     self.check(page, &bytes, oldest, "a read");
                 }
@@ -231,6 +236,7 @@ fn formatted(power: &Power) -> (SimDisk, SimDisk) {
 
 #[test]
 fn threads_read_what_was_acknowledged_and_it_is_all_below_after_a_drain() {
+    let mut at_once = 0;
     for (seed, (policy, mode)) in (0..21).zip(POLICIES.into_iter().cycle()) {
         println!("seed {seed}, {policy} {mode:?}");
         let disks = formatted(&Power::steady());
@@ -246,7 +252,9 @@ fn threads_read_what_was_acknowledged_and_it_is_all_below_after_a_drain() {
         }
         let stats = cache.stats().expect("counts");
         assert!(stats.keeper.segments_reclaimed > 0 && !stats.failed && stats.keeper.pages_lost == 0, "{stats:?}");
+        at_once += model.at_once.load(SeqCst);
     }
+    assert!(at_once > 500, "{at_once} reads were answered at once");
 }
 
 #[test]

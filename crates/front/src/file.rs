@@ -4,8 +4,9 @@ use crate::memory::within;
 use crate::{Error, Result};
 use entresol_engine::Block;
 use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::ReadWriteFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -45,6 +46,13 @@ impl Block for FileBlock {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         within(self.size, offset, bytes.len() as u64)?;
         self.file.read_exact_at(bytes, offset)
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let length = bytes.len();
+        let read = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT);
+        // What would have to wait, is cut off by the end or cannot be told is for `read`.
+        read.is_ok_and(|count| count == length)
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {

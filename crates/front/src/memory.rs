@@ -46,6 +46,14 @@ impl Block for MemoryBlock {
         Ok(())
     }
 
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let (Ok(range), Ok(held)) = (self.range(offset, bytes.len() as u64), self.bytes.try_read()) else {
+            return false;
+        };
+        bytes.copy_from_slice(&held[range]);
+        true
+    }
+
     fn write(&self, offset: u64, bytes: &[u8], _fua: bool) -> io::Result<()> {
         let range = self.range(offset, bytes.len() as u64)?;
         self.bytes.write().unwrap_or_else(PoisonError::into_inner)[range].copy_from_slice(bytes);

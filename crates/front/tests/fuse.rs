@@ -4,6 +4,8 @@
 mod support;
 
 use entresol_device::profile::Profile;
+use entresol_engine::cache::Mode;
+use entresol_engine::disk::{Disk, FileDisk};
 use entresol_front::Error;
 use entresol_front::files::{DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, Sought};
 use entresol_front::fuse::{Mount, Options};
@@ -395,6 +397,70 @@ fn misses_do_not_hold_up_what_is_behind_them() {
     for reader in readers {
         assert_eq!(reader.join().unwrap(), [4; 16]);
     }
+}
+
+/// A cache device whose reads can be held up.
+struct SlowDevice {
+    device: FileDisk,
+    noting: Arc<Noting>,
+}
+
+impl Disk for SlowDevice {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let held = self.noting.held.lock().unwrap();
+        if *held {
+            self.noting.note("miss");
+        }
+        drop(self.noting.released.wait_while(held, |held| *held).unwrap());
+        self.device.read_at(at, bytes)
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.device.write_at(at, bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.device.discard(at, bytes)
+    }
+}
+
+#[test]
+fn hits_are_answered_while_every_worker_waits_for_the_cache_device() {
+    let noting = Arc::new(Noting::default());
+    // One session thread, and no worker that could answer a hit.
+    let options = Options { session_threads: 1, workers: 2 };
+    let slow = |device| SlowDevice { device, noting: noting.clone() };
+    let Some(mounted) = Mounted::cached_by(Mode::WriteBack, options, slow) else { return };
+    let file = open(mounted.at("f"));
+    // More than memory has room for; what was read last is there.
+    for page in 0..40_u8 {
+        file.write_all_at(&[page; 4096], u64::from(page) * 4096).unwrap();
+    }
+    file.sync_all().unwrap();
+    let mut bytes = [0; 4096];
+    file.read_exact_at(&mut bytes, 39 * 4096).unwrap();
+    *noting.held.lock().unwrap() = true;
+    std::thread::scope(|scope| {
+        for page in [3, 4, 5] {
+            let path = mounted.at("f");
+            scope.spawn(move || {
+                let mut bytes = [0; 4096];
+                open(path).read_exact_at(&mut bytes, u64::from(page) * 4096).unwrap();
+                assert_eq!(bytes, [page; 4096]);
+            });
+        }
+        eventually("the misses", || noting.calls.lock().unwrap().iter().filter(|call| *call == "miss").count() == 2);
+        for _ in 0..1000 {
+            file.read_exact_at(&mut bytes, 39 * 4096).unwrap();
+            assert_eq!(bytes, [39; 4096]);
+        }
+        *noting.held.lock().unwrap() = false;
+        noting.released.notify_all();
+    });
 }
 
 #[test]

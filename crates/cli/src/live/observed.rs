@@ -135,6 +135,15 @@ impl Block for ObservedBlock {
         timed(&self.calls.read, bytes.len() as u64, || self.block.read(offset, bytes))
     }
 
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let started = Instant::now();
+        let found = self.block.read_now(offset, bytes);
+        if found {
+            note(&self.calls.read, bytes.len() as u64, started, false);
+        }
+        found
+    }
+
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
         timed(&self.calls.write, bytes.len() as u64, || self.block.write(offset, bytes, fua))
     }

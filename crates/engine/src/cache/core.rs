@@ -23,6 +23,8 @@ pub(super) trait Core: Send {
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
     /// Decides on a read of a page, whose newest version these are the bytes of.
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
+    /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing; whether it did.
+    fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
     /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames), a few at a time.
@@ -60,8 +62,8 @@ pub(super) trait Core: Send {
 const SHOWN_PER_REQUEST: usize = 64;
 
 pub(super) struct Engine<P> {
-    policy: P,
-    world: World,
+    pub(super) policy: P,
+    pub(super) world: World,
     mode: Mode,
     /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
     unseen: Option<u64>,
@@ -267,6 +269,10 @@ impl<P: Policy> Core for Engine<P> {
             self.world.fill(handle, in_log);
         }
         self.go_on_showing();
+    }
+
+    fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
+        self.read_uppermost(first, bytes, tag)
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {

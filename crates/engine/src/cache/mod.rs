@@ -6,6 +6,7 @@ mod counts;
 mod directory;
 mod flight;
 mod keeper;
+mod read_now;
 mod turn;
 mod upkeep;
 mod world;
@@ -514,6 +515,10 @@ impl Block for BlockCache {
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.read_tagged(offset, bytes, self.tag())
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        self.read_now_tagged(offset, bytes, self.tag())
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {

@@ -10,10 +10,13 @@ use super::keeper::{Keeper, Store};
 use super::upkeep::{self, Lease};
 use std::io;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Locks that the pages share.
 const STRIPES: u64 = 256;
+
+/// How often somebody who must not wait tries to take the core's lock: it is mostly held for less than a microsecond.
+const TRIES: usize = 32;
 
 /// The core of a cache and its locks.
 pub(super) struct Locks {
@@ -41,6 +44,15 @@ impl Locks {
         self.pages[(page % STRIPES) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As [`page`](Self::page), if nobody holds it.
+    pub fn page_now(&self, page: u64) -> Option<MutexGuard<'_, ()>> {
+        match self.pages[(page % STRIPES) as usize].try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// The locks of a range of pages.
     pub fn pages(&self, pages: &Range<u64>) -> Vec<MutexGuard<'_, ()>> {
         let taken = |stripe: &u64| {
@@ -60,6 +72,16 @@ impl Locks {
         let mut turn = self.turn()?;
         turn.own()?;
         Ok(turn)
+    }
+
+    /// As [`ready`](Self::ready), if the core's lock can be had within about a microsecond and there is nothing to do
+    /// first.
+    pub fn ready_now(&self) -> Option<Turn<'_>> {
+        let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
+        let guard = tries.find_map(Result::ok)?;
+        let mut turn = Turn { locks: self, guard: Some(guard), owns: false };
+        let ready = !turn.must_mend() && turn.keeper().is_ready();
+        ready.then_some(turn)
     }
 
     /// A turn when there is room for a request. Whoever finds none makes it, and others wait for that.

@@ -94,6 +94,11 @@ impl World {
         self.begin_page(page, op, self.now_us);
     }
 
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.current.bytes.len()
+    }
+
     /// The tier that the log is.
     pub fn log_tier(&self) -> Tier {
         self.log_tier

@@ -1,7 +1,7 @@
 //! A backing directory and its mount, where this system lets us mount.
 
 use entresol_engine::cache::{CacheConfig, Mode};
-use entresol_engine::disk::{Caching, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::Geometry;
 use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileLayer};
 use entresol_front::fuse::{Mount, Options};
@@ -28,13 +28,23 @@ impl Mounted {
     /// `None`, with a word about it, where nothing can be mounted.
     pub fn new(layer: Arc<dyn FileLayer>) -> Option<Self> {
         let mut mounted = Self::prepared();
-        mounted.start(layer).then_some(mounted)
+        mounted.start(layer, Options::default()).then_some(mounted)
     }
 
     /// As [`new`](Self::new), through a cache.
     pub fn cached(mode: Mode) -> Option<Self> {
+        Self::cached_by(mode, Options::default(), |cache| cache)
+    }
+
+    /// As [`cached`](Self::cached), with another device in the place of the cache's.
+    pub fn cached_by<C: Disk + 'static>(
+        mode: Mode,
+        options: Options,
+        device: impl FnOnce(FileDisk) -> C,
+    ) -> Option<Self> {
         let mut mounted = Self::prepared();
         let cache = FileDisk::create(&mounted.directory.path().join("cache"), 1 << 20, Caching::Buffered).unwrap();
+        let cache = device(cache);
         let geometry = Geometry { page_bytes: 4096, segment_pages: 8, segments: 30 };
         Backing::format(&mounted.backing(), &cache, geometry, [1; 16], [2; 16]).unwrap();
         let policy = entresol_policy::catalogue::info("face-gsc").unwrap();
@@ -43,7 +53,7 @@ impl Mounted {
         let (files, _) = CachedFiles::open(backing, cache, &config, Vec::new()).unwrap();
         let files = Arc::new(files);
         mounted.cached = Some(files.clone());
-        mounted.start(files).then_some(mounted)
+        mounted.start(files, options).then_some(mounted)
     }
 
     /// Brings the backing files up to date.
@@ -60,12 +70,12 @@ impl Mounted {
     }
 
     /// Whether it can be mounted here.
-    fn start(&mut self, layer: Arc<dyn FileLayer>) -> bool {
+    fn start(&mut self, layer: Arc<dyn FileLayer>, options: Options) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             println!("skipped: /dev/fuse: {error}");
             return false;
         }
-        match Mount::start(&self.backing(), &self.path(), layer, Options::default()) {
+        match Mount::start(&self.backing(), &self.path(), layer, options) {
             Ok(mount) => self.mount = Some(mount),
             Err(error) if error.to_string().contains("ermitted") => {
                 println!("skipped: {error}");

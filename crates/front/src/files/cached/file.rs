@@ -148,6 +148,19 @@ impl CachedFile {
         Ok(region * REGION_BYTES + offset % REGION_BYTES)
     }
 
+    /// As [`read`](Self::read), if it needs no waiting: for a device, for a change of the file's shape or for a region.
+    pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> Option<usize> {
+        let _shape = self.shape.try_read().ok()?;
+        let count = self.size().saturating_sub(offset).min(bytes.len() as u64);
+        if count == 0 {
+            return Some(0);
+        }
+        let region = self.regions.try_read().ok()?.get((offset / REGION_BYTES) as usize).copied().flatten()?;
+        let at = region * REGION_BYTES + offset % REGION_BYTES;
+        let whole = within(offset, count) == count;
+        (whole && self.shared.cache.read_now(at, &mut bytes[..count as usize])).then_some(count as usize)
+    }
+
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let _shape = self.shape();
         let count = self.size().saturating_sub(offset).min(bytes.len() as u64) as usize;

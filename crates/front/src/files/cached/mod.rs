@@ -287,8 +287,8 @@ impl FileData for Handle {
         self.file.below.settle()
     }
 
-    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        Ok(None)
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        Ok(self.file.read_now(offset, bytes))
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {

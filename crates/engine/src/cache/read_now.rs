@@ -1,0 +1,82 @@
+//! Reads that are answered at once or not at all, for threads that must not wait: those that take requests from a door.
+//!
+//! What such a read finds it has from the uppermost tier of the policy, and the policy is told of it as of any other hit, in
+//! the same order. The locks are those of any other read, but nobody waits for them: a page that somebody else is at work
+//! on is left to a thread that may wait, and for the core's lock, which is held for a decision, a few turns of a loop are
+//! spent at most. Where a read finds nothing, nothing has happened: no count and no decision.
+
+use super::core::{Core, Engine};
+use super::keeper::Source;
+use super::{BlockCache, Tag};
+use entresol_core::Tier;
+use entresol_policy::Policy;
+use std::ops::Range;
+use std::sync::MutexGuard;
+
+/// Pages of one such read. A longer one keeps the others waiting longer than a thread takes to wake up.
+const PAGES_MAX: usize = 16;
+
+impl BlockCache {
+    /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory and
+    /// nobody is at work on them; whether it did. If not, nothing has happened but that `bytes` may hold anything.
+    pub fn read_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> bool {
+        if self.check_range(offset, bytes.len() as u64).is_err() {
+            return false;
+        }
+        let within = (offset % self.page_bytes) as usize;
+        let pages = offset / self.page_bytes..(offset + bytes.len() as u64).div_ceil(self.page_bytes);
+        let pages_bytes = (pages.end - pages.start) as usize * self.page_bytes as usize;
+        if bytes.len() == pages_bytes {
+            return self.read_pages_now(pages, bytes, tag);
+        }
+        if pages.end - pages.start > PAGES_MAX as u64 {
+            return false;
+        }
+        let mut whole = vec![0; pages_bytes];
+        let found = self.read_pages_now(pages, &mut whole, tag);
+        if found {
+            bytes.copy_from_slice(&whole[within..within + bytes.len()]);
+        }
+        found
+    }
+
+    fn read_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> bool {
+        if pages.end - pages.start > PAGES_MAX as u64 {
+            return false;
+        }
+        let mut held: [Option<MutexGuard<()>>; PAGES_MAX] = [const { None }; PAGES_MAX];
+        for (page, held) in pages.clone().zip(&mut held) {
+            *held = self.locks.page_now(page);
+            if held.is_none() {
+                return false;
+            }
+        }
+        let Some(mut turn) = self.locks.ready_now() else { return false };
+        turn.core().read_now(pages.start, bytes, tag)
+    }
+}
+
+impl<P: Policy> Engine<P> {
+    /// Reads pages from `first` on, if the policy's uppermost tier has them all in memory, and decides on each.
+    pub(super) fn read_uppermost(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
+        let page_bytes = self.world.page_bytes();
+        let pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
+        // All are found before the first is decided on: a decision may move the others.
+        if Core::is_off(self) || !pages.into_iter().all(|(page, bytes)| self.copy_uppermost(page, bytes)) {
+            return false;
+        }
+        for (at, bytes) in bytes.chunks_exact(page_bytes).enumerate() {
+            let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
+            Core::read(self, first + at as u64, bytes, tag);
+        }
+        true
+    }
+
+    /// Copies a page that the policy has in its uppermost tier and memory has the bytes of. From there a hit moves nothing,
+    /// but for what a policy moves at any request.
+    fn copy_uppermost(&mut self, page: u64, bytes: &mut [u8]) -> bool {
+        let Some(handle) = self.world.directory.find(page) else { return false };
+        let there = self.policy.state(handle).tiers.contains(Tier::TOP);
+        there && matches!(self.world.locate(page, Some(handle), bytes), Ok(Source::Memory))
+    }
+}

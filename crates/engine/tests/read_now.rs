@@ -1,0 +1,203 @@
+//! Reads that never wait: they give what an ordinary read gives or nothing at all, count what it counts, and are answered
+//! while everything else stands still.
+
+use entresol_core::Random;
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Mode};
+use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::store::Geometry;
+use entresol_policy::catalogue;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+const PAGE: usize = 512;
+const PAGES: u64 = 100;
+/// A backing store that ends within a page.
+const SIZE: u64 = PAGES * PAGE as u64 - 100;
+const ID: [u8; 16] = [5; 16];
+
+/// A disk whose transfers can be held up.
+#[derive(Clone)]
+struct Gated {
+    disk: SimDisk,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicU64,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.waiting.fetch_add(1, SeqCst);
+        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
+        self.waiting.fetch_sub(1, SeqCst);
+    }
+
+    fn set(&self, shut: bool) {
+        *self.shut.lock().unwrap() = shut;
+        self.opened.notify_all();
+    }
+
+    fn wait_for(&self, count: u64) {
+        for _ in 0..10_000 {
+            if self.waiting.load(SeqCst) == count {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("{} transfers wait, not {count}", self.waiting.load(SeqCst));
+    }
+}
+
+impl Disk for Gated {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.gate.pass();
+        self.disk.read_at(at, bytes)
+    }
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.gate.pass();
+        self.disk.write_at(at, bytes)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.gate.pass();
+        self.disk.sync()
+    }
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.discard(at, bytes)
+    }
+}
+
+/// A cache, the gate before its device and the gate before its backing store.
+fn cache(policy: &str, tiers: &[usize]) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 20 };
+    let power = Power::steady();
+    let gated = |size| Gated { disk: SimDisk::new(size, &power), gate: Arc::default() };
+    let (device, backing) = (gated(geometry.size_bytes()), gated(SIZE));
+    BlockCache::format(&device.disk, geometry, &backing.disk, [1; 16], ID).expect("room");
+    let gates = (device.gate.clone(), backing.gate.clone());
+    let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers);
+    (BlockCache::open(device, backing, ID, &config).expect("a cache"), gates.0, gates.1)
+}
+
+fn page(number: u64) -> u64 {
+    number * PAGE as u64
+}
+
+#[test]
+fn a_read_at_once_gives_and_counts_what_a_read_does() {
+    for (policy, tiers) in [("lru", &[40][..]), ("arc", &[40]), ("face-gsc", &[12, 40]), ("multi-tier", &[12, 40])] {
+        // The first is asked for what it has at once before every read; the second is not.
+        let (asked, ..) = cache(policy, tiers);
+        let (plain, ..) = cache(policy, tiers);
+        let mut random = Random::new(7);
+        let mut model = vec![0; SIZE as usize];
+        let mut at_once = 0;
+        for step in 0..20_000_u64 {
+            let near = random.chance(0.8);
+            let offset = random.below(if near { 10 * PAGE as u64 } else { SIZE });
+            let len = match random.below(3) {
+                0 => 1 + random.below(3 * PAGE as u64),
+                1 => PAGE as u64,
+                _ => PAGE as u64 * (1 + random.below(3)),
+            };
+            let offset = if random.chance(0.7) { offset / PAGE as u64 * PAGE as u64 } else { offset };
+            let (offset, len) = (offset, len.min(SIZE - offset) as usize);
+            let range = offset as usize..offset as usize + len;
+            if random.chance(0.2) {
+                model[range.clone()].fill(step as u8);
+                asked.write(offset, &model[range.clone()], false).expect("a write");
+                plain.write(offset, &model[range], false).expect("a write");
+                continue;
+            }
+            let mut bytes = vec![0xee; len];
+            let found = asked.read_now(offset, &mut bytes);
+            at_once += u64::from(found);
+            if !found {
+                asked.read(offset, &mut bytes).expect("a read");
+            }
+            assert!(bytes == model[range.clone()], "{policy}: step {step}: {range:?}");
+            plain.read(offset, &mut bytes).expect("a read");
+            assert!(bytes == model[range], "{policy}: step {step}");
+        }
+        let counts = |cache: &BlockCache| cache.stats().expect("counts");
+        let (one, other): (CacheStats, CacheStats) = (counts(&asked), counts(&plain));
+        assert_eq!((one.counts, one.keeper, one.log), (other.counts, other.keeper, other.log), "{policy}");
+        println!("{policy}: {at_once} reads at once");
+        assert!(at_once > if tiers.len() == 2 { 3000 } else { 20 }, "{policy}: {at_once} reads at once");
+    }
+}
+
+#[test]
+fn what_is_wrong_or_too_long_is_left_to_the_read() {
+    let (cache, ..) = cache("face-gsc", &[40, 40]);
+    let mut bytes = vec![0; 20 * PAGE];
+    cache.read(0, &mut bytes).expect("a read");
+    for (offset, len) in [(SIZE, 1), (SIZE - 1, 2), (u64::MAX, 2), (0, 17 * PAGE), (1, 16 * PAGE)] {
+        let before = cache.stats().expect("counts");
+        assert!(!cache.read_now(offset, &mut bytes[..len]), "{len} bytes at {offset}");
+        assert_eq!(cache.stats().expect("counts"), before);
+    }
+    assert!(cache.read_now(0, &mut bytes[..16 * PAGE]));
+    assert!(cache.read_now(3, &mut bytes[..15 * PAGE]));
+}
+
+#[test]
+fn hits_are_answered_while_misses_and_upkeep_wait_for_a_device() {
+    let (cache, device, backing) = cache("face-gsc", &[10, 60]);
+    let mut bytes = [0; PAGE];
+    // Twenty pages, of which the last few are in memory and others in the log.
+    for number in 0..20 {
+        cache.write(page(number), &[number as u8 + 1; PAGE], false).expect("a write");
+    }
+    cache.flush().expect("a flush");
+    let in_memory = |number: &u64| cache.read_now(page(*number), &mut [0; PAGE]);
+    let hot: Vec<u64> = (0..20).filter(in_memory).collect();
+    assert!((3..=10).contains(&hot.len()), "{hot:?} are in memory");
+    let in_log = (0..20).find(|number| !hot.contains(number)).expect("not all are in memory");
+    // Another dirty page, so that a flush has something to do.
+    cache.write(page(hot[0]), &[77; PAGE], false).expect("a write");
+    device.set(true);
+    backing.set(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| cache.read(page(in_log), &mut [0; PAGE]).expect("a read from the log"));
+        scope.spawn(|| cache.read(page(60), &mut [0; PAGE]).expect("a read from below"));
+        device.wait_for(1);
+        backing.wait_for(1);
+        let reads = cache.stats().expect("counts").counts.reads;
+        for round in 0..1000 {
+            for &number in &hot {
+                let filled = if number == hot[0] { 77 } else { number as u8 + 1 };
+                assert!(cache.read_now(page(number), &mut bytes), "round {round}: page {number}");
+                assert!(bytes == [filled; PAGE], "round {round}: page {number}");
+            }
+            // What would have to wait is said at once, and leaves no trace.
+            assert!(!cache.read_now(page(in_log), &mut bytes) && !cache.read_now(page(61), &mut bytes));
+        }
+        assert_eq!(cache.stats().expect("counts").counts.reads, reads + 1000 * hot.len() as u64);
+        device.set(false);
+        backing.set(false);
+    });
+    // A change of what is below waits with the whole cache: then nothing is had at once, but nobody waits either.
+    backing.set(true);
+    device.set(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| cache.set_mode(Mode::WriteThrough).expect("a change"));
+        while backing.waiting.load(SeqCst) + device.waiting.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        for &number in &hot {
+            let _had_or_not = cache.read_now(page(number), &mut bytes);
+        }
+        device.set(false);
+        backing.set(false);
+    });
+}
