@@ -87,7 +87,7 @@ impl Door {
     }
 
     fn close(self) -> Result<(), Failure> {
-        let stats = self.layer.stats()?.counts;
+        let stats = self.layer.cache().stats()?.counts;
         if stats.read_hits != stats.reads {
             return Err(format!(
                 "{} of {} page reads were hits: the figures are of something else",
