@@ -432,7 +432,7 @@ impl Disk for SlowDevice {
 fn hits_are_answered_while_every_worker_waits_for_the_cache_device() {
     let noting = Arc::new(Noting::default());
     // One session thread, and no worker that could answer a hit.
-    let options = Options { session_threads: 1, workers: 2 };
+    let options = Options { session_threads: 1, workers: 2, ..Options::default() };
     let slow = |device| SlowDevice { device, noting: noting.clone() };
     let Some(mounted) = Mounted::cached_by(Mode::WriteBack, options, slow) else { return };
     let file = open(mounted.at("f"));
