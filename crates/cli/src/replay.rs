@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::{Op, Page, Size};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag, Upkeep};
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::Geometry;
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
@@ -148,6 +148,8 @@ fn one(
         // As many as the simulator has: a live cache would recycle them.
         handles: trace.footprint(),
         seed: arguments.seed,
+        // All that is counted repeats then.
+        upkeep: Upkeep::Requests,
         ..CacheConfig::new(policy.info, &tiers)
     };
     let room = *tiers.last().expect("a policy has a tier") as u64;

@@ -43,12 +43,14 @@ pub(crate) enum Mutant {
     RewriteCovered,
     /// A repair forgets damaged dirty copies as if they were clean.
     RepairForgets,
+    /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
+    GoneNotAwaited,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 19] = [
+    pub(crate) const ALL: [Mutant; 20] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -68,6 +70,7 @@ impl Mutant {
         Mutant::FramesDropped,
         Mutant::RewriteCovered,
         Mutant::RepairForgets,
+        Mutant::GoneNotAwaited,
     ];
 }
 

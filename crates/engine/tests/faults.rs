@@ -159,6 +159,74 @@ impl Disk for Stalling {
     }
 }
 
+/// Lets a device that stalls go on when dropped, so that a test that fails ends.
+struct GoesOn<'a>(&'a (Mutex<bool>, Condvar));
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        *self.0.0.lock().expect("a lock") = false;
+        self.0.1.notify_all();
+    }
+}
+
+/// A cache whose backing store stalls when told to.
+fn over_a_stalling_store() -> (BlockCache, Arc<(Mutex<bool>, Condvar)>) {
+    let disks = disks();
+    let stalled = Arc::new((Mutex::new(false), Condvar::new()));
+    let below = Stalling { disk: disks.1, stalled: Arc::clone(&stalled) };
+    (BlockCache::open(disks.0, below, ID, &config(Mode::WriteBack)).expect("a cache"), stalled)
+}
+
+#[test]
+fn a_read_that_waits_for_a_slow_store_holds_up_no_other_page() {
+    let (cache, stalled) = over_a_stalling_store();
+    *stalled.0.lock().expect("a lock") = true;
+    std::thread::scope(|scope| {
+        let goes_on = GoesOn(&stalled);
+        let missing = scope.spawn(|| is_right(&cache, 0, 0));
+        std::thread::sleep(Duration::from_millis(20));
+        let others = scope.spawn(|| {
+            let write = |page: u64| cache.write(page * PAGE, &[page as u8; PAGE as usize], false).expect("a write");
+            (1..PAGES).step_by(6).for_each(write);
+            (1..PAGES).step_by(6).for_each(|page| assert!(is_right(&cache, page, page as u8)));
+        });
+        wait_for(|| others.is_finished());
+        assert!(!missing.is_finished(), "the store stalls");
+        drop(goes_on);
+    });
+}
+
+fn wait_for(done: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("that has taken ten seconds");
+}
+
+#[test]
+fn writes_do_not_wait_for_a_slow_store_while_there_is_room_in_the_queue() {
+    let (cache, stalled) = over_a_stalling_store();
+    let write = |page: u64, byte: u8| cache.write(page * PAGE, &[byte; PAGE as usize], false).expect("a write");
+    (0..60).for_each(|page| write(page, 1));
+    *stalled.0.lock().expect("a lock") = true;
+    std::thread::scope(|scope| {
+        let goes_on = GoesOn(&stalled);
+        // Each evicts a dirty page: as many as four segments hold may wait.
+        let room = scope.spawn(|| (60..120).for_each(|page| write(page, 2)));
+        wait_for(|| room.is_finished());
+        let beyond = scope.spawn(|| (120..180).for_each(|page| write(page, 3)));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!beyond.is_finished(), "there is a limit to what waits");
+        drop(goes_on);
+    });
+    for page in 0..180 {
+        assert!(is_right(&cache, page, 1 + (page / 60) as u8));
+    }
+}
+
 #[test]
 fn a_device_that_stalls_delays_and_costs_nothing() {
     let disks = disks();

@@ -92,7 +92,13 @@ impl BlockCache {
     pub fn set_policy(&self, policy: &'static Info, options: &Options, tiers: &[usize]) -> Result<(), CacheError> {
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = CacheConfig::new(policy, tiers);
-        let to = CacheConfig { options: options.clone(), mode: config.mode, seed: config.seed, ..fresh };
+        let to = CacheConfig {
+            options: options.clone(),
+            mode: config.mode,
+            seed: config.seed,
+            upkeep: config.upkeep,
+            ..fresh
+        };
         check_live(&to)?;
         self.check_room(&to)?;
         let built_for = to.built_for(self.page_bytes);

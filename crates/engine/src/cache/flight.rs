@@ -62,18 +62,57 @@ pub(super) struct Landing {
 impl Keeper {
     /// Takes what is queued, to be written below without the lock; it stays in the queue until it is there.
     pub fn take_off(&mut self) -> Flight {
-        let mut pages = Vec::with_capacity(self.pending.len());
-        for (&page, pending) in self.pending.iter_mut().filter(|(_, pending)| !pending.flying) {
-            pending.flying = true;
-            let (cargo, cover) = (pending.cargo.clone(), pending.cover);
-            pages.push(Passenger { page, cargo, cover, ticket: pending.ticket, byte_in_log: 0 });
+        let waiting = self.pending.iter().filter(|(_, pending)| !pending.flying);
+        let pages = waiting.map(|(&page, _)| page).collect();
+        self.board(pages)
+    }
+
+    /// Takes those of these pages that are queued; they are ascending.
+    pub fn take_off_with(&mut self, pages: &[u64]) -> Flight {
+        let waits = |page: &&u64| self.pending.get(page).is_some_and(|pending| !pending.flying);
+        let pages = pages.iter().filter(waits).copied().collect();
+        self.board(pages)
+    }
+
+    /// Takes, in the order of pages and going on where the last such flight ended, what need not wait for the log: so many
+    /// runs of neighbours at most.
+    pub fn take_off_some(&mut self, runs_max: usize) -> Flight {
+        let mut pages = self.ripe_from(self.sweep, runs_max);
+        if pages.is_empty() {
+            pages = self.ripe_from(0, runs_max);
         }
-        self.flying += pages.len();
-        for passenger in &mut pages {
-            if let Cargo::Logged(entry) = passenger.cargo {
-                passenger.byte_in_log = self.log.byte_of(entry.place);
+        self.sweep = pages.last().map_or(0, |page| page + 1);
+        self.board(pages)
+    }
+
+    fn ripe_from(&self, first: u64, runs_max: usize) -> Vec<u64> {
+        let mut pages: Vec<u64> = Vec::new();
+        let mut runs = 0;
+        for (&page, pending) in self.pending.range(first..) {
+            if pending.flying || !self.log.is_written_durably(pending.after) {
+                continue;
             }
+            runs += usize::from(pages.last().is_none_or(|last| last + 1 != page));
+            if runs > runs_max {
+                break;
+            }
+            pages.push(page);
         }
+        pages
+    }
+
+    fn board(&mut self, pages: Vec<u64>) -> Flight {
+        self.flying += pages.len();
+        let board = |page| {
+            let pending = self.pending.get_mut(&page).expect("it was found in the queue");
+            pending.flying = true;
+            let byte_in_log = match pending.cargo {
+                Cargo::Logged(entry) => self.log.byte_of(entry.place),
+                _ => 0,
+            };
+            Passenger { page, cargo: pending.cargo.clone(), cover: pending.cover, ticket: pending.ticket, byte_in_log }
+        };
+        let pages = pages.into_iter().map(board).collect();
         Flight { pages, page_bytes: self.page_bytes, backing_bytes: self.backing_bytes }
     }
 

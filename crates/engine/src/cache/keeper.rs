@@ -14,11 +14,19 @@ use std::sync::Arc;
 /// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
 pub(super) const FREE_MIN: u64 = 3;
 
+/// Segments' worth of pages that may wait to be written below before requests have to wait too, where threads of the
+/// cache's own write them; one where requests do.
+const QUEUE_SEGMENTS: usize = 4;
+
 /// Segments' worth of pages written below after which the backing store is synced without being asked.
 const UNSYNCED_SEGMENTS: usize = 16;
 
 /// Ranges changed below past the log after which it is synced without being asked.
 const CHANGED_MAX: usize = 64;
+
+/// Writes below that threads of the cache's own have under way at a time: at least, and when the queue is full.
+const DEPTH_MIN: usize = 4;
+pub(super) const DEPTH_MAX: usize = 64;
 
 /// A disk that is also used while the lock around the keeper is free.
 pub(super) type Store = Arc<dyn Disk>;
@@ -31,6 +39,8 @@ pub(super) struct Pending {
     pub ticket: u64,
     /// It is being written.
     pub flying: bool,
+    /// Where the log ended when it was queued: so far it has to be durable before the page is written (rule 1).
+    pub after: u64,
 }
 
 /// Where the bytes of a version are.
@@ -75,7 +85,11 @@ pub(super) struct Keeper {
     pub(super) page_bytes: usize,
     /// What is to be written below.
     pub(super) pending: BTreeMap<u64, Pending>,
-    pending_max: usize,
+    queue_max: usize,
+    /// Pages in the queue from which on threads of the cache's own write them below; none when there are no such threads.
+    queue_soft: Option<usize>,
+    /// From which page on the queue is swept next.
+    pub(super) sweep: u64,
     /// Pages of the queue that are being written.
     pub(super) flying: usize,
     tickets: u64,
@@ -89,6 +103,8 @@ pub(super) struct Keeper {
     pub syncing: bool,
     /// Somebody owns the upkeep.
     pub owned: bool,
+    /// Turns that wait for whoever owns it.
+    pub wanting: usize,
     /// Upkeep is under way somewhere and has given the lock back for a while.
     pub apart: bool,
     /// The log's device has failed: nothing that it did not sync can be counted on.
@@ -97,12 +113,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(log: Log<Store>, backing: Store) -> Self {
+    /// `background` when threads of the cache's own keep room ahead of need.
+    pub fn new(log: Log<Store>, backing: Store, background: bool) -> Self {
         let geometry = log.geometry();
+        let segment_pages = geometry.segment_pages as usize;
         Keeper {
             backing_bytes: backing.size_bytes(),
             page_bytes: geometry.page_bytes as usize,
-            pending_max: geometry.segment_pages as usize,
+            queue_max: if background { QUEUE_SEGMENTS * segment_pages } else { segment_pages },
+            queue_soft: background.then_some(segment_pages.div_ceil(2)),
+            sweep: 0,
             log,
             backing,
             pending: BTreeMap::new(),
@@ -113,6 +133,7 @@ impl Keeper {
             forgot: 0,
             syncing: false,
             owned: false,
+            wanting: 0,
             apart: false,
             broken: false,
             counts: KeeperCounts::default(),
@@ -216,10 +237,13 @@ impl Keeper {
             _ => {}
         };
         self.unsynced.get_mut(&page).map(moved);
+        let rear = self.log.rear();
         if let Some(pending) = self.pending.get_mut(&page) {
             moved(&mut pending.cover);
             if matches!(pending.cargo, Cargo::Logged(entry) if entry.place == from) {
                 pending.cargo = Cargo::Logged(to);
+                // Only when it is there can it be read there.
+                pending.after = rear;
             }
         }
     }
@@ -265,6 +289,7 @@ impl Keeper {
                 pending.cover = Cover::Same(place);
                 if matches!(pending.cargo, Cargo::Logged(_)) {
                     pending.cargo = Cargo::Logged(entry);
+                    pending.after = self.log.rear();
                 }
             }
             None if !dirty && on_its_way => {
@@ -306,16 +331,33 @@ impl Keeper {
 
     /// Queues a version that the log does not have.
     pub fn write_past(&mut self, page: u64, bytes: &[u8]) -> io::Result<()> {
-        let obsolete = self.supersede(page);
-        self.queue(page, Cargo::Bytes(bytes.into()), Cover::Newer(obsolete));
-        self.declare_gone_if_clean(page, obsolete)
+        self.queue_past(page, Cargo::Bytes(bytes.into()))
     }
 
     /// Queues a page to be discarded below.
     pub fn discard_past(&mut self, page: u64) -> io::Result<()> {
+        self.queue_past(page, Cargo::Discard)
+    }
+
+    fn queue_past(&mut self, page: u64, cargo: Cargo) -> io::Result<()> {
         let obsolete = self.supersede(page);
-        self.queue(page, Cargo::Discard, Cover::Newer(obsolete));
-        self.declare_gone_if_clean(page, obsolete)
+        self.queue(page, cargo, Cover::Newer(obsolete));
+        if obsolete.is_some() || self.log.index.get(page).is_none() {
+            return Ok(());
+        }
+        let declared = self.declare_gone(page);
+        if !mutant::is(Mutant::GoneNotAwaited) {
+            self.await_log(page);
+        }
+        declared
+    }
+
+    /// A page of the queue has to wait for all that the log has by now.
+    fn await_log(&mut self, page: u64) {
+        let rear = self.log.rear();
+        if let Some(pending) = self.pending.get_mut(&page) {
+            pending.after = rear;
+        }
     }
 
     /// What the log holds of a page is not served any more. The place of a dirty copy, which is needed until what
@@ -324,10 +366,6 @@ impl Keeper {
         self.release(page);
         let dirty = self.log.index.get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
         dirty.map(|entry| entry.place)
-    }
-
-    fn declare_gone_if_clean(&mut self, page: u64, dirty: Option<u64>) -> io::Result<()> {
-        if dirty.is_none() && self.log.index.get(page).is_some() { self.declare_gone(page) } else { Ok(()) }
     }
 
     /// The backing store was changed by somebody else: what the queue and the log hold of these pages of a range, which
@@ -389,18 +427,57 @@ impl Keeper {
 
     fn queue(&mut self, page: u64, cargo: Cargo, cover: Cover) {
         self.tickets += 1;
-        let replaced = self.pending.insert(page, Pending { cargo, cover, ticket: self.tickets, flying: false });
+        let (ticket, after) = (self.tickets, self.log.rear());
+        let replaced = self.pending.insert(page, Pending { cargo, cover, ticket, flying: false, after });
         self.flying -= usize::from(replaced.is_some_and(|pending| pending.flying));
     }
 
     /// Must the queue be written before a request may add to it?
     pub fn is_queue_full(&self) -> bool {
-        self.pending.len() - self.flying >= self.pending_max
+        self.queued() >= self.queue_max
+    }
+
+    /// Pages that wait to be written below.
+    fn queued(&self) -> usize {
+        self.pending.len() - self.flying
+    }
+
+    /// How many writes at a time should threads of the cache's own send below now? The more, the less room is left in the
+    /// queue: reads of the same disk wait the longer for it.
+    pub fn depth(&self) -> usize {
+        let Some(excess) = self.queue_soft.and_then(|soft| self.queued().checked_sub(soft)) else { return 0 };
+        let room = self.queue_max - self.queue_soft.unwrap_or(0);
+        DEPTH_MIN + (DEPTH_MAX - DEPTH_MIN) * (excess * excess).min(room * room) / (room * room)
+    }
+
+    /// Is there less room than threads of the cache's own should keep?
+    pub fn lacks_room(&self) -> bool {
+        self.queue_soft.is_some() && (self.depth() > 0 || self.lacks_segments() || self.is_account_half_full())
+    }
+
+    /// Are there fewer free segments than threads of the cache's own should keep?
+    pub fn lacks_segments(&self) -> bool {
+        let ahead = u64::from(self.log.geometry().segments / 64).clamp(1, 8);
+        self.queue_soft.is_some() && self.log.free_segments() < FREE_MIN + ahead
+    }
+
+    /// Should threads of the cache's own sync the log?
+    pub fn lacks_sync(&self) -> bool {
+        self.queue_soft.is_some() && self.log.should_sync()
+    }
+
+    /// Is half of what may be written below without a sync of the backing store used up?
+    pub fn is_account_half_full(&self) -> bool {
+        self.unsynced.len() >= self.account_max() / 2
+    }
+
+    fn account_max(&self) -> usize {
+        UNSYNCED_SEGMENTS * self.log.geometry().segment_pages as usize
     }
 
     /// Must the backing store be synced before more is written there?
     pub fn is_account_full(&self) -> bool {
-        self.unsynced.len() >= UNSYNCED_SEGMENTS * self.pending_max || self.changed.len() >= CHANGED_MAX
+        self.unsynced.len() >= self.account_max() || self.changed.len() >= CHANGED_MAX
     }
 
     /// Is there room for a request?
@@ -463,6 +540,15 @@ impl Keeper {
         let to = self.noted(appended)?;
         self.moved(page, place, Entry { place: to, ..entry });
         Ok(false)
+    }
+
+    /// Pages of these versions that are queued, ascending.
+    pub fn queued_of(&self, segments: &[Vec<(u64, u64)>]) -> Vec<u64> {
+        let pages = segments.iter().flatten().map(|&(page, _)| page);
+        let mut queued: Vec<u64> = pages.filter(|page| self.pending.contains_key(page)).collect();
+        queued.sort_unstable();
+        queued.dedup();
+        queued
     }
 
     /// The oldest segments, whose versions these are, are not needed any more.

@@ -1,11 +1,13 @@
 //! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
 
+mod background;
 mod change;
 mod core;
 mod counts;
 mod directory;
 mod flight;
 mod keeper;
+mod pages;
 mod read_now;
 mod turn;
 mod upkeep;
@@ -14,6 +16,7 @@ mod world;
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
 
+use self::background::Background;
 use self::core::{Core, Engine};
 use crate::block::Block;
 use crate::disk::Disk;
@@ -47,6 +50,19 @@ pub enum Mode {
     ReadOnly,
 }
 
+/// Who makes room in the queue of pages on their way below and in the log, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Two threads of the cache's own, ahead of need: requests wait only where those cannot keep up.
+    #[default]
+    Threads,
+    /// Requests that find none. All that the cache does then follows from the requests alone.
+    Requests,
+    /// Whoever calls for it, as threads would.
+    #[cfg(test)]
+    Hand,
+}
+
 /// What a front-end may know of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
@@ -71,6 +87,8 @@ pub struct CacheConfig {
     pub mode: Mode,
     /// Seed of the policy's random choices.
     pub seed: u64,
+    /// Who keeps room for requests.
+    pub upkeep: Upkeep,
 }
 
 impl CacheConfig {
@@ -83,6 +101,7 @@ impl CacheConfig {
             handles: 3 * tiers.iter().sum::<usize>() + 16,
             mode: Mode::WriteBack,
             seed: 42,
+            upkeep: Upkeep::default(),
         }
     }
 
@@ -164,9 +183,10 @@ pub struct CacheStats {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BlockCache {
-    locks: Locks,
+    locks: Arc<Locks>,
     config: Mutex<CacheConfig>,
     read_only: AtomicBool,
+    background: Mutex<Option<Background>>,
     room_pages: u64,
     size_bytes: u64,
     page_bytes: u64,
@@ -233,12 +253,16 @@ impl BlockCache {
         let room_pages = log.geometry().capacity_pages();
         check_room(config, room_pages)?;
         let built_for = config.built_for(page_bytes);
-        let build = Build { keeper: Keeper::new(log, backing), config: config.clone(), backing_pages };
+        let keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
+        let build = Build { keeper, config: config.clone(), backing_pages };
         let core = catalogue::build(config.policy, &built_for, &config.options, build)?.map_err(StoreError::Io)?;
+        let locks = Arc::new(Locks::new(core));
+        let threads = (config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
         Ok(BlockCache {
-            locks: Locks::new(core),
+            locks,
             config: Mutex::new(config.clone()),
             read_only: AtomicBool::new(config.mode == Mode::ReadOnly),
+            background: Mutex::new(threads.transpose().map_err(StoreError::Io)?),
             room_pages,
             size_bytes,
             page_bytes,
@@ -295,7 +319,7 @@ impl BlockCache {
     }
 
     fn read_page(&self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
-        let _page = self.locks.page(page);
+        let _page = self.locks.pages.page(page);
         let mut turn = self.newest(page, bytes)?;
         turn.core().read(page, bytes, tag);
         turn.mend()
@@ -350,7 +374,7 @@ impl BlockCache {
             let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
             let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
             let number = at / self.page_bytes;
-            let _page = self.locks.page(number);
+            let _page = self.locks.pages.page(number);
             let mut turn = self.locks.ready()?;
             check_writable(turn.core().mode())?;
             if !whole {
@@ -428,7 +452,7 @@ impl BlockCache {
         if pages.is_empty() {
             return change();
         }
-        let _pages = self.locks.pages(&pages);
+        let _pages = self.locks.pages.range(&pages);
         let mut turn = self.locks.exclusive()?;
         let changed = turn.unlocked(change)?;
         turn.core().forget(pages).and(changed)
@@ -468,13 +492,27 @@ impl BlockCache {
         self.locks.exclusive()?.core().drain()
     }
 
-    /// Flushes and notes that the cache was left in good order.
+    /// Flushes, ends the cache's own threads and notes that the cache was left in good order.
     ///
     /// # Errors
     /// What a store answered.
     pub fn close(&self) -> io::Result<()> {
+        // Nothing may be appended to the log any more once it is noted where it ends.
+        drop(self.background.lock().unwrap_or_else(PoisonError::into_inner).take());
         Block::flush(self)?;
         self.locks.exclusive()?.core().close()
+    }
+
+    /// Does what the cache's own threads would do next.
+    #[cfg(test)]
+    pub(crate) fn step(&self) -> io::Result<()> {
+        for duty in background::Duty::ALL {
+            let mut turn = self.locks.turn()?;
+            if !turn.core().is_off() && !turn.must_mend() && duty.calls(turn.keeper()) {
+                duty.step(&mut turn)?;
+            }
+        }
+        Ok(())
     }
 
     /// What the open found.
@@ -545,7 +583,7 @@ impl Block for BlockCache {
         if pages.is_empty() {
             return Ok(());
         }
-        let _pages = self.locks.pages(&pages);
+        let _pages = self.locks.pages.range(&pages);
         let mut turn = self.locks.exclusive()?;
         check_writable(turn.core().mode())?;
         turn.core().discard(pages)

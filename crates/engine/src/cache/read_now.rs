@@ -7,11 +7,11 @@
 
 use super::core::{Core, Engine};
 use super::keeper::Source;
+use super::pages::Held;
 use super::{BlockCache, Tag};
 use entresol_core::Tier;
 use entresol_policy::Policy;
 use std::ops::Range;
-use std::sync::MutexGuard;
 
 /// Pages of one such read. A longer one keeps the others waiting longer than a thread takes to wake up.
 const PAGES_MAX: usize = 16;
@@ -44,9 +44,9 @@ impl BlockCache {
         if pages.end - pages.start > PAGES_MAX as u64 {
             return false;
         }
-        let mut held: [Option<MutexGuard<()>>; PAGES_MAX] = [const { None }; PAGES_MAX];
+        let mut held: [Option<Held>; PAGES_MAX] = [const { None }; PAGES_MAX];
         for (page, held) in pages.clone().zip(&mut held) {
-            *held = self.locks.page_now(page);
+            *held = self.locks.pages.page_now(page);
             if held.is_none() {
                 return false;
             }

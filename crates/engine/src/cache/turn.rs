@@ -5,15 +5,15 @@
 //! held for a decision and never for a transfer of a page. Whoever writes the queue or reclaims segments *owns* the upkeep
 //! besides, which is a flag under the core's lock and stays when the lock is given back for I/O.
 
+use super::background::Duty;
 use super::core::Core;
 use super::keeper::{Keeper, Store};
+use super::pages::PageLocks;
 use super::upkeep::{self, Lease};
 use std::io;
-use std::ops::Range;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-
-/// Locks that the pages share.
-const STRIPES: u64 = 256;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// How often somebody who must not wait tries to take the core's lock: it is mostly held for less than a microsecond.
 const TRIES: usize = 32;
@@ -24,7 +24,20 @@ pub(super) struct Locks {
     core: Mutex<Option<Box<dyn Core>>>,
     /// The upkeep is owned by nobody any more, or a sync has ended.
     changed: Condvar,
-    pages: Vec<Mutex<()>>,
+    /// The cache's own threads.
+    servants: Vec<Servant>,
+    /// They are to end.
+    dismissed: AtomicBool,
+    /// Of the pages.
+    pub pages: PageLocks,
+}
+
+/// Where a thread of the cache's own waits.
+#[derive(Default)]
+struct Servant {
+    called: Condvar,
+    /// It waits for nothing but to be called. Changed under the core's lock.
+    idle: AtomicBool,
 }
 
 /// A panic of another thread inside the core may have left it half way through a decision.
@@ -34,32 +47,56 @@ fn stopped<T>(_: PoisonError<T>) -> io::Error {
 
 impl Locks {
     pub fn new(core: Box<dyn Core>) -> Self {
-        let pages = std::iter::repeat_with(Mutex::default).take(STRIPES as usize).collect();
-        Locks { core: Mutex::new(Some(core)), changed: Condvar::new(), pages }
-    }
-
-    /// The lock of a page.
-    pub fn page(&self, page: u64) -> MutexGuard<'_, ()> {
-        // It guards no state of its own.
-        self.pages[(page % STRIPES) as usize].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`page`](Self::page), if nobody holds it.
-    pub fn page_now(&self, page: u64) -> Option<MutexGuard<'_, ()>> {
-        match self.pages[(page % STRIPES) as usize].try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+        Locks {
+            core: Mutex::new(Some(core)),
+            changed: Condvar::new(),
+            servants: Duty::ALL.iter().map(|_| Servant::default()).collect(),
+            dismissed: AtomicBool::new(false),
+            pages: PageLocks::new(),
         }
     }
 
-    /// The locks of a range of pages.
-    pub fn pages(&self, pages: &Range<u64>) -> Vec<MutexGuard<'_, ()>> {
-        let taken = |stripe: &u64| {
-            let first = pages.start + (stripe + STRIPES - pages.start % STRIPES) % STRIPES;
-            first < pages.end
-        };
-        (0..STRIPES).filter(taken).map(|stripe| self.page(stripe)).collect()
+    /// A turn for a thread of the cache's own, when there is something to do and it has rested; none when it is to end.
+    pub fn called(&self, duty: Duty, rest: Option<Duration>) -> io::Result<Option<Turn<'_>>> {
+        let servant = &self.servants[duty as usize];
+        let mut turn = self.turn()?;
+        if let Some(rest) = rest.filter(|_| !self.dismissed.load(Relaxed)) {
+            let guard = turn.guard.take().expect("only I/O is performed without the lock");
+            turn.guard = Some(servant.called.wait_timeout(guard, rest).map_err(stopped)?.0);
+        }
+        while !self.dismissed.load(Relaxed) {
+            if turn.keeper().wanting > 0 && duty == Duty::Room {
+                // They make room themselves, and have waited for it.
+                turn.wait()?;
+            } else if !turn.core().is_off() && !turn.must_mend() && duty.calls(turn.keeper()) {
+                return Ok(Some(turn));
+            } else {
+                servant.idle.store(true, Relaxed);
+                let guard = turn.guard.take().expect("only I/O is performed without the lock");
+                turn.guard = Some(servant.called.wait(guard).map_err(stopped)?);
+                servant.idle.store(false, Relaxed);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells the cache's own threads to end.
+    pub fn dismiss(&self) {
+        // Under the lock, for one of them may be about to wait.
+        let _turn = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        self.dismissed.store(true, Relaxed);
+        self.servants.iter().for_each(|servant| servant.called.notify_all());
+        self.changed.notify_all();
+    }
+
+    /// Calls those of the cache's own threads that have something to do.
+    fn call(&self, keeper: &Keeper) {
+        for (servant, duty) in self.servants.iter().zip(Duty::ALL) {
+            if servant.idle.load(Relaxed) && duty.calls(keeper) {
+                servant.idle.store(false, Relaxed);
+                servant.called.notify_one();
+            }
+        }
     }
 
     /// A turn at the core as it is.
@@ -139,7 +176,9 @@ impl Turn<'_> {
     pub fn own(&mut self) -> io::Result<()> {
         while !self.owns {
             if self.keeper().owned {
+                self.keeper().wanting += 1;
                 self.wait()?;
+                self.keeper().wanting -= 1;
             } else {
                 self.keeper().owned = true;
                 self.owns = true;
@@ -198,11 +237,14 @@ impl Lease for Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.owns {
-            // Without the lock the cache has stopped, and nobody waits for anything.
-            if let Some(core) = self.guard.as_mut().and_then(|guard| guard.as_mut()) {
+        // Without the lock the cache has stopped, and nobody waits for anything.
+        if let Some(core) = self.guard.as_mut().and_then(|guard| guard.as_mut()) {
+            if self.owns {
                 core.keeper().owned = false;
             }
+            self.locks.call(core.keeper());
+        }
+        if self.owns {
             self.locks.changed.notify_all();
         }
     }

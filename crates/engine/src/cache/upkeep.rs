@@ -3,7 +3,7 @@
 //! back during every I/O, so that other requests go on.
 
 use super::flight::Flight;
-use super::keeper::{FREE_MIN, Keeper};
+use super::keeper::{DEPTH_MAX, FREE_MIN, Keeper};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 use crate::store::{Entry, check_page, sync_device};
@@ -86,6 +86,27 @@ pub(super) fn write_queue(lease: &mut impl Lease) -> io::Result<()> {
     fly(lease, flight)
 }
 
+/// Writes part of the queue below: so many runs of neighbours at most. The log is synced only if none of the pages could be
+/// written without.
+pub(super) fn write_some(lease: &mut impl Lease, runs: usize) -> io::Result<()> {
+    let mut flight = lease.keeper().take_off_some(runs);
+    if flight.is_empty() {
+        sync_log(lease)?;
+        flight = lease.keeper().take_off_some(runs);
+    }
+    fly(lease, flight)
+}
+
+/// Makes the log durable, then writes below those of these pages that are queued, in parts.
+fn write_these(lease: &mut impl Lease, pages: &[u64]) -> io::Result<()> {
+    sync_log(lease)?;
+    for pages in pages.chunks(DEPTH_MAX) {
+        let flight = lease.keeper().take_off_with(pages);
+        fly(lease, flight)?;
+    }
+    Ok(())
+}
+
 fn fly(lease: &mut impl Lease, flight: Flight) -> io::Result<()> {
     if flight.is_empty() {
         return Ok(());
@@ -130,8 +151,8 @@ pub(super) fn flush_without_log(lease: &mut impl Lease) -> io::Result<()> {
 /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds none is
 /// begun, so that within one nothing that leaves the cache is without a place to go.
 pub(super) fn make_ready(lease: &mut impl Lease) -> io::Result<()> {
-    if lease.keeper().is_queue_full() {
-        commit(lease)?;
+    while lease.keeper().is_queue_full() {
+        write_some(lease, DEPTH_MAX)?;
     }
     if lease.keeper().is_account_full() {
         settle(lease)?;
@@ -153,7 +174,7 @@ pub(super) fn make_room(lease: &mut impl Lease) -> io::Result<()> {
 }
 
 /// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync.
-fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
+pub(super) fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
     let geometry = lease.keeper().log.geometry();
     let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
     let start = lease.keeper().log.rear();
@@ -172,7 +193,8 @@ fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
         taken.push(versions);
     }
     if owed && !mutant::is(Mutant::TailTooEarly) {
-        commit(lease)?;
+        let queued = lease.keeper().queued_of(&taken);
+        write_these(lease, &queued)?;
         settle(lease)?;
     }
     lease.keeper().drop_segments(&taken);

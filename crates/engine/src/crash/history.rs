@@ -2,7 +2,7 @@
 
 use super::oracle::{Oracle, SECTOR};
 use crate::Block;
-use crate::cache::{BlockCache, CacheConfig, Mode};
+use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
 use crate::disk::{Disk, Power, SimDisk};
 use crate::store::{Geometry, repair};
 use entresol_core::Random;
@@ -22,6 +22,7 @@ pub(super) struct Setup {
     pub mode: Mode,
     pub geometry: Geometry,
     pub backing_pages: u64,
+    pub upkeep: Upkeep,
 }
 
 /// A policy and the capacities of its tiers, of which the lower one fits the room that a device has.
@@ -61,7 +62,9 @@ impl Setup {
         let geometry = Geometry { page_bytes, segment_pages, segments: 9 + random.below(6) as u32 };
         let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
-        Setup { policy, tiers, mode, geometry, backing_pages: 8 + random.below(60) }
+        let backing_pages = 8 + random.below(60);
+        let upkeep = [Upkeep::Requests, Upkeep::Hand][random.below(2) as usize];
+        Setup { policy, tiers, mode, geometry, backing_pages, upkeep }
     }
 
     /// Does every write reach the log before it goes below, so that no page is ever torn?
@@ -72,7 +75,7 @@ impl Setup {
 
     fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
-        CacheConfig { mode: self.mode, ..CacheConfig::new(info, &self.tiers) }
+        CacheConfig { mode: self.mode, upkeep: self.upkeep, ..CacheConfig::new(info, &self.tiers) }
     }
 }
 
@@ -189,6 +192,9 @@ impl History {
     /// One request.
     fn step(&mut self, cache: &BlockCache) -> Outcome<()> {
         self.tally.operations += 1;
+        if self.setup.upkeep == Upkeep::Hand && self.random.chance(0.3) {
+            self.try_io("upkeep", cache.step())?;
+        }
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         match self.random.below(20) {
             0..=6 => {

@@ -293,6 +293,11 @@ impl<D: Disk> Log<D> {
         self.place - self.durable.place >= UNSYNCED_SEGMENTS_MAX * self.segment_pages()
     }
 
+    /// Has so much been written since the last sync that whoever has nothing better to do should sync?
+    pub fn should_sync(&self) -> bool {
+        self.place - self.durable.place >= UNSYNCED_SEGMENTS_MAX * 3 / 4 * self.segment_pages()
+    }
+
     /// Up to where a sync of the device that begins now makes the log durable; none when it is.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd { place: self.place, tail: self.written_tail, chain: self.chain };
@@ -311,6 +316,11 @@ impl<D: Disk> Log<D> {
     /// Is the log on stable storage up to a place, and the word of its tail too?
     pub fn is_durable_to(&self, place: u64) -> bool {
         self.durable.place >= place && self.durable.tail >= self.tail
+    }
+
+    /// Is everything before a place on stable storage, whatever is known of the tail?
+    pub fn is_written_durably(&self, place: u64) -> bool {
+        self.durable.place >= place
     }
 
     /// Reads a version.
