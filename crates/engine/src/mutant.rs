@@ -43,6 +43,14 @@ pub(crate) enum Mutant {
     RewriteCovered,
     /// A repair forgets damaged dirty copies as if they were clean.
     RepairForgets,
+    /// The log's device is synced before it has all batches that the sync is to cover.
+    SyncBeforeBatches,
+    /// Rule 2: a page that is cleaned ahead is declared so before it is durable below.
+    CleanedTooEarly,
+    /// Rule 1: a part of the queue that is written below does not wait for the log.
+    UnripeTaken,
+    /// A version in the open batch is replaced although the batch says of it that it was cleaned.
+    RewriteCleaned,
     /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
     GoneNotAwaited,
 }
@@ -50,7 +58,7 @@ pub(crate) enum Mutant {
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 20] = [
+    pub(crate) const ALL: [Mutant; 24] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -71,6 +79,10 @@ impl Mutant {
         Mutant::RewriteCovered,
         Mutant::RepairForgets,
         Mutant::GoneNotAwaited,
+        Mutant::SyncBeforeBatches,
+        Mutant::CleanedTooEarly,
+        Mutant::UnripeTaken,
+        Mutant::RewriteCleaned,
     ];
 }
 

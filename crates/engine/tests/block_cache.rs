@@ -2,7 +2,7 @@
 
 use entresol_core::Random;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Upkeep};
 use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
 use entresol_engine::store::{Geometry, StoreError};
 use entresol_policy::catalogue;
@@ -21,7 +21,8 @@ fn disks() -> (SimDisk, SimDisk) {
 fn config(policy: &str, mode: Mode) -> CacheConfig {
     let info = catalogue::info(policy).expect("a policy");
     let tiers: &[usize] = if info.tiers.len() == 1 { &[60] } else { &[10, 60] };
-    CacheConfig { mode, ..CacheConfig::new(info, tiers) }
+    // Without threads what is below when follows from the requests, and a cache that is left behind does nothing more.
+    CacheConfig { mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, tiers) }
 }
 
 fn formatted() -> (SimDisk, SimDisk) {

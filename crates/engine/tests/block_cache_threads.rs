@@ -79,6 +79,15 @@ fn open(disks: &(SimDisk, SimDisk), config: &CacheConfig) -> BlockCache {
     BlockCache::open(Lazy::new(&disks.0), Lazy::new(&disks.1), ID, config).expect("a cache in order")
 }
 
+/// The same, where every other seed lets the cache clean pages ahead.
+fn open_for(seed: u64, disks: &(SimDisk, SimDisk), config: &CacheConfig) -> BlockCache {
+    let cache = open(disks, config);
+    if seed % 2 == 1 {
+        cache.set_dirty_limits(0.5, 0.2).expect("limits");
+    }
+    cache
+}
+
 /// The bytes of a page at a version; a new page is version 0.
 fn stamped(page: u64, version: u64) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
@@ -240,7 +249,7 @@ fn threads_read_what_was_acknowledged_and_it_is_all_below_after_a_drain() {
     for (seed, (policy, mode)) in (0..21).zip(POLICIES.into_iter().cycle()) {
         println!("seed {seed}, {policy} {mode:?}");
         let disks = formatted(&Power::steady());
-        let (cache, backing) = (open(&disks, &config(policy, mode)), &disks.1);
+        let (cache, backing) = (open_for(seed, &disks, &config(policy, mode)), &disks.1);
         let model = Model::new(backing, false);
         model.run(&cache, seed, 600);
         model.check_all(&cache, "at the end", |version| version.acknowledged.load(SeqCst));
@@ -264,7 +273,7 @@ fn a_crash_under_threads_keeps_what_was_flushed() {
         println!("seed {seed}, {policy} {mode:?}");
         let power = Power::steady();
         let disks = formatted(&power);
-        let cache = open(&disks, &config(policy, mode));
+        let cache = open_for(seed, &disks, &config(policy, mode));
         let model = Model::new(&disks.1, true);
         let mut random = Random::new(seed);
         power.fail_after(20 + random.below(600));

@@ -2,7 +2,7 @@
 
 use entresol_core::Random;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Upkeep};
 use entresol_engine::disk::{Disk, Fault, Power, SimDisk};
 use entresol_engine::store::Geometry;
 use entresol_policy::{Options, catalogue};
@@ -20,7 +20,11 @@ fn disks() -> (SimDisk, SimDisk) {
 }
 
 fn open(disks: &(SimDisk, SimDisk), policy: &str, tiers: &[usize], mode: Mode) -> BlockCache {
-    let config = CacheConfig { mode, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
+    open_with(disks, policy, tiers, mode, Upkeep::Threads)
+}
+
+fn open_with(disks: &(SimDisk, SimDisk), policy: &str, tiers: &[usize], mode: Mode, upkeep: Upkeep) -> BlockCache {
+    let config = CacheConfig { mode, upkeep, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
     BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config).expect("a cache in order")
 }
 
@@ -76,7 +80,7 @@ fn clean_pages_that_only_memory_held_are_not_lost_to_a_policy_without_memory() {
 #[test]
 fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     let disks = disks();
-    let cache = open(&disks, "lru", &[80], Mode::WriteBack);
+    let cache = open_with(&disks, "lru", &[80], Mode::WriteBack, Upkeep::Requests);
     for page in 0..80 {
         cache.write(page * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
     }
@@ -93,6 +97,42 @@ fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     let too_large = cache.set_tiers(&[room as usize + 1]).expect_err("more than there is room for");
     assert!(matches!(too_large, CacheError::TierTooLarge { .. }), "{too_large}");
     assert_eq!(cache.config().tiers, [100]);
+}
+
+#[test]
+fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
+    let disks = disks();
+    let cache = open(&disks, "lru", &[100], Mode::WriteBack);
+    let dirty = |cache: &BlockCache| cache.stats().expect("counts").dirty_pages;
+    for page in 0..90 {
+        cache.write(page * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
+    }
+    assert_eq!((dirty(&cache), cache.dirty_limits().expect("limits")), (90, (1.0, 1.0)), "there is no limit");
+    cache.set_dirty_limits(0.6, 0.3).expect("limits");
+    for _ in 0..2000 {
+        if dirty(&cache) <= 30 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let stats = cache.stats().expect("counts");
+    assert_eq!((stats.dirty_pages, stats.keeper.cleaned_ahead, stats.counts.write_backs), (30, 60, 0));
+    assert!((0..60).all(|page| below(&disks, page) == page as u8 + 1), "the oldest are below");
+    assert!((60..90).all(|page| below(&disks, page) == 0), "the others are not");
+    for page in 0..40 {
+        cache.write(page * PAGE, &[200; PAGE as usize], false).expect("a write");
+    }
+    assert_eq!(hits_of(&cache, 0..90), 90, "all have stayed");
+    cache.close().expect("a close");
+    assert!(dirty(&cache) <= 70, "forty more");
+    drop(cache);
+    let cache = open(&disks, "lru", &[100], Mode::WriteBack);
+    assert!(dirty(&cache) <= 70, "what is clean is known to be so after an open");
+    for (high, low) in [(0.2, 0.3), (1.1, 0.5), (0.5, -0.1), (f64::NAN, 0.1)] {
+        cache.set_dirty_limits(high, low).expect_err("no such limits");
+    }
+    cache.drain().expect("a drain");
+    assert_eq!((below(&disks, 0), below(&disks, 50), below(&disks, 89)), (200, 51, 90));
 }
 
 #[test]
@@ -124,6 +164,7 @@ fn a_store_that_fails_before_the_change_leaves_the_policy_as_it_was() {
     assert_eq!((cache.config().policy.name, cache.config().mode), ("lru", Mode::WriteThrough));
     assert_eq!(hits_of(&cache, 0..4), 4);
     change(&cache, "arc", &[60]).expect("it works again");
+    cache.write(0, &[7; 4 * PAGE as usize], false).expect("a write");
     disks.0.vanish();
     let failed = change(&cache, "lru", &[60]).expect_err("there is no cache any more");
     assert!(failed.to_string().contains("the cache device has failed"), "{failed}");

@@ -3,7 +3,9 @@
 //! What they do is what a request would do that finds no room, in small steps and earlier. One makes the log durable, which
 //! waits for nothing but the cache device; the other sees to all that has to do with the backing store.
 
-use super::keeper::{DEPTH_MAX, Keeper};
+use super::clean;
+use super::keeper::Keeper;
+use super::room::DEPTH_MAX;
 use super::turn::{Locks, Turn};
 use super::upkeep::{self, Lease};
 use std::io;
@@ -18,9 +20,9 @@ const REST_MAX: Duration = Duration::from_secs(2);
 /// What a thread is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duty {
-    /// To make the log durable before it has to be.
+    /// To write complete batches, and to make the log durable before it has to be.
     Log,
-    /// To write the queue below and to reclaim segments.
+    /// To write the queue below, to reclaim segments and to clean pages ahead.
     Room,
 }
 
@@ -30,15 +32,16 @@ impl Duty {
     /// Is there something to do?
     pub fn calls(self, keeper: &Keeper) -> bool {
         match self {
-            Duty::Log => keeper.lacks_sync(),
-            Duty::Room => keeper.lacks_room(),
+            Duty::Log => keeper.lacks_sync() || (keeper.log.sealed_len() > 0 && keeper.has_help()),
+            Duty::Room => keeper.lacks_room() || keeper.lacks_clean_pages(),
         }
     }
 
     /// Does one step of it.
     pub fn step(self, turn: &mut Turn) -> io::Result<()> {
         match self {
-            Duty::Log => upkeep::sync_log(turn),
+            Duty::Log if turn.keeper().lacks_sync() => upkeep::sync_log(turn),
+            Duty::Log => upkeep::write_batches(turn),
             Duty::Room => {
                 turn.own()?;
                 make_some_room(turn)
@@ -56,7 +59,12 @@ pub(super) fn make_some_room(lease: &mut impl Lease) -> io::Result<()> {
     if lease.keeper().is_account_half_full() {
         upkeep::settle(lease)?;
     }
-    if lease.keeper().lacks_segments() { upkeep::reclaim(lease) } else { Ok(()) }
+    if lease.keeper().lacks_segments() {
+        let free = lease.keeper().log.free_segments();
+        upkeep::reclaim(lease)?;
+        lease.keeper().reclaimed_ahead(free);
+    }
+    if lease.keeper().lacks_clean_pages() { clean::clean_some(lease) } else { Ok(()) }
 }
 
 /// The threads, while they run.

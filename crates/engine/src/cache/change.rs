@@ -5,6 +5,8 @@
 //! queue has overtaken must not be shown as one that counts; and what only frames have goes to the log.
 
 use super::core::{Core, Engine};
+use super::turn::Turn;
+use super::upkeep::{self, Lease};
 use super::world::World;
 use super::{BlockCache, CacheConfig, CacheError, Mode, check_live};
 use crate::mutant::{self, Mutant};
@@ -81,9 +83,22 @@ impl World {
 }
 
 impl BlockCache {
+    /// A turn with the upkeep after what was done ahead of it, unless a failure of that is to be told. That of the cache
+    /// device is met again, by whoever then takes it out of use.
+    pub(super) fn exclusive_after(&self, ahead: io::Result<()>) -> io::Result<Turn<'_>> {
+        let mut turn = self.locks.exclusive()?;
+        if turn.core().is_off() || turn.must_mend() { Ok(turn) } else { ahead.map(|()| turn) }
+    }
+
+    /// Makes durable where it goes what is on its way, while requests go on.
+    fn flush_through(&self) -> io::Result<()> {
+        let mut turn = self.locks.exclusive()?;
+        if turn.core().is_off() { Ok(()) } else { upkeep::flush(&mut turn, true) }
+    }
+
     /// Puts another policy in the place of the one that decides, or the same with other options or tiers; what is cached
-    /// stays cached as far as the new one keeps it. Requests wait meanwhile: for a flush, and for as long as an open takes
-    /// to show a policy what was found. Counts go on.
+    /// stays cached as far as the new one keeps it. Requests wait for as long as an open takes to show a policy what was
+    /// found, and for what came to be on its way below while the rest of that was written. Counts go on.
     ///
     /// # Errors
     /// When the policy cannot run live, cannot be built or does not fit, when a store fails before the change: all is as
@@ -102,9 +117,12 @@ impl BlockCache {
         check_live(&to)?;
         self.check_room(&to)?;
         let built_for = to.built_for(self.page_bytes);
-        let mut turn = self.locks.exclusive().map_err(StoreError::Io)?;
+        let mut turn = self.exclusive_after(self.flush_through()).map_err(StoreError::Io)?;
         turn.core().settle_for_change().map_err(StoreError::Io)?;
+        let dirty_limits = turn.keeper().dirty_limits.shares;
         turn.replace(|core| core.change(&to, &built_for))?;
+        drop(turn);
+        self.apply_dirty_limits(&to, dirty_limits).map_err(StoreError::Io)?;
         *config = to;
         Ok(())
     }

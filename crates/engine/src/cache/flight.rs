@@ -1,8 +1,9 @@
 //! Pages of the queue on their way to the backing store: taken off the queue, written without the lock, landed.
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Pending};
 use super::upkeep::{read_pages, runs};
 use crate::disk::{AlignedBytes, Disk, Transfer};
+use crate::mutant::{self, Mutant};
 use crate::store::{Entry, check_page};
 use std::io;
 use std::sync::Arc;
@@ -67,10 +68,10 @@ impl Keeper {
         self.board(pages)
     }
 
-    /// Takes those of these pages that are queued; they are ascending.
+    /// Takes those of these pages that are queued and need not wait for the log; they are ascending.
     pub fn take_off_with(&mut self, pages: &[u64]) -> Flight {
-        let waits = |page: &&u64| self.pending.get(page).is_some_and(|pending| !pending.flying);
-        let pages = pages.iter().filter(waits).copied().collect();
+        let is_ripe = |page: &&u64| self.pending.get(page).is_some_and(|pending| self.is_ripe(pending));
+        let pages = pages.iter().filter(is_ripe).copied().collect();
         self.board(pages)
     }
 
@@ -85,11 +86,16 @@ impl Keeper {
         self.board(pages)
     }
 
+    /// May it be written now (rule 1)?
+    fn is_ripe(&self, pending: &Pending) -> bool {
+        !pending.flying && (self.log.is_written_durably(pending.after) || mutant::is(Mutant::UnripeTaken))
+    }
+
     fn ripe_from(&self, first: u64, runs_max: usize) -> Vec<u64> {
         let mut pages: Vec<u64> = Vec::new();
         let mut runs = 0;
         for (&page, pending) in self.pending.range(first..) {
-            if pending.flying || !self.log.is_written_durably(pending.after) {
+            if !self.is_ripe(pending) {
                 continue;
             }
             runs += usize::from(pages.last().is_none_or(|last| last + 1 != page));

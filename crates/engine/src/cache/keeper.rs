@@ -1,7 +1,9 @@
 //! Keeps the promise that no durable write is lost and no page grows older, by the rules of `docs/cache-format.md`,
 //! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
 
+use super::clean::DirtyLimits;
 use super::flight::{Cargo, Cover, read_page_below};
+use super::room::{self, FREE_MIN};
 use super::upkeep;
 use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
@@ -10,23 +12,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
-pub(super) const FREE_MIN: u64 = 3;
-
-/// Segments' worth of pages that may wait to be written below before requests have to wait too, where threads of the
-/// cache's own write them; one where requests do.
-const QUEUE_SEGMENTS: usize = 4;
-
-/// Segments' worth of pages written below after which the backing store is synced without being asked.
-const UNSYNCED_SEGMENTS: usize = 16;
-
-/// Ranges changed below past the log after which it is synced without being asked.
-const CHANGED_MAX: usize = 64;
-
-/// Writes below that threads of the cache's own have under way at a time: at least, and when the queue is full.
-const DEPTH_MIN: usize = 4;
-pub(super) const DEPTH_MAX: usize = 64;
 
 /// A disk that is also used while the lock around the keeper is free.
 pub(super) type Store = Arc<dyn Disk>;
@@ -69,6 +54,8 @@ pub struct KeeperCounts {
     pub copied: u64,
     /// Pages that reclaim had to write below because the policy did not hold them any more.
     pub rescued: u64,
+    /// Pages that were written below because more were dirty than the limit allows.
+    pub cleaned_ahead: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
     /// Clean copies whose bytes were wrong or could not be read; they were read from below instead.
@@ -85,9 +72,11 @@ pub(super) struct Keeper {
     pub(super) page_bytes: usize,
     /// What is to be written below.
     pub(super) pending: BTreeMap<u64, Pending>,
-    queue_max: usize,
+    pub(super) queue_max: usize,
     /// Pages in the queue from which on threads of the cache's own write them below; none when there are no such threads.
-    queue_soft: Option<usize>,
+    pub(super) queue_soft: Option<usize>,
+    /// Where the log has to end for a reclaim ahead of need.
+    pub(super) reclaim_from: u64,
     /// From which page on the queue is swept next.
     pub(super) sweep: u64,
     /// Pages of the queue that are being written.
@@ -99,6 +88,7 @@ pub(super) struct Keeper {
     pub(super) changed: Vec<Range<u64>>,
     /// Where the log has to be durable for what was forgotten to be so.
     forgot: u64,
+    pub(super) dirty_limits: DirtyLimits,
     /// A sync of the log is under way.
     pub syncing: bool,
     /// Somebody owns the upkeep.
@@ -120,8 +110,9 @@ impl Keeper {
         Keeper {
             backing_bytes: backing.size_bytes(),
             page_bytes: geometry.page_bytes as usize,
-            queue_max: if background { QUEUE_SEGMENTS * segment_pages } else { segment_pages },
+            queue_max: room::queue_max(segment_pages, background),
             queue_soft: background.then_some(segment_pages.div_ceil(2)),
+            reclaim_from: 0,
             sweep: 0,
             log,
             backing,
@@ -131,6 +122,7 @@ impl Keeper {
             unsynced: PageMap::default(),
             changed: Vec::new(),
             forgot: 0,
+            dirty_limits: DirtyLimits::NONE,
             syncing: false,
             owned: false,
             wanting: 0,
@@ -432,60 +424,6 @@ impl Keeper {
         self.flying -= usize::from(replaced.is_some_and(|pending| pending.flying));
     }
 
-    /// Must the queue be written before a request may add to it?
-    pub fn is_queue_full(&self) -> bool {
-        self.queued() >= self.queue_max
-    }
-
-    /// Pages that wait to be written below.
-    fn queued(&self) -> usize {
-        self.pending.len() - self.flying
-    }
-
-    /// How many writes at a time should threads of the cache's own send below now? The more, the less room is left in the
-    /// queue: reads of the same disk wait the longer for it.
-    pub fn depth(&self) -> usize {
-        let Some(excess) = self.queue_soft.and_then(|soft| self.queued().checked_sub(soft)) else { return 0 };
-        let room = self.queue_max - self.queue_soft.unwrap_or(0);
-        DEPTH_MIN + (DEPTH_MAX - DEPTH_MIN) * (excess * excess).min(room * room) / (room * room)
-    }
-
-    /// Is there less room than threads of the cache's own should keep?
-    pub fn lacks_room(&self) -> bool {
-        self.queue_soft.is_some() && (self.depth() > 0 || self.lacks_segments() || self.is_account_half_full())
-    }
-
-    /// Are there fewer free segments than threads of the cache's own should keep?
-    pub fn lacks_segments(&self) -> bool {
-        let ahead = u64::from(self.log.geometry().segments / 64).clamp(1, 8);
-        self.queue_soft.is_some() && self.log.free_segments() < FREE_MIN + ahead
-    }
-
-    /// Should threads of the cache's own sync the log?
-    pub fn lacks_sync(&self) -> bool {
-        self.queue_soft.is_some() && self.log.should_sync()
-    }
-
-    /// Is half of what may be written below without a sync of the backing store used up?
-    pub fn is_account_half_full(&self) -> bool {
-        self.unsynced.len() >= self.account_max() / 2
-    }
-
-    fn account_max(&self) -> usize {
-        UNSYNCED_SEGMENTS * self.log.geometry().segment_pages as usize
-    }
-
-    /// Must the backing store be synced before more is written there?
-    pub fn is_account_full(&self) -> bool {
-        self.unsynced.len() >= self.account_max() || self.changed.len() >= CHANGED_MAX
-    }
-
-    /// Is there room for a request?
-    pub fn is_ready(&self) -> bool {
-        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= FREE_MIN;
-        room && !self.log.must_sync()
-    }
-
     /// Is there anything below that no sync has made durable?
     pub fn owes_sync_below(&self) -> bool {
         !self.unsynced.is_empty() || !self.changed.is_empty()
@@ -542,13 +480,18 @@ impl Keeper {
         Ok(false)
     }
 
-    /// Pages of these versions that are queued, ascending.
-    pub fn queued_of(&self, segments: &[Vec<(u64, u64)>]) -> Vec<u64> {
-        let pages = segments.iter().flatten().map(|&(page, _)| page);
-        let mut queued: Vec<u64> = pages.filter(|page| self.pending.contains_key(page)).collect();
-        queued.sort_unstable();
-        queued.dedup();
-        queued
+    /// Pages of these versions that the backing store does not have yet, durably, ascending. Each is on its way there.
+    pub fn needed_of(&mut self, segments: &[Vec<(u64, u64)>]) -> io::Result<Vec<u64>> {
+        let mut needed = Vec::new();
+        for &(page, place) in segments.iter().flatten() {
+            if self.log.index.get(page).is_some_and(|entry| entry.place == place && entry.dirty && !entry.lost)
+                && self.empty_place(page, place, None)?
+            {
+                needed.push(page);
+            }
+        }
+        needed.sort_unstable();
+        Ok(needed)
     }
 
     /// The oldest segments, whose versions these are, are not needed any more.
@@ -587,8 +530,7 @@ impl Keeper {
 
     /// Writes below every dirty version of the log, and makes it durable there.
     pub fn drain(&mut self) -> io::Result<()> {
-        let mut owed: Vec<(u64, Entry)> =
-            self.log.index.iter().filter(|&(page, entry)| !entry.lost && self.is_owed(page, entry)).collect();
+        let mut owed = self.owed();
         owed.sort_unstable_by_key(|&(page, _)| page);
         let mut bytes = vec![0; self.page_bytes];
         for (page, _) in owed {

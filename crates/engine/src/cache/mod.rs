@@ -2,6 +2,7 @@
 
 mod background;
 mod change;
+mod clean;
 mod core;
 mod counts;
 mod directory;
@@ -9,6 +10,7 @@ mod flight;
 mod keeper;
 mod pages;
 mod read_now;
+mod room;
 mod turn;
 mod upkeep;
 mod world;
@@ -466,14 +468,17 @@ impl BlockCache {
         offset.div_ceil(self.page_bytes)..last
     }
 
-    /// Changes what becomes of writes. Leaving write-back writes every dirty page below first.
+    /// Changes what becomes of writes. Leaving write-back writes every dirty page below first; requests wait only while those
+    /// are written that became dirty meanwhile.
     ///
     /// # Errors
     /// What a store answered; the mode is then unchanged.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        let leaving = mode != Mode::WriteBack && self.config().mode == Mode::WriteBack;
+        let ahead = if leaving { self.drain_ahead() } else { Ok(()) };
         // Taken first, as by a change of the policy.
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        self.locks.exclusive()?.core().set_mode(mode)?;
+        self.exclusive_after(ahead)?.core().set_mode(mode)?;
         config.mode = mode;
         self.read_only.store(mode == Mode::ReadOnly, Ordering::Relaxed);
         Ok(())
@@ -484,12 +489,13 @@ impl BlockCache {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    /// Writes every dirty page below, durably: afterwards the backing store alone is complete.
+    /// Writes every dirty page below, durably: afterwards the backing store alone is complete. Requests go on meanwhile; they
+    /// wait only at the end, while those pages are written that became dirty meanwhile.
     ///
     /// # Errors
     /// What a store answered.
     pub fn drain(&self) -> io::Result<()> {
-        self.locks.exclusive()?.core().drain()
+        self.exclusive_after(self.drain_ahead())?.core().drain()
     }
 
     /// Flushes, ends the cache's own threads and notes that the cache was left in good order.

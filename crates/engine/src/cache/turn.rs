@@ -131,6 +131,14 @@ impl Locks {
             if ready(turn.keeper()) {
                 return Ok(turn);
             }
+            if !off && turn.keeper().must_catch_up() {
+                // That waits for the cache device and for nothing below.
+                let caught_up = upkeep::catch_up(&mut turn);
+                if !turn.must_mend() {
+                    caught_up?;
+                }
+                continue;
+            }
             turn.own()?;
             if ready(turn.keeper()) || turn.must_mend() {
                 continue;
@@ -231,7 +239,15 @@ impl Lease for Turn<'_> {
     }
 
     fn wait_for_sync(&mut self) -> io::Result<bool> {
-        self.wait().map(|()| true)
+        // Waiting gives the lock back as I/O does.
+        if self.owns {
+            self.keeper().apart = true;
+        }
+        self.wait()?;
+        if self.owns {
+            self.keeper().apart = false;
+        }
+        Ok(true)
     }
 }
 
@@ -242,7 +258,9 @@ impl Drop for Turn<'_> {
             if self.owns {
                 core.keeper().owned = false;
             }
-            self.locks.call(core.keeper());
+            if !core.is_off() {
+                self.locks.call(core.keeper());
+            }
         }
         if self.owns {
             self.locks.changed.notify_all();

@@ -3,12 +3,14 @@
 //! back during every I/O, so that other requests go on.
 
 use super::flight::Flight;
-use super::keeper::{DEPTH_MAX, FREE_MIN, Keeper};
+use super::keeper::Keeper;
+use super::room::{DEPTH_MAX, FREE_MIN};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
-use crate::store::{Entry, check_page, sync_device};
+use crate::store::{Batch, Entry, check_page, sync_device};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Access to a keeper that can be given back for a while.
 ///
@@ -53,17 +55,43 @@ pub(super) fn sync_log(lease: &mut impl Lease) -> io::Result<()> {
             continue;
         }
         let keeper = lease.keeper();
-        let written = keeper.log.write_out();
-        keeper.noted(written)?;
+        keeper.log.seal();
         let Some(point) = keeper.log.unsynced() else { return Ok(()) };
-        let disk = keeper.log.disk().clone();
+        let (disk, batches) = (keeper.log.disk().clone(), keeper.log.sealed());
         let others = std::mem::replace(&mut keeper.syncing, true);
-        let synced = lease.unlocked(|| sync_device(&*disk))?;
+        let synced = lease.unlocked(|| write_and_sync(batches, &*disk))?;
         let keeper = lease.keeper();
         keeper.syncing = others;
+        keeper.log.tidy();
         keeper.noted(synced)?;
         keeper.log.synced(point);
     }
+}
+
+fn write_and_sync(batches: Vec<Arc<Batch>>, disk: &dyn Disk) -> io::Result<()> {
+    let early = mutant::is(Mutant::SyncBeforeBatches).then(|| sync_device(disk));
+    batches.iter().try_for_each(|batch| batch.write(disk))?;
+    early.unwrap_or_else(|| sync_device(disk))
+}
+
+/// Writes to the log's device the batches that are complete.
+pub(super) fn write_batches(lease: &mut impl Lease) -> io::Result<()> {
+    let keeper = lease.keeper();
+    let (disk, batches) = (keeper.log.disk().clone(), keeper.log.sealed());
+    let written = lease.unlocked(|| batches.iter().try_for_each(|batch| batch.write(&*disk)))?;
+    // Their memory is used again when nobody refers to them.
+    drop(batches);
+    let keeper = lease.keeper();
+    keeper.log.tidy();
+    keeper.noted(written)
+}
+
+/// Keeps the log from running too far ahead of its device.
+pub(super) fn catch_up(lease: &mut impl Lease) -> io::Result<()> {
+    if lease.keeper().log.must_sync() {
+        return sync_log(lease);
+    }
+    if lease.keeper().has_many_batches() { write_batches(lease) } else { Ok(()) }
 }
 
 /// Makes the log durable, then writes below what is queued (rule 1).
@@ -97,10 +125,11 @@ pub(super) fn write_some(lease: &mut impl Lease, runs: usize) -> io::Result<()> 
     fly(lease, flight)
 }
 
-/// Makes the log durable, then writes below those of these pages that are queued, in parts.
-fn write_these(lease: &mut impl Lease, pages: &[u64]) -> io::Result<()> {
-    sync_log(lease)?;
+/// Writes below those of these pages that are queued now, in parts, each after a sync of the log. Pages may be queued again
+/// meanwhile.
+pub(super) fn write_these(lease: &mut impl Lease, pages: &[u64]) -> io::Result<()> {
     for pages in pages.chunks(DEPTH_MAX) {
+        sync_log(lease)?;
         let flight = lease.keeper().take_off_with(pages);
         fly(lease, flight)?;
     }
@@ -158,7 +187,7 @@ pub(super) fn make_ready(lease: &mut impl Lease) -> io::Result<()> {
         settle(lease)?;
     }
     make_room(lease)?;
-    if lease.keeper().log.must_sync() { sync_log(lease) } else { Ok(()) }
+    catch_up(lease)
 }
 
 /// Sees to it that the log has free segments.
@@ -190,12 +219,19 @@ pub(super) fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
         }
         let Some(versions) = keeper.log.segment(taken.len()) else { break };
         owed |= empty_segment(lease, &versions)?;
+        catch_up(lease)?;
         taken.push(versions);
     }
     if owed && !mutant::is(Mutant::TailTooEarly) {
-        let queued = lease.keeper().queued_of(&taken);
-        write_these(lease, &queued)?;
-        settle(lease)?;
+        // Requests go on: what they queue again meanwhile is written in the next round.
+        loop {
+            let needed = lease.keeper().needed_of(&taken)?;
+            if needed.is_empty() {
+                break;
+            }
+            write_these(lease, &needed)?;
+            settle(lease)?;
+        }
     }
     lease.keeper().drop_segments(&taken);
     if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { sync_log(lease) }

@@ -23,6 +23,8 @@ pub(super) struct Setup {
     pub geometry: Geometry,
     pub backing_pages: u64,
     pub upkeep: Upkeep,
+    /// The shares of dirty pages from which on, and down to which, pages are cleaned ahead.
+    pub dirty_limits: (f64, f64),
 }
 
 /// A policy and the capacities of its tiers, of which the lower one fits the room that a device has.
@@ -64,7 +66,8 @@ impl Setup {
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let backing_pages = 8 + random.below(60);
         let upkeep = [Upkeep::Requests, Upkeep::Hand][random.below(2) as usize];
-        Setup { policy, tiers, mode, geometry, backing_pages, upkeep }
+        let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
+        Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits }
     }
 
     /// Does every write reach the log before it goes below, so that no page is ever torn?
@@ -89,6 +92,8 @@ pub(super) struct Tally {
     pub operations: u64,
     pub reclaimed: u64,
     pub rescued: u64,
+    /// Pages that were cleaned ahead.
+    pub cleaned_ahead: u64,
     /// Policies and tiers that were changed in use.
     pub changes: u64,
 }
@@ -166,7 +171,9 @@ impl History {
 
     fn open(&self) -> Outcome<BlockCache> {
         let opened = BlockCache::open(self.cache.clone(), self.backing.clone(), BACKING, &self.setup.config());
-        opened.map_err(|error| self.why(format!("opening: {error}")))
+        let (high, low) = self.setup.dirty_limits;
+        let limited = |cache: &BlockCache| cache.set_dirty_limits(high, low).expect("limits that can be");
+        opened.inspect(limited).map_err(|error| self.why(format!("opening: {error}")))
     }
 
     fn why(&self, error: String) -> Stop {
@@ -327,6 +334,7 @@ impl History {
         let stats = cache.stats().expect("no thread panicked");
         self.tally.reclaimed += stats.keeper.segments_reclaimed;
         self.tally.rescued += stats.keeper.rescued;
+        self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
         result
     }
 

@@ -33,6 +33,7 @@ fn random_lives(seeds: std::ops::Range<u64>, crashes: u64) -> Result<Tally, Stri
         sum.operations += tally.operations;
         sum.reclaimed += tally.reclaimed;
         sum.rescued += tally.rescued;
+        sum.cleaned_ahead += tally.cleaned_ahead;
         sum.changes += tally.changes;
     }
     Ok(sum)
@@ -46,6 +47,7 @@ fn no_crash_of_a_random_history_loses_what_was_durable() {
     assert!(seeds < 3200 || tally.crashes >= 100_000, "{tally:?}");
     assert!(seeds < 3200 || tally.changes > 1000, "{tally:?}");
     assert!(tally.crashes_in_recovery > 0 && tally.reclaimed > 0 && tally.rescued > 0, "{tally:?}");
+    assert!(tally.cleaned_ahead > 0, "{tally:?}");
 }
 
 #[test]

@@ -108,6 +108,11 @@ impl Index {
         self.dirty + self.lost.values().filter(|entry| entry.dirty).count()
     }
 
+    /// The same, lost pages apart.
+    pub fn dirty_sound_len(&self) -> usize {
+        self.dirty
+    }
+
     /// Bytes that it takes, lost pages apart.
     pub fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>() + self.numbers.memory_bytes()

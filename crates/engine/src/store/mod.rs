@@ -1,6 +1,7 @@
 //! The cache store: a log of page versions on a cache device. `docs/cache-format.md` draws it to the byte and states the
 //! rules by which it is used; this module keeps the log, the rules are kept by whoever writes to the backing store too.
 
+mod batch;
 mod error;
 mod index;
 mod numbers;
@@ -12,6 +13,7 @@ mod table;
 pub use error::StoreError;
 pub use superblock::{Geometry, Identity};
 
+pub(crate) use batch::Batch;
 pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
@@ -19,7 +21,9 @@ pub use repair::{Repaired, repair};
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use superblock::{LogEnd, State, Superblock};
 use table::{Head, Kind, Record};
 
@@ -49,6 +53,9 @@ pub struct LogCounts {
 /// cache is opened after a crash, so this bounds how long that takes.
 const UNSYNCED_SEGMENTS_MAX: u64 = 8;
 
+/// Buffers that are kept for batches to come.
+const SPARE_MAX: usize = 2;
+
 /// The log on a device, and what it holds of each page.
 pub(crate) struct Log<D> {
     disk: D,
@@ -66,8 +73,12 @@ pub(crate) struct Log<D> {
     chain: u32,
     durable: LogEnd,
     unsynced: bool,
-    /// The open batch: its table goes into the first block when it is written.
+    /// Complete batches of which it is not known yet that the device has them, oldest first.
+    sealed: VecDeque<Arc<Batch>>,
+    /// The open batch: its table goes into the first block when it is sealed.
     buffer: AlignedBytes,
+    /// Memory for the next.
+    spare: Vec<AlignedBytes>,
     records: Vec<Record>,
     pages: usize,
     counts: LogCounts,
@@ -126,12 +137,18 @@ impl<D: Disk> Log<D> {
 
     /// Copies a version that only memory holds so far; false when the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
-        let open = self.is_open(entry.place) && !entry.lost;
-        if open {
-            let at = (entry.place - self.place) as usize * self.page_bytes();
-            bytes.copy_from_slice(&self.buffer[at..at + bytes.len()]);
+        let block = if entry.lost { None } else { self.block_in_memory(entry.place) };
+        block.inspect(|block| bytes.copy_from_slice(block)).is_some()
+    }
+
+    fn block_in_memory(&self, place: u64) -> Option<&[u8]> {
+        let page_bytes = self.page_bytes();
+        if self.is_open(place) {
+            let at = (place - self.place) as usize * page_bytes;
+            return Some(&self.buffer[at..at + page_bytes]);
         }
-        open
+        let batch = self.sealed.iter().find(|batch| batch.holds(place))?;
+        Some(batch.block(place, page_bytes))
     }
 
     /// Blocks from the open batch to the end of its segment.
@@ -156,15 +173,15 @@ impl<D: Disk> Log<D> {
         self.records.is_empty() && !self.unsynced
     }
 
-    /// Is this the place of a version that only memory holds so far?
-    pub fn is_open(&self, place: u64) -> bool {
+    /// Is this the place of a version in the open batch?
+    fn is_open(&self, place: u64) -> bool {
         place >= self.place
     }
 
     /// Appends a version of a page; it becomes what the log holds of it.
     ///
     /// # Errors
-    /// When a full batch could not be written. `StorageFull` without a free segment: a fault of whoever reclaims.
+    /// `StorageFull` without a free segment: a fault of whoever reclaims.
     pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         self.reserve(1)?;
         let block = 1 + self.pages;
@@ -182,8 +199,13 @@ impl<D: Disk> Log<D> {
     /// reached the device and no flush spoke for it, so it need not be written at all.
     pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
         let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.place))?;
-        let is_version = |record: &&mut Record| record.page == page && matches!(record.kind, Kind::Clean | Kind::Dirty);
-        let record = self.records.iter_mut().rev().find(is_version)?;
+        let is_version = |record: &Record| matches!(record.kind, Kind::Clean | Kind::Dirty);
+        // What the batch says of it already, that it was cleaned, would be taken for the new version.
+        let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
+        let record = self.records.iter_mut().rev().find(|record| record.page == page && spoken_of(record))?;
+        if !is_version(record) {
+            return None;
+        }
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc32c(bytes);
         let crc = record.crc;
@@ -234,7 +256,7 @@ impl<D: Disk> Log<D> {
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
         let full = self.records.len() == table::entries_max(self.page_bytes());
         if full || 1 + self.pages + pages > self.blocks_left() {
-            self.write_out()?;
+            self.seal();
         }
         let segment = self.place / self.segment_pages();
         let limit = if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail };
@@ -244,13 +266,11 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Writes the open batch, if there is anything in it or a new tail to tell of.
-    ///
-    /// # Errors
-    /// What the device answered. The batch stays open.
-    pub fn write_out(&mut self) -> io::Result<()> {
+    /// Ends the open batch, if there is anything in it or a new tail to tell of. Whoever wants it on the device writes
+    /// [what is sealed](Log::sealed), with or without the log at hand, and [tells it](Log::tidy).
+    pub fn seal(&mut self) {
         if self.records.is_empty() && self.written_tail == self.tail {
-            return Ok(());
+            return;
         }
         let head = Head {
             uuid: self.identity.uuid,
@@ -263,7 +283,11 @@ impl<D: Disk> Log<D> {
         let page_bytes = self.page_bytes();
         let crc = table::encode(&head, &self.records, &mut self.buffer[..page_bytes]);
         let blocks = 1 + self.pages;
-        self.disk.write_at(self.byte_of(self.place), &self.buffer[..blocks * page_bytes])?;
+        let segment_bytes = self.buffer.len();
+        let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
+        let bytes = std::mem::replace(&mut self.buffer, next);
+        let batch = Batch::new(self.place, self.byte_of(self.place), blocks, page_bytes, bytes);
+        self.sealed.push_back(Arc::new(batch));
         self.counts.batches += 1;
         self.counts.blocks += blocks as u64;
         self.counts.pages += self.pages as u64;
@@ -273,7 +297,38 @@ impl<D: Disk> Log<D> {
         self.pages = 0;
         self.unsynced = true;
         self.place = next_place(&self.geometry, self.place, blocks as u64);
-        Ok(())
+    }
+
+    /// Batches that the device may not have yet, in the order in which they are written.
+    pub fn sealed(&self) -> Vec<Arc<Batch>> {
+        self.sealed.iter().cloned().collect()
+    }
+
+    /// How many such batches there are.
+    pub fn sealed_len(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Forgets batches that the device has: it can be asked for their pages.
+    pub fn tidy(&mut self) {
+        while self.sealed.front().is_some_and(|batch| batch.is_written()) {
+            let Some(batch) = self.sealed.pop_front() else { return };
+            // Whoever has written it may not have let go of it yet.
+            if let Some(batch) = Arc::into_inner(batch).filter(|_| self.spare.len() < SPARE_MAX) {
+                self.spare.push(batch.into_bytes());
+            }
+        }
+    }
+
+    /// Writes the open batch and all before it.
+    ///
+    /// # Errors
+    /// What the device answered. What could not be written stays sealed.
+    pub fn write_out(&mut self) -> io::Result<()> {
+        self.seal();
+        let written = self.sealed.iter().try_for_each(|batch| batch.write(&self.disk));
+        self.tidy();
+        written
     }
 
     /// Makes everything durable that was written out.
@@ -298,7 +353,8 @@ impl<D: Disk> Log<D> {
         self.place - self.durable.place >= UNSYNCED_SEGMENTS_MAX * 3 / 4 * self.segment_pages()
     }
 
-    /// Up to where a sync of the device that begins now makes the log durable; none when it is.
+    /// Up to where a sync of the device makes the log durable, if it begins when all is written that is sealed now; none when
+    /// it is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd { place: self.place, tail: self.written_tail, chain: self.chain };
         self.unsynced.then_some(SyncPoint(end))
@@ -354,6 +410,14 @@ impl<D: Disk> Log<D> {
     pub fn segment(&self, n: usize) -> Option<Vec<(u64, u64)>> {
         let start = self.tail + n as u64 * self.segment_pages();
         (n as u64 + 1 < self.live_segments()).then(|| self.index.between(start, self.segment_pages()))
+    }
+
+    /// Pages and places of the newest versions in the segment of a place, or the oldest if the place is no more, and where the
+    /// next segment begins; none when that is the one being filled.
+    pub fn segment_from(&self, place: u64) -> Option<(u64, Vec<(u64, u64)>)> {
+        let n = place.saturating_sub(self.tail) / self.segment_pages();
+        let next = self.tail + (n + 1) * self.segment_pages();
+        Some((next, self.segment(n as usize)?))
     }
 
     /// Declares the oldest segment dead. The next table says so.

@@ -7,6 +7,7 @@ use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -90,7 +91,9 @@ impl<D: Disk> Log<D> {
             chain: end.chain,
             durable: end,
             unsynced: false,
+            sealed: VecDeque::new(),
             buffer: AlignedBytes::zeroed(geometry.segment_bytes() as usize),
+            spare: Vec::new(),
             records: Vec::new(),
             pages: 0,
             counts: LogCounts::default(),

@@ -1,0 +1,181 @@
+//! Cleaning ahead: where more pages are dirty than a limit says, the coldest are written below before the policy asks for it.
+//!
+//! Cold is what was written longest ago: the order of the log is its age, and reclaim has put behind it what the policy kept
+//! meanwhile. The pages stay cached and become clean. The policy is not told: when it writes one of them back later,
+//! nothing is owed any more. A cleaner that a policy has of its own goes on beside this one.
+
+use super::keeper::Keeper;
+use super::room::DEPTH_MAX;
+use super::upkeep::{self, Lease};
+use super::{BlockCache, CacheConfig};
+use crate::mutant::{self, Mutant};
+use crate::store::Entry;
+use std::io;
+use std::sync::PoisonError;
+
+/// Writes under way at a time, unless the queue demands more.
+const DEPTH: usize = 8;
+/// Segments looked through for dirty pages in one step.
+const SEGMENTS_PER_STEP: usize = 64;
+
+/// How many pages may be dirty, and how far that is brought down when it is more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct DirtyLimits {
+    /// As shares of the tier on the cache device.
+    pub shares: (f64, f64),
+    high: usize,
+    low: usize,
+    /// The limit was passed, and is not yet reached from above.
+    cleaning: bool,
+    /// Place in the log where the search for dirty pages goes on.
+    from: u64,
+}
+
+impl DirtyLimits {
+    pub const NONE: DirtyLimits =
+        DirtyLimits { shares: (1.0, 1.0), high: usize::MAX, low: usize::MAX, cleaning: false, from: 0 };
+
+    /// Limits for a tier of so many pages. In the segment that is being filled nothing is cleaned.
+    fn new((high, low): (f64, f64), tier_pages: usize, segment_pages: usize) -> Self {
+        if high >= 1.0 {
+            return DirtyLimits { shares: (high, low), ..DirtyLimits::NONE };
+        }
+        let pages = |share: f64| ((share * tier_pages as f64) as usize).max(segment_pages);
+        DirtyLimits { shares: (high, low), high: pages(high), low: pages(low), ..DirtyLimits::NONE }
+    }
+}
+
+impl Keeper {
+    /// Are more pages dirty than there should be?
+    pub fn lacks_clean_pages(&self) -> bool {
+        let DirtyLimits { high, low, cleaning, .. } = self.dirty_limits;
+        self.has_help() && high < usize::MAX && self.log.index.dirty_sound_len() > if cleaning { low } else { high }
+    }
+
+    /// Pages that have to be written below and are not on their way, with what the log holds of them; lost ones apart.
+    pub fn owed(&self) -> Vec<(u64, Entry)> {
+        let entries = self.log.index.iter();
+        entries.filter(|&(page, entry)| !entry.lost && self.is_owed(page, entry)).collect()
+    }
+
+    /// Queues those of these pages that have to be written below still.
+    fn queue_owed(&mut self, pages: &[u64]) {
+        for &page in pages {
+            let entry = self.log.index.get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
+            if let Some(entry) = entry {
+                self.write_back_logged(page, entry);
+            }
+        }
+    }
+
+    /// Queues cold dirty pages: none when enough of them are on their way already.
+    fn queue_cold(&mut self) {
+        let on_their_way = self.pending.len() + self.unsynced.len();
+        let spared = self.dirty_limits.low + on_their_way;
+        let mut wanted = self.log.index.dirty_sound_len().saturating_sub(spared);
+        for _ in 0..SEGMENTS_PER_STEP {
+            if wanted == 0 || self.depth() > 0 {
+                return;
+            }
+            let Some((next, versions)) = self.log.segment_from(self.dirty_limits.from) else {
+                self.dirty_limits.from = 0;
+                return;
+            };
+            for (page, place) in versions {
+                let entry = self.log.index.get(page).filter(|entry| entry.place == place && !entry.lost);
+                let Some(entry) = entry.filter(|&entry| self.is_owed(page, entry)) else { continue };
+                if wanted == 0 {
+                    return;
+                }
+                self.write_back_logged(page, entry);
+                self.counts.cleaned_ahead += 1;
+                wanted -= 1;
+                if mutant::is(Mutant::CleanedTooEarly) {
+                    // What a crash then leaves of the page is nobody's duty any more.
+                    let _noted = self.log.cleaned(page);
+                }
+            }
+            self.dirty_limits.from = next;
+        }
+    }
+}
+
+/// One step towards fewer dirty pages.
+pub(super) fn clean_some(lease: &mut impl Lease) -> io::Result<()> {
+    let keeper = lease.keeper();
+    keeper.dirty_limits.cleaning = true;
+    keeper.queue_cold();
+    if keeper.pending.is_empty() {
+        upkeep::settle(lease)?;
+    } else {
+        let depth = lease.keeper().depth().clamp(DEPTH, DEPTH_MAX);
+        upkeep::write_some(lease, depth)?;
+    }
+    let keeper = lease.keeper();
+    keeper.dirty_limits.cleaning = keeper.lacks_clean_pages();
+    Ok(())
+}
+
+/// Pages that a drain writes below in one turn.
+const DRAINED_PER_TURN: usize = DEPTH_MAX;
+
+impl BlockCache {
+    /// Writes below what is dirty now, while requests go on: what they make dirty meanwhile is left to whoever then keeps
+    /// them waiting.
+    pub(super) fn drain_ahead(&self) -> io::Result<()> {
+        let mut turn = self.locks.turn()?;
+        let lost_before = turn.keeper().counts.pages_lost;
+        let mut owed: Vec<u64> = turn.keeper().owed().into_iter().map(|(page, _)| page).collect();
+        drop(turn);
+        owed.sort_unstable();
+        for pages in owed.chunks(DRAINED_PER_TURN) {
+            let mut turn = self.locks.ready()?;
+            if turn.core().is_off() {
+                return Ok(());
+            }
+            turn.own()?;
+            turn.keeper().queue_owed(pages);
+            upkeep::write_these(&mut turn, pages)?;
+        }
+        let mut turn = self.locks.exclusive()?;
+        if turn.core().is_off() {
+            return Ok(());
+        }
+        upkeep::settle(&mut turn)?;
+        if turn.keeper().counts.pages_lost > lost_before {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of a dirty page was lost"));
+        }
+        Ok(())
+    }
+
+    /// Sets how many pages may be dirty, as shares of the tier on the cache device: above `high` the cache's own threads
+    /// write the coldest below until no more than `low` are. A `high` of 1, as after an open, is no limit. Up to a
+    /// segment of pages may be dirty in any case, and a cache without threads of its own cleans nothing ahead.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless `0 <= low <= high <= 1`.
+    pub fn set_dirty_limits(&self, high: f64, low: f64) -> io::Result<()> {
+        if !(0.0 <= low && low <= high && high <= 1.0) {
+            let why = format!("dirty limits {high} and {low} are not 0 <= low <= high <= 1");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        self.apply_dirty_limits(&config, (high, low))
+    }
+
+    /// The shares of the tier on the cache device that [`set_dirty_limits`](BlockCache::set_dirty_limits) set.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn dirty_limits(&self) -> io::Result<(f64, f64)> {
+        Ok(self.locks.turn()?.core().keeper().dirty_limits.shares)
+    }
+
+    pub(super) fn apply_dirty_limits(&self, config: &CacheConfig, shares: (f64, f64)) -> io::Result<()> {
+        let mut turn = self.locks.turn()?;
+        let keeper = turn.keeper();
+        let segment_pages = keeper.log.geometry().segment_pages as usize;
+        keeper.dirty_limits = DirtyLimits::new(shares, config.tiers.last().copied().unwrap_or(0), segment_pages);
+        Ok(())
+    }
+}
