@@ -139,3 +139,10 @@ bench-peers: deps
 	benches/peers/run.sh locality ublk h-arc
 	benches/peers/run.sh crash h-arc
 	benches/peers/run.sh kill
+
+# What a hit costs through FUSE and NBD, beside the bare socket, nbdkit, and reads that go by a worker (two minutes).
+.PHONY: bench-doors
+bench-doors: deps
+	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol-front --examples
+	benches/doors/run.sh

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::client::{self, Answer, Client, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
@@ -215,6 +216,35 @@ fn a_slow_request_does_not_hold_up_those_behind_it() {
         served.block.hold(4096);
     }
     panic!("the fast read never overtook the slow one");
+}
+
+#[test]
+fn hits_wait_neither_for_the_misses_before_them_nor_for_those_behind() {
+    // One miss takes all the room that there is.
+    let limits = Limits { requests_max: 1, workers_max: 1, ..Limits::default() };
+    let served = serve(1 << 20, limits, false);
+    served.block.hot.store(8192, Relaxed);
+    let mut client = Client::connect(&served.socket, true).unwrap();
+    let miss = 8192;
+    for round in 0..20 {
+        served.block.hold(miss);
+        let sent = client.send_reads(&[0, 512, miss], 100).unwrap();
+        for &hit in &sent[..2] {
+            assert_eq!(client.receive().unwrap().0, hit, "round {round}");
+        }
+        // After the first miss it is known that they take long.
+        if round > 0 {
+            for hit in client.send_reads(&[1024, 4096], 100).unwrap() {
+                assert_eq!(client.receive().unwrap().0, hit, "round {round}");
+            }
+        }
+        eventually("the miss", || served.block.calls.lock().unwrap().len() == round + 1);
+        std::thread::sleep(Duration::from_millis(1));
+        served.block.release();
+        assert_eq!(client.receive().unwrap().0, sent[2]);
+    }
+    let missed = vec![Call::Read(miss, 100); 20];
+    assert_eq!(served.block.taken(), missed, "a read that was answered at once is not made again");
 }
 
 #[test]

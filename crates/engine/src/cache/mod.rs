@@ -9,6 +9,7 @@ mod directory;
 mod flight;
 mod keeper;
 mod pages;
+mod read_many;
 mod read_now;
 mod room;
 mod turn;
@@ -294,37 +295,6 @@ impl BlockCache {
 
     fn tag(&self) -> Tag {
         Tag { sequential: false, now_us: self.started.elapsed().as_micros() as u64 }
-    }
-
-    /// Reads with what is known of the request. The pages of one call after the first continue a run.
-    ///
-    /// # Errors
-    /// As [`Block::read`].
-    pub fn read_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
-        self.check_range(offset, bytes.len() as u64)?;
-        let mut page = vec![0; self.page_bytes as usize];
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            let within = (at % self.page_bytes) as usize;
-            let len = (page.len() - within).min(bytes.len() - done);
-            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
-            if len == page.len() {
-                self.read_page(at / self.page_bytes, &mut bytes[done..done + len], tag)?;
-            } else {
-                self.read_page(at / self.page_bytes, &mut page, tag)?;
-                bytes[done..done + len].copy_from_slice(&page[within..within + len]);
-            }
-            done += len;
-        }
-        Ok(())
-    }
-
-    fn read_page(&self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
-        let _page = self.locks.pages.page(page);
-        let mut turn = self.newest(page, bytes)?;
-        turn.core().read(page, bytes, tag);
-        turn.mend()
     }
 
     /// Reads the newest version of a page whose lock is held, and takes a turn at the core.

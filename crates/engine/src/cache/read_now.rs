@@ -20,24 +20,14 @@ impl BlockCache {
     /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory and
     /// nobody is at work on them; whether it did. If not, nothing has happened but that `bytes` may hold anything.
     pub fn read_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> bool {
-        if self.check_range(offset, bytes.len() as u64).is_err() {
+        if bytes.is_empty() || self.check_range(offset, bytes.len() as u64).is_err() {
             return false;
         }
-        let within = (offset % self.page_bytes) as usize;
-        let pages = offset / self.page_bytes..(offset + bytes.len() as u64).div_ceil(self.page_bytes);
-        let pages_bytes = (pages.end - pages.start) as usize * self.page_bytes as usize;
-        if bytes.len() == pages_bytes {
-            return self.read_pages_now(pages, bytes, tag);
-        }
-        if pages.end - pages.start > PAGES_MAX as u64 {
+        // Before room is made for them.
+        if bytes.len() as u64 > PAGES_MAX as u64 * self.page_bytes {
             return false;
         }
-        let mut whole = vec![0; pages_bytes];
-        let found = self.read_pages_now(pages, &mut whole, tag);
-        if found {
-            bytes.copy_from_slice(&whole[within..within + bytes.len()]);
-        }
-        found
+        self.with_whole_pages(offset, bytes, |pages, bytes| self.read_pages_now(pages, bytes, tag))
     }
 
     fn read_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> bool {

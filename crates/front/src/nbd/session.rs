@@ -1,8 +1,9 @@
 //! The transmission: one thread reads requests, others carry them out, replies leave in any order.
 //!
 //! A request that may be expected to be quick is carried out by the thread that read it, because waking another costs
-//! more than a hit. What to expect is learnt from the time of those before: a request that overlaps with others goes to
-//! a worker unless the mean is below the cost of waking one, so that misses do not hold up what is behind them.
+//! more than a hit. Of a small read the block says whether it is one. What to expect of the others is learnt from the time
+//! of those before, of reads and of writes by itself: a request that overlaps with others goes to a worker unless the mean
+//! is below the cost of waking one, so that misses do not hold up what is behind them.
 
 use super::handshake::Agreed;
 use super::wire::{self, Command, REQUEST_BYTES, Request, chunk, errno, flag};
@@ -56,7 +57,8 @@ pub(super) fn run<R: Read, W: Write + Send>(
         work: Condvar::new(),
         room: Condvar::new(),
         replies: Mutex::new(Replies { writer, kept: Vec::new(), answered: 0, failure: None }),
-        pace: Pace::default(),
+        pace_of_reads: Pace::default(),
+        pace_of_writes: Pace::default(),
     };
     let ended = std::thread::scope(|scope| {
         let ended = session.receive(&mut reader, scope);
@@ -80,7 +82,8 @@ struct Session<'a, W> {
     /// A request has been answered.
     room: Condvar,
     replies: Mutex<Replies<W>>,
-    pace: Pace,
+    pace_of_reads: Pace,
+    pace_of_writes: Pace,
 }
 
 /// How long small requests take. Threads may overwrite each other's marks: it is a guess that they make better or worse.
@@ -154,6 +157,15 @@ impl<W: Write + Send> Session<'_, W> {
                 self.refuse(&request, &refusal, reader)?;
                 continue;
             }
+            // A reply may wait for the next one if that is certain to come at once.
+            let more = is_small_and_whole(reader.buffer());
+            if self.answer_at_once(&request, &mut buffer, more) {
+                continue;
+            }
+            if request.command == Command::Read {
+                // What was found is not to wait for what was not.
+                self.send_kept();
+            }
             let idle = self.admit(&request);
             let mut payload = Vec::new();
             if request.command == Command::Write {
@@ -161,17 +173,32 @@ impl<W: Write + Send> Session<'_, W> {
                 reader.read_exact(&mut payload)?;
             }
             let mut job = Some(Job { request, payload });
-            if !is_small(&request) || !self.pace.is_quick(idle && reader.buffer().is_empty()) {
+            if !is_small(&request) || !self.pace(&request).is_quick(idle && reader.buffer().is_empty()) {
                 self.send_kept();
                 job = job.and_then(|job| self.hand_over(job, scope));
             }
             if let Some(job) = job {
-                // The reply may wait for the next one if that is certain to come at once.
-                let keep = idle && is_small_and_whole(reader.buffer());
-                self.carry_out(&job, &mut buffer, keep);
+                self.carry_out(&job, &mut buffer, idle && is_small_and_whole(reader.buffer()));
             }
         }
         Ok(())
+    }
+
+    /// Answers a small read if the block has the bytes at once; whether it did.
+    fn answer_at_once(&self, request: &Request, buffer: &mut Vec<u8>, keep: bool) -> bool {
+        if request.command != Command::Read || !is_small(request) {
+            return false;
+        }
+        buffer.resize(request.length as usize, 0);
+        let found = self.export.block.read_now(request.offset, buffer);
+        if found {
+            self.reply_data(request, buffer, keep);
+        }
+        found
+    }
+
+    fn pace(&self, request: &Request) -> &Pace {
+        if request.command == Command::Read { &self.pace_of_reads } else { &self.pace_of_writes }
     }
 
     /// What is wrong with a request, before anything is done for it.
@@ -225,8 +252,12 @@ impl<W: Write + Send> Session<'_, W> {
             queue.in_flight >= self.limits.requests_max.max(1)
                 || (queue.in_flight > 0 && queue.bytes + bytes > self.limits.bytes_max)
         };
-        let waited = self.room.wait_while(lock(&self.queue), full);
-        let mut queue = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
+        if full(&mut queue) {
+            drop(queue);
+            self.send_kept();
+            queue = self.room.wait_while(lock(&self.queue), full).unwrap_or_else(PoisonError::into_inner);
+        }
         queue.in_flight += 1;
         queue.bytes += bytes;
         queue.in_flight == 1
@@ -276,7 +307,7 @@ impl<W: Write + Send> Session<'_, W> {
         let start = Instant::now();
         let result = self.transfer(job, buffer);
         if is_small(&job.request) {
-            self.pace.note(start.elapsed());
+            self.pace(&job.request).note(start.elapsed());
         }
         match result {
             Ok(()) if job.request.command == Command::Read => self.reply_data(&job.request, buffer, keep),

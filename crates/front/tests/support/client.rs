@@ -61,6 +61,23 @@ impl Client {
 
     /// Sends a request and returns its cookie.
     pub fn send(&mut self, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) -> io::Result<u64> {
+        let bytes = self.encode(command, flags, offset, length, payload);
+        self.stream.write_all(&bytes)?;
+        Ok(self.cookie)
+    }
+
+    /// Sends reads of `length` bytes at these offsets in one piece; their cookies.
+    pub fn send_reads(&mut self, offsets: &[u64], length: u32) -> io::Result<Vec<u64>> {
+        let (mut bytes, mut cookies) = (Vec::new(), Vec::new());
+        for &offset in offsets {
+            bytes.extend(self.encode(READ, 0, offset, length, b""));
+            cookies.push(self.cookie);
+        }
+        self.stream.write_all(&bytes)?;
+        Ok(cookies)
+    }
+
+    fn encode(&mut self, command: u16, flags: u16, offset: u64, length: u32, payload: &[u8]) -> Vec<u8> {
         self.cookie += 1;
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend(flags.to_be_bytes());
@@ -69,11 +86,10 @@ impl Client {
         bytes.extend(offset.to_be_bytes());
         bytes.extend(length.to_be_bytes());
         bytes.extend(payload);
-        self.stream.write_all(&bytes)?;
         if command == READ {
             self.reads.insert(self.cookie, length as usize);
         }
-        Ok(self.cookie)
+        bytes
     }
 
     /// The next reply, whichever request it belongs to.

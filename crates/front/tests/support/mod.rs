@@ -7,6 +7,7 @@ pub mod mounted;
 use entresol_engine::Block;
 use entresol_front::MemoryBlock;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 
 /// A call that a door made.
@@ -25,6 +26,8 @@ pub struct Watched {
     /// Reads at this offset wait until it is taken away.
     held: Mutex<Option<u64>>,
     released: Condvar,
+    /// Reads of what lies before this are had at once, and not noted.
+    pub hot: AtomicU64,
     /// Every call fails with this error while it is set.
     pub fault: Mutex<Option<io::ErrorKind>>,
 }
@@ -36,6 +39,7 @@ impl Watched {
             calls: Mutex::default(),
             held: Mutex::default(),
             released: Condvar::new(),
+            hot: AtomicU64::default(),
             fault: Mutex::default(),
         }
     }
@@ -69,6 +73,10 @@ impl Block for Watched {
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.note(Call::Read(offset, bytes.len()))?;
         self.memory.read(offset, bytes)
+    }
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let hot = offset + bytes.len() as u64 <= self.hot.load(Relaxed);
+        hot && self.memory.read_now(offset, bytes)
     }
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
         self.note(Call::Write(offset, bytes.len(), fua))?;

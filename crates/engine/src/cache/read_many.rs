@@ -1,0 +1,142 @@
+//! Reads of several pages: what none of them has in memory is asked of each device together, neighbours below in one
+//! transfer. The policy is told page by page, in their order, as if they had been read one by one.
+
+use super::keeper::Source;
+use super::turn::Turn;
+use super::upkeep::{Lease, runs};
+use super::{BlockCache, Tag};
+use crate::disk::Transfer;
+use crate::store::{Entry, check_page};
+use std::io;
+use std::ops::Range;
+
+/// Where a page was found.
+enum Found {
+    /// Its bytes have been copied.
+    InMemory,
+    /// An entry of the log, and the byte of the device where it lies.
+    InLog(Entry, u64),
+    Below,
+    /// There was an error.
+    Nowhere,
+}
+
+/// Pages that are read together; their locks are held meanwhile.
+const TOGETHER: u64 = 32;
+
+impl BlockCache {
+    /// Reads with what is known of the request. The pages of one call after the first continue a run.
+    ///
+    /// # Errors
+    /// As [`Block::read`](crate::Block::read).
+    pub fn read_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let (mut at, mut rest, mut tag) = (offset, bytes, tag);
+        while !rest.is_empty() {
+            let first = at / self.page_bytes;
+            let end = ((first + TOGETHER) * self.page_bytes).min(at + rest.len() as u64);
+            let (these, others) = rest.split_at_mut((end - at) as usize);
+            self.with_whole_pages(at, these, |pages, bytes| self.read_pages(pages, bytes, tag))?;
+            (at, rest, tag.sequential) = (end, others, true);
+        }
+        Ok(())
+    }
+
+    /// Has `read` fill all of the pages that a range touches, and takes from that what is wanted.
+    pub(super) fn with_whole_pages<R>(
+        &self,
+        offset: u64,
+        bytes: &mut [u8],
+        read: impl FnOnce(Range<u64>, &mut [u8]) -> R,
+    ) -> R {
+        let pages = offset / self.page_bytes..(offset + bytes.len() as u64).div_ceil(self.page_bytes);
+        let whole_bytes = (pages.end - pages.start) as usize * self.page_bytes as usize;
+        if bytes.len() == whole_bytes {
+            return read(pages, bytes);
+        }
+        let mut whole = vec![0; whole_bytes];
+        let result = read(pages, &mut whole);
+        let within = (offset % self.page_bytes) as usize;
+        bytes.copy_from_slice(&whole[within..within + bytes.len()]);
+        result
+    }
+
+    fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+        if pages.end - pages.start == 1 {
+            let _page = self.locks.pages.page(pages.start);
+            return self.decide(self.newest(pages.start, bytes)?, pages.start, bytes, tag);
+        }
+        let _pages = self.locks.pages.range(&pages);
+        let there = self.read_together(pages.start, bytes)?;
+        let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
+        for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
+            let turn = if there { self.locks.ready()? } else { self.newest(page, bytes)? };
+            self.decide(turn, page, bytes, Tag { sequential: tag.sequential || at > 0, ..tag })?;
+        }
+        Ok(())
+    }
+
+    fn decide(&self, mut turn: Turn, page: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
+        turn.core().read(page, bytes, tag);
+        turn.mend()
+    }
+
+    /// Reads the newest versions of pages from one on, whose locks are held; which of them it could. The others are to be
+    /// read one by one, which tells what is wrong with them.
+    fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
+        let page_bytes = self.page_bytes as usize;
+        let mut turn = self.locks.ready()?;
+        let mut find = |(page, bytes)| match turn.core().locate(page, bytes) {
+            Ok(Source::Memory) => Found::InMemory,
+            Ok(Source::Below) => Found::Below,
+            Ok(Source::Log(entry)) => Found::InLog(entry, turn.keeper().log.byte_of(entry.place)),
+            Err(_) => Found::Nowhere,
+        };
+        let found: Vec<Found> = (first..).zip(bytes.chunks_exact_mut(page_bytes)).map(&mut find).collect();
+        let (log, backing) = turn.stores();
+        drop(turn);
+        let (mut from_log, mut from_below) = self.transfers(first, &found, bytes);
+        let log_reads = from_log.len() as u64;
+        let below_read = from_below.is_empty() || backing.submit(&mut from_below).is_ok();
+        let log_read = from_log.is_empty() || log.submit(&mut from_log).is_ok();
+        let is_there = |(found, bytes): (&Found, &[u8])| match *found {
+            Found::InMemory => true,
+            Found::Below => below_read,
+            Found::InLog(entry, _) => log_read && check_page(entry, bytes).is_ok(),
+            Found::Nowhere => false,
+        };
+        let there = found.iter().zip(bytes.chunks_exact(page_bytes)).map(is_there).collect();
+        let below_reads = found.iter().filter(|found| below_read && matches!(found, Found::Below)).count();
+        let mut turn = self.locks.turn()?;
+        turn.keeper().log.count_reads(log_reads);
+        turn.keeper().counts.below_reads += below_reads as u64;
+        Ok(there)
+    }
+
+    /// What is to be read from the log and from below.
+    fn transfers<'a>(
+        &self,
+        first: u64,
+        found: &[Found],
+        bytes: &'a mut [u8],
+    ) -> (Vec<Transfer<'a>>, Vec<Transfer<'a>>) {
+        let (mut from_log, mut from_below) = (Vec::new(), Vec::new());
+        let is_below = |at: usize| matches!(found[at], Found::Below);
+        let mut rest = bytes;
+        for run in runs(found.len(), |at| is_below(at) && is_below(at - 1)) {
+            let (these, others) = rest.split_at_mut(run.len() * self.page_bytes as usize);
+            rest = others;
+            match found[run.start] {
+                Found::Below => {
+                    let at = (first + run.start as u64) * self.page_bytes;
+                    let (inside, beyond) = these.split_at_mut((self.size_bytes - at).min(these.len() as u64) as usize);
+                    beyond.fill(0);
+                    from_below.push(Transfer::Read { at, bytes: inside });
+                }
+                Found::InLog(_, at) => from_log.push(Transfer::Read { at, bytes: these }),
+                Found::InMemory | Found::Nowhere => {}
+            }
+        }
+        (from_log, from_below)
+    }
+}
