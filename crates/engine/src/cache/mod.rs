@@ -7,17 +7,20 @@ mod directory;
 mod flight;
 mod keeper;
 mod read_now;
+mod tape;
 mod turn;
 mod upkeep;
 mod world;
 
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
+pub use tape::{Batch, Noted, Recording};
 
 use self::core::{Core, Engine};
 use crate::block::Block;
-use crate::disk::Disk;
+use crate::disk::{DeviceCounts, Disk, Gauge, Metered};
 use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError, check_page};
+use entresol_core::Op;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
 use flight::read_page_below;
@@ -27,6 +30,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tape::Tape;
 use turn::{Locks, Turn};
 use upkeep::Lease;
 use world::World;
@@ -172,6 +176,9 @@ pub struct BlockCache {
     page_bytes: u64,
     recovered: Recovered,
     started: Instant,
+    tape: Arc<Tape>,
+    /// Of the cache device and of the backing store.
+    gauges: [Gauge; 2],
 }
 
 struct Build {
@@ -228,6 +235,8 @@ impl BlockCache {
         let size_bytes = backing.size_bytes();
         let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
         let backing_pages = size_bytes.div_ceil(page_bytes);
+        let (cache, backing) = (Metered::new(cache), Metered::new(backing));
+        let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
         let (log, recovered) = Log::open(cache, identity, backing_pages)?;
         let room_pages = log.geometry().capacity_pages();
@@ -244,6 +253,8 @@ impl BlockCache {
             page_bytes,
             recovered,
             started: Instant::now(),
+            tape: Arc::default(),
+            gauges,
         })
     }
 
@@ -282,11 +293,12 @@ impl BlockCache {
             let at = offset + done as u64;
             let within = (at % self.page_bytes) as usize;
             let len = (page.len() - within).min(bytes.len() - done);
-            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            let first = done == 0;
+            let tag = Tag { sequential: tag.sequential || !first, ..tag };
             if len == page.len() {
-                self.read_page(at / self.page_bytes, &mut bytes[done..done + len], tag)?;
+                self.read_page(at / self.page_bytes, &mut bytes[done..done + len], tag, first)?;
             } else {
-                self.read_page(at / self.page_bytes, &mut page, tag)?;
+                self.read_page(at / self.page_bytes, &mut page, tag, first)?;
                 bytes[done..done + len].copy_from_slice(&page[within..within + len]);
             }
             done += len;
@@ -294,9 +306,10 @@ impl BlockCache {
         Ok(())
     }
 
-    fn read_page(&self, page: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+    fn read_page(&self, page: u64, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
         let _page = self.locks.page(page);
         let mut turn = self.newest(page, bytes)?;
+        self.tape.note(page, Op::Read, tag, first);
         turn.core().read(page, bytes, tag);
         turn.mend()
     }
@@ -348,7 +361,8 @@ impl BlockCache {
             let within = (at % self.page_bytes) as usize;
             let len = (page_bytes - within).min(bytes.len() - done);
             let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
-            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            let first = done == 0;
+            let tag = Tag { sequential: tag.sequential || !first, ..tag };
             let number = at / self.page_bytes;
             let _page = self.locks.page(number);
             let mut turn = self.locks.ready()?;
@@ -361,6 +375,7 @@ impl BlockCache {
             if whole {
                 page[len..].fill(0);
             }
+            self.tape.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
             self.write_page(turn, number, &page, whole, tag)?;
             done += len;
         }
@@ -488,6 +503,19 @@ impl BlockCache {
     /// When the cache has stopped after a fault of its own.
     pub fn stats(&self) -> io::Result<CacheStats> {
         Ok(self.locks.turn()?.core().stats())
+    }
+
+    /// What the policy tells of itself, by name: expert weights, desired sizes, lengths of its queues.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn policy_gauges(&self) -> io::Result<Vec<(&'static str, f64)>> {
+        Ok(self.locks.turn()?.core().gauges())
+    }
+
+    /// Calls of the cache device and of the backing store, and how long they took.
+    pub fn devices(&self) -> [DeviceCounts; 2] {
+        [self.gauges[0].counts(), self.gauges[1].counts()]
     }
 
     /// Pages whose only copy could not be read: reading them is an error until they are written again.
