@@ -120,6 +120,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
         Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Record(arguments) => live::record::run(arguments, cli.quiet),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {

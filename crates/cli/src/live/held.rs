@@ -1,6 +1,7 @@
 //! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
 
 use super::control::{Control, Controlled};
+use super::places::PlacesOf;
 use super::running::Running;
 use super::serve::Found;
 use anyhow::{Context, Result, bail};
@@ -48,6 +49,16 @@ impl Held {
         let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
         let control = control.map_err(|error| eprintln!("{name}: {error:#}; stats and set will not find it")).ok();
         Served { held: self, running, control }
+    }
+
+    /// Where its pages lie for who uses it.
+    pub(super) fn places(&self) -> PlacesOf {
+        match &self.below {
+            Below::Store => {
+                PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned())
+            }
+            Below::Files(files) => PlacesOf::Files(files.clone()),
+        }
     }
 
     /// Writes everything dirty below and closes the cache; says how much that was.

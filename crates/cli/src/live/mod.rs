@@ -3,12 +3,14 @@
 pub mod check;
 pub mod control;
 pub mod drain;
-mod figures;
+pub mod figures;
 pub mod files;
 pub mod format;
 pub mod held;
 mod identity;
-mod observed;
+pub mod observed;
+mod places;
+pub mod record;
 mod running;
 pub mod serve;
 pub mod set;

@@ -1,9 +1,10 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
-use super::control::Controlled;
+use super::control::{Controlled, Tape};
 use super::figures::{Figures, State};
 use super::held::Held;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
+use super::places::PlacesOf;
 use super::serve::{ModeArg, one_policy, top_tier};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -28,6 +29,7 @@ pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
     page_bytes: u32,
+    places: PlacesOf,
     started: Instant,
 }
 
@@ -43,7 +45,8 @@ impl Running {
     /// The cache that was opened.
     pub fn new(held: &Held) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
-        Running { cache, calls, page_bytes: held.page_bytes, started: Instant::now() }
+        let (page_bytes, places) = (held.page_bytes, held.places());
+        Running { cache, calls, page_bytes, places, started: Instant::now() }
     }
 
     /// The cache as a door for a block serves it.
@@ -156,8 +159,21 @@ impl Controlled for Running {
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
+            policy_gauges: self.cache.policy_gauges()?,
+            devices: self.cache.devices(),
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
+    }
+
+    fn record(&self) -> Result<Tape> {
+        let recording = self.cache.record().context("somebody is recording it already")?;
+        Ok(Tape {
+            recording,
+            places: self.places.places(),
+            page_bytes: self.page_bytes,
+            policy: self.policy(),
+            mode: name(mode_arg(self.cache.stats()?.mode)),
+        })
     }
 
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {
