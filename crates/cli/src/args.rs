@@ -8,6 +8,7 @@ use crate::live::format::FormatArgs;
 use crate::live::record::RecordArgs;
 use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
+use crate::metrics::MetricsArgs;
 use crate::mount::MountArgs;
 use crate::names::NamesArgs;
 use crate::probe::ProbeArgs;
@@ -15,6 +16,7 @@ use crate::replay::ReplayArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
+use crate::top::TopArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
 use entresol_trace::{Format, Split};
@@ -54,6 +56,8 @@ pub enum Command {
     Stats(StatsArgs),
     Set(SetArgs),
     Record(RecordArgs),
+    Top(TopArgs),
+    Metrics(MetricsArgs),
     Names(NamesArgs),
     /// Print a configuration for --config, every default written out and explained
     Config,
