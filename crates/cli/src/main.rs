@@ -9,6 +9,7 @@ mod journal;
 mod live;
 mod metrics;
 mod mount;
+mod notify;
 mod names;
 mod output;
 mod policies;

@@ -5,7 +5,7 @@ use crate::live::control;
 use crate::live::files::DirectArgs;
 use crate::live::held::Served;
 use crate::live::serve::CacheArgs;
-use crate::{live, output};
+use crate::{live, notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
@@ -122,11 +122,12 @@ fn serve(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, how: &s
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             match unmounter.unmount() {
-                Ok(()) => return,
+                Ok(()) => return notify::stopping(),
                 Err(error) => eprintln!("entresol: {error}; close what is open, then try again"),
             }
         }
     })?;
     output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;
+    notify::ready();
     mount.wait().with_context(|| arguments.mountpoint.display().to_string())
 }

@@ -2,7 +2,7 @@
 
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
-use crate::{live, output};
+use crate::{live, notify, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
@@ -147,7 +147,9 @@ fn until_signal(
         }
     })?;
     output::print(&format!("{uri}\n"))?;
+    notify::ready();
     let _ = signals.forever().next();
+    notify::stopping();
     Ok(server.stop())
 }
 
