@@ -273,7 +273,7 @@ const FAMILIES: &[Family] = &[
         samples: |f| by_door(f, |calls| calls.p99_us / 1e6),
     },
     Family {
-        name: "entresol_policy_gauge",
+        name: "entresol_policy_state",
         kind: "gauge",
         help: "What the policy tells of itself.",
         samples: |f| {
@@ -421,7 +421,7 @@ mod tests {
             "entresol_requests_total{cache=\"a\\\\b\\n\\\"c\\\"\",op=\"read\"} 9007199254740992",
             "entresol_info{cache=\"a\\\\b\\n\\\"c\\\"\",policy=\"face:group=\\\"4\\\"\",mode=\"write-back\"} 1",
             "entresol_tier_hits_total{cache=\"a\\\\b\\n\\\"c\\\"\",tier=\"memory\"} 4",
-            "entresol_policy_gauge{cache=\"a\\\\b\\n\\\"c\\\"\",name=\"weight lru\"} 0.25",
+            "entresol_policy_state{cache=\"a\\\\b\\n\\\"c\\\"\",name=\"weight lru\"} 0.25",
         ] {
             assert!(page.lines().any(|line| line == sample), "{sample} is not in:\n{page}");
         }
