@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 /// The exporter, and the address that it printed.
 fn exporter(scratch: &Scratch) -> (Child, String) {
-    let mut command = scratch.command(&["metrics", "--cache", "cache", "--listen", "127.0.0.1:0"]);
+    let mut command = scratch.command(&["metrics", "cache", "--listen", "127.0.0.1:0"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the command runs");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
@@ -81,11 +81,11 @@ fn the_figures_are_those_of_the_server_and_say_when_there_is_none() {
 #[test]
 fn other_machines_read_them_only_when_told_and_a_wrong_word_is_refused() {
     let scratch = formatted();
-    let listen = |address| ["metrics", "--cache", "cache", "--listen", address];
+    let listen = |address| ["metrics", "cache", "--listen", address];
     says(&scratch.refused(&listen("0.0.0.0:9631")), &["not of the loopback", "--beyond-loopback"]);
     says(&scratch.refused(&listen("[::]:9631")), &["not of the loopback"]);
     says(&scratch.refused(&listen("somewhere")), &["--listen"]);
-    says(&scratch.refused(&["metrics", "--cache", "none"]), &["none: No such file"]);
-    says(&scratch.refused(&["top", "--cache", "cache"]), &["needs a terminal"]);
-    says(&scratch.refused(&["top", "--cache", "cache", "--every", "0"]), &["0.1 to 86400"]);
+    says(&scratch.refused(&["metrics", "none"]), &["none: No such file"]);
+    says(&scratch.refused(&["top", "cache"]), &["needs a terminal"]);
+    says(&scratch.refused(&["top", "cache", "--every", "0"]), &["0.1 to 86400"]);
 }

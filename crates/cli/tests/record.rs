@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::mounted::Mounted;
 use common::served::client::Client;
 use common::served::{PAGE, formatted, reached, start, terminate};
 use common::{Scratch, says};
@@ -11,7 +12,8 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-const RECORD: [&str; 4] = ["record", "--cache", "cache", "t.etr"];
+/// A cache, named by itself.
+const RECORD: [&str; 3] = ["record", "cache", "t.etr"];
 
 /// A recorder that has begun, and what it says.
 fn recorder(scratch: &Scratch, more: &[&str]) -> (Child, BufReader<impl Read + use<>>) {
@@ -103,7 +105,7 @@ fn a_recording_ends_after_a_time_a_number_or_with_the_server() {
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     let (recording, said) = recorder(&scratch, &["--limit", "100"]);
-    let second = scratch.run(&["record", "--cache", "cache", "other.etr"]);
+    let second = scratch.run(&["record", "cache", "other.etr"]);
     says(&String::from_utf8_lossy(&second.stderr), &["somebody is recording it already"]);
     assert!(requests(&mut client, 1, 200) > 100);
     says(&ended(recording, said), &["t.etr: 100 requests to "]);
@@ -149,4 +151,35 @@ fn a_killed_recorder_leaves_no_trace_and_the_next_one_records() {
     says(&ended(recording, said), &["t.etr: 10 requests"]);
     drop(client);
     terminate(child);
+}
+
+#[test]
+fn of_files_each_is_an_object_by_its_name() {
+    let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    let above = mounted.above();
+    std::fs::create_dir(above.join("base")).expect("a directory");
+    std::fs::write(above.join("base/1"), vec![1; 3 * PAGE]).expect("a file");
+    let mut command = mounted.scratch.command(&["record", "mount", "t.etr"]);
+    let mut recording = command.stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut said = BufReader::new(recording.stderr.take().expect("a pipe"));
+    said.read_line(&mut String::new()).expect("text");
+    std::fs::write(above.join("base/2"), vec![2; 2 * PAGE]).expect("a file");
+    assert_eq!(std::fs::read(above.join("base/1")).expect("a file"), vec![1; 3 * PAGE]);
+    signal(&recording, "-INT");
+    ended(recording, said);
+    let trace = native::open(&mounted.scratch.path("t.etr")).expect("a trace");
+    let mut touched: Vec<(&str, bool, u64)> = (0..trace.len())
+        .map(|at| {
+            let address = trace.address(trace.request(at).page);
+            let object = &trace.objects[address.object.index()];
+            (object.name.as_str(), trace.request(at).op.is_write(), address.block)
+        })
+        .collect();
+    touched.sort_unstable();
+    touched.dedup();
+    let pages = |name, write, pages| (0..pages).map(move |page| (name, write, page));
+    let expected: Vec<_> = pages("base/1", false, 3).chain(pages("base/2", true, 2)).collect();
+    assert_eq!(touched, expected);
+    mounted.signal("-TERM");
+    assert_eq!(mounted.end().0, Some(0));
 }

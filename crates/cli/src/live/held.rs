@@ -54,9 +54,7 @@ impl Held {
     /// Where its pages lie for who uses it.
     pub(super) fn places(&self) -> PlacesOf {
         match &self.below {
-            Below::Store => {
-                PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned())
-            }
+            Below::Store => PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned()),
             Below::Files(files) => PlacesOf::Files(files.clone()),
         }
     }

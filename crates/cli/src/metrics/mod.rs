@@ -21,9 +21,9 @@ use std::sync::Arc;
 /// Prints the address once it can be reached, and serves until it is interrupted or terminated.
 #[derive(Args)]
 pub struct MetricsArgs {
-    /// A cache; may be given several times
-    #[arg(long, value_name = "FILE", required = true)]
-    pub cache: Vec<PathBuf>,
+    /// Caches, each by itself, its control socket, or a directory where it is mounted
+    #[arg(value_name = "CACHE|SOCKET|DIR", required = true)]
+    pub places: Vec<PathBuf>,
     /// Where to listen; other than on the loopback only with --beyond-loopback
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9631")]
     pub listen: SocketAddr,
@@ -38,13 +38,13 @@ pub fn run(arguments: &MetricsArgs) -> Result<()> {
     if !address.ip().is_loopback() && !arguments.beyond_loopback {
         bail!("{address}: is not of the loopback: other machines could read the figures; --beyond-loopback lets them");
     }
-    for cache in &arguments.cache {
+    for cache in &arguments.places {
         std::fs::metadata(cache).with_context(|| cache.display().to_string())?;
     }
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
     let address = listener.local_addr().context("its address")?;
-    let caches = arguments.cache.clone();
+    let caches = arguments.places.clone();
     let page = move || {
         let ask = |cache: &PathBuf| (cache.display().to_string(), live(cache).unwrap_or(None));
         text::exposition(&caches.iter().map(ask).collect::<Vec<_>>())

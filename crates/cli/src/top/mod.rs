@@ -22,9 +22,9 @@ use std::time::Duration;
 /// While no process serves the cache, that is said and waited for. Colours are left out where NO_COLOR is set.
 #[derive(Args)]
 pub struct TopArgs {
-    /// The cache
-    #[arg(long, value_name = "FILE")]
-    pub cache: PathBuf,
+    /// The cache, its control socket, or a directory where it is mounted
+    #[arg(value_name = "CACHE|SOCKET|DIR")]
+    pub place: PathBuf,
     /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::live::stats::interval)]
     pub every: f64,
@@ -74,8 +74,8 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
         bail!("top needs a terminal; `entresol stats --watch` writes to files and pipes");
     }
     // What is no cache at all is said now and on one line.
-    std::fs::metadata(&arguments.cache).with_context(|| arguments.cache.display().to_string())?;
-    let readings = readings(&arguments.cache, Duration::from_secs_f64(arguments.every))?;
+    std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
+    let readings = readings(&arguments.place, Duration::from_secs_f64(arguments.every))?;
     let mut terminal = ratatui::try_init().context("the terminal")?;
     let shown = show(&mut terminal, arguments, &readings);
     ratatui::try_restore().context("the terminal")?;
@@ -100,7 +100,7 @@ fn show(
     readings: &Receiver<Result<Option<Figures>, String>>,
 ) -> Result<()> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let name = arguments.cache.display().to_string();
+    let name = arguments.place.display().to_string();
     let mut state = State::default();
     loop {
         while let Ok(reading) = readings.try_recv() {
