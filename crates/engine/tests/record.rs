@@ -61,9 +61,20 @@ fn every_page_is_heard_as_the_policy_is_told_of_it() {
     ];
     assert_eq!(rest(&mut recording), (expected, 0));
     read(&cache, 1, 9);
+    // A read that is had at once is one like any other; one that is not is none.
+    cache.write_tagged(PAGE, &[1; 2 * PAGE as usize], tag(10)).expect("a write");
+    assert!(cache.read_now_tagged(PAGE, &mut [0; 2 * PAGE as usize], tag(11)), "it lies in memory yet");
+    assert!(!cache.read_now_tagged(200 * PAGE, &mut [0; PAGE as usize], tag(12)));
     recording.stop();
-    read(&cache, 2, 10);
-    assert_eq!(rest(&mut recording), (vec![noted(9, 1, Op::Read, false, true)], 0));
+    read(&cache, 2, 13);
+    let expected = vec![
+        noted(9, 1, Op::Read, false, true),
+        noted(10, 1, Op::Write, false, true),
+        noted(10, 2, Op::Write, true, false),
+        noted(11, 1, Op::Read, false, true),
+        noted(11, 2, Op::Read, true, false),
+    ];
+    assert_eq!(rest(&mut recording), (expected, 0));
     drop(recording);
     assert!(cache.record().is_some(), "the next may listen");
 }

@@ -1,12 +1,16 @@
 //! The screen of `entresol top`: a function of two readings.
 
 use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
+use crate::live::observed::CallFigures;
 use entresol_report::{NumberFormat, grouped, percent};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+
+/// A part of figures.
+type Part<A, B> = fn(&A) -> &B;
 
 /// Cells of a bar.
 const BAR: usize = 20;
@@ -177,10 +181,10 @@ fn device_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
         ))
         .into(),
     ];
-    let devices: [(&str, fn(&Figures) -> &DeviceFigures); 2] =
+    let devices: [(&str, Part<Figures, DeviceFigures>); 2] =
         [("cache", |f| &f.cache_device.calls), ("backing", |f| &f.backing.calls)];
     for (name, of) in devices {
-        let kinds: [(&str, fn(&DeviceFigures) -> &DeviceCalls); 3] =
+        let kinds: [(&str, Part<DeviceFigures, DeviceCalls>); 3] =
             [("reads", |d| &d.read), ("writes", |d| &d.write), ("syncs", |d| &d.sync)];
         for (kind, calls) in kinds {
             let since = calls(of(now)).since(view.before.map(|before| calls(of(before))));
@@ -212,7 +216,7 @@ fn door_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
         "door, all along", "calls/s", "bytes/s", "", "half in", "99% in", "", "errors"
     );
     let mut lines = vec![bold(head).into()];
-    let calls: [(&str, fn(&Figures) -> &crate::live::observed::CallFigures); 4] = [
+    let calls: [(&str, Part<Figures, CallFigures>); 4] = [
         ("reads", |f| &f.door.read),
         ("writes", |f| &f.door.write),
         ("flushes", |f| &f.door.flush),
