@@ -91,7 +91,7 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
     let counts = until_signal(arguments, export, limits, quiet)?;
     served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
-    served.end(quiet, &said(&counts))
+    served.end(&said(&counts))
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {

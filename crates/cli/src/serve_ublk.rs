@@ -45,5 +45,5 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let _ = signals.forever().next();
     notify::stopping();
     let answered = device.stop().with_context(|| format!("{name}: the end"))?;
-    served.end(quiet, &format!("{answered} requests answered"))
+    served.end(&format!("{answered} requests answered"))
 }

@@ -8,6 +8,7 @@ pub mod files;
 pub mod format;
 pub mod held;
 mod identity;
+pub mod log;
 pub mod observed;
 mod places;
 pub mod record;
@@ -16,6 +17,7 @@ pub mod serve;
 pub mod set;
 pub mod stats;
 mod survey;
+mod watchman;
 
 use crate::args::bytes;
 use anyhow::{Context, Result, anyhow, bail};

@@ -3,6 +3,7 @@
 use super::control::{Controlled, Tape};
 use super::figures::{Figures, State};
 use super::held::Held;
+use super::log::{Level, Log};
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::serve::{ModeArg, one_policy, top_tier};
@@ -13,6 +14,7 @@ use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_front::files::FileLayer;
 use entresol_sim::PolicySpec;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,6 +33,7 @@ pub struct Running {
     page_bytes: u32,
     places: PlacesOf,
     started: Instant,
+    log: Log,
 }
 
 /// A setting that has been understood.
@@ -43,10 +46,10 @@ enum Setting {
 
 impl Running {
     /// The cache that was opened.
-    pub fn new(held: &Held) -> Self {
+    pub fn new(held: &Held, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let (page_bytes, places) = (held.page_bytes, held.places());
-        Running { cache, calls, page_bytes, places, started: Instant::now() }
+        Running { cache, calls, page_bytes, places, started: Instant::now(), log }
     }
 
     /// The cache as a door for a block serves it.
@@ -182,7 +185,11 @@ impl Controlled for Running {
         let mut done = Vec::new();
         for setting in settings {
             match self.apply(setting) {
-                Ok(line) => done.push(line),
+                Ok(line) => {
+                    let now = json!({ "policy": self.policy(), "mode": name(mode_arg(self.cache.config().mode)) });
+                    self.log.event(Level::Info, "set", &line, now);
+                    done.push(line);
+                }
                 Err(error) if done.is_empty() => return Err(error),
                 Err(error) => return Err(error.context(format!("done before: {}", done.join("; ")))),
             }
