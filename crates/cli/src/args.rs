@@ -5,8 +5,10 @@ use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
 use crate::live::drain::DrainArgs;
 use crate::live::format::FormatArgs;
+use crate::live::record::RecordArgs;
 use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
+use crate::metrics::MetricsArgs;
 use crate::mount::MountArgs;
 use crate::names::NamesArgs;
 use crate::probe::ProbeArgs;
@@ -14,10 +16,12 @@ use crate::replay::ReplayArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
+use crate::top::TopArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
 use entresol_trace::{Format, Split};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
 
@@ -51,6 +55,9 @@ pub enum Command {
     Drain(DrainArgs),
     Stats(StatsArgs),
     Set(SetArgs),
+    Record(RecordArgs),
+    Top(TopArgs),
+    Metrics(MetricsArgs),
     Names(NamesArgs),
     /// Print a configuration for --config, every default written out and explained
     Config,
@@ -259,8 +266,21 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A time as a person writes it: 90, 90s, 15m, 2h.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, seconds) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1.0),
+        Some((at, 'm')) => (&text[..at], 60.0),
+        Some((at, 'h')) => (&text[..at], 3600.0),
+        _ => (text, 1.0),
+    };
+    let seconds = number.parse::<f64>().ok().map(|number| number * seconds).filter(|seconds| *seconds > 0.0);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| "it must be a time above 0, such as 90s, 15m or 2h".to_owned())
+}
+
 /// A count as sizes in pages are written: 5000, 10k, 2Mi.
-fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Size::Pages(count)) if count > 0 && !text.contains('p') => Ok(count),
         _ => Err("it must be a count above 0, such as 5000, 10k or 2Mi".to_owned()),

@@ -7,8 +7,10 @@ mod emulate;
 mod estimate;
 mod journal;
 mod live;
+mod metrics;
 mod mount;
 mod names;
+mod notify;
 mod output;
 mod policies;
 mod probe;
@@ -27,6 +29,7 @@ mod stat_report;
 mod summary;
 mod timed;
 mod timed_report;
+mod top;
 mod trace;
 mod trace_source;
 
@@ -120,6 +123,9 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
         Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Record(arguments) => live::record::run(arguments, cli.quiet),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Metrics(arguments) => metrics::run(arguments),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {

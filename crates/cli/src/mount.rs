@@ -4,13 +4,15 @@ use crate::args::bytes;
 use crate::live::control;
 use crate::live::files::DirectArgs;
 use crate::live::held::Served;
+use crate::live::log::Level;
 use crate::live::serve::CacheArgs;
-use crate::{live, output};
+use crate::{live, notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
 use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::fuse::{Mount, Options};
+use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -55,7 +57,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let (served, files) = open(cache, &arguments.backing, &arguments.cached, &arguments.direct, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
         serve(arguments, files, 16, &how, quiet)?;
-        return served.end(quiet, "");
+        return served.end("");
     }
     live::files::check_complete(&arguments.backing)?;
     match &arguments.emulate {
@@ -81,10 +83,10 @@ pub fn open(
 ) -> Result<(Served, Arc<dyn FileLayer>)> {
     let (held, files, names) = live::files::open(cache, directory, arguments, direct)?;
     let served = held.serve(quiet);
-    if !quiet {
-        let Found { files, gone, changed } = names;
-        eprintln!("{files} files known, {gone} gone, {changed} changed without the cache");
-    }
+    let Found { files: known, gone, changed } = names;
+    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache");
+    let figures = json!({ "known": known, "gone": gone, "changed": changed });
+    served.log().event(Level::Info, "files", &message, figures);
     let files = served.running.files(files);
     Ok((served, files))
 }
@@ -122,11 +124,12 @@ fn serve(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, how: &s
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             match unmounter.unmount() {
-                Ok(()) => return,
+                Ok(()) => return notify::stopping(),
                 Err(error) => eprintln!("entresol: {error}; close what is open, then try again"),
             }
         }
     })?;
     output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;
+    notify::ready();
     mount.wait().with_context(|| arguments.mountpoint.display().to_string())
 }

@@ -76,7 +76,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Err(error) => Err(error),
     };
     end(mounted)?;
-    served.end(quiet, "")?;
+    served.end("")?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?;
     Ok(code(status))
 }

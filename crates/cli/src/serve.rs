@@ -2,7 +2,7 @@
 
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
-use crate::{live, output};
+use crate::{live, notify, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
@@ -91,7 +91,7 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
     let counts = until_signal(arguments, export, limits, quiet)?;
     served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
-    served.end(quiet, &said(&counts))
+    served.end(&said(&counts))
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
@@ -147,7 +147,9 @@ fn until_signal(
         }
     })?;
     output::print(&format!("{uri}\n"))?;
+    notify::ready();
     let _ = signals.forever().next();
+    notify::stopping();
     Ok(server.stop())
 }
 

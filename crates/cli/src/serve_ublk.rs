@@ -1,7 +1,7 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
-use crate::output;
+use crate::{notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_front::ublk::Device;
@@ -41,7 +41,9 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let device = Device::start(served.running.block(), read_only, ended)?;
     let name = device.path().display().to_string();
     output::print(&format!("{name}\n"))?;
+    notify::ready();
     let _ = signals.forever().next();
+    notify::stopping();
     let answered = device.stop().with_context(|| format!("{name}: the end"))?;
-    served.end(quiet, &format!("{answered} requests answered"))
+    served.end(&format!("{answered} requests answered"))
 }

@@ -7,8 +7,10 @@ use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::Geometry;
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
-use entresol_trace::{Trace, generate};
+use entresol_trace::native::{self, Spool};
+use entresol_trace::{ObjectKind, OpByte, Trace, generate};
 use std::collections::HashMap;
+use std::time::Duration;
 
 const PAGE: u64 = 4096;
 /// Pages of the backing store, which is the trace's only object.
@@ -65,8 +67,8 @@ fn block(trace: &Trace, page: u32) -> u64 {
     address.block
 }
 
-/// Runs the trace through a block cache, checking what every read returns.
-fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize]) -> Counted {
+/// Runs the trace through a block cache, checking what every read returns. What the cache was told goes to the spool.
+fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize], mut spool: Option<&mut Spool>) -> Counted {
     let power = Power::steady();
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16 };
     let cache = SimDisk::new(geometry.size_bytes(), &power);
@@ -74,6 +76,7 @@ fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize]) -> Counted {
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
     let config = CacheConfig { handles: trace.footprint(), seed: SEED, ..CacheConfig::new(info, tiers) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
+    let mut recording = spool.is_some().then(|| cache.record().expect("nobody listens"));
     // What each half of a page was last filled with.
     let mut truth: HashMap<u64, [u8; 2]> = HashMap::new();
     for at in 0..trace.len() {
@@ -104,6 +107,17 @@ fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize]) -> Counted {
             }
         }
     }
+    while let (Some(recording), Some(spool)) = (&mut recording, &mut spool) {
+        let batch = recording.next(Duration::ZERO);
+        assert_eq!(batch.left_out, 0);
+        if batch.requests.is_empty() {
+            break;
+        }
+        for noted in batch.requests {
+            let op = OpByte::new(noted.op, noted.sequential, noted.first);
+            spool.push(noted.time_us, 0, noted.page, op).expect("a place");
+        }
+    }
     let stats = cache.stats().expect("counts");
     assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.keeper.pages_lost, 0);
     let counts = stats.counts;
@@ -129,11 +143,31 @@ fn the_block_cache_counts_what_the_simulator_counts() {
         for tiers in sizes {
             let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
             println!("{} {tiers:?}", info.name);
-            let (live, simulated) = (live_counts(&trace, info, &tiers), simulated(&world, info, &tiers));
+            let (live, simulated) = (live_counts(&trace, info, &tiers, None), simulated(&world, info, &tiers));
             assert_eq!(live, simulated, "{} {tiers:?}: (live, simulated)", info.name);
             compared += 1;
         }
     }
     println!("{compared} cells");
     assert!(compared > 100);
+}
+
+/// The way of `entresol record`: what is heard of a cache in use, written as a trace and simulated, gives the cache's counts.
+#[test]
+fn what_was_recorded_simulates_to_what_was_counted() {
+    let folder = tempfile::tempdir().expect("a scratch directory");
+    let path = folder.path().join("recorded.etr");
+    let trace = trace(2);
+    for info in live() {
+        let tiers: &[usize] = if info.tiers.len() == 1 { &[20] } else { &[10, 30] };
+        let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
+        let mut spool = Spool::create(&path, PAGE as u32).expect("a place");
+        spool.object("disk", ObjectKind::Data);
+        let live = live_counts(&trace, info, &tiers, Some(&mut spool));
+        spool.finish(String::new()).expect("a trace");
+        let recorded = native::open(&path).expect("a trace");
+        assert_eq!((recorded.len(), recorded.footprint()), (trace.len(), trace.footprint()));
+        let simulated = simulated(&World::new(&recorded), info, &tiers);
+        assert_eq!(live, simulated, "{} {tiers:?}: (live, simulated from the recording)", info.name);
+    }
 }

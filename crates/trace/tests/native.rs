@@ -3,7 +3,8 @@
 mod common;
 
 use common::Folder;
-use entresol_trace::{Format, LoadOptions, Loaded, Trace, TraceError, convert, load, native};
+use entresol_core::Page;
+use entresol_trace::{Format, LoadOptions, Loaded, OpByte, Trace, TraceError, convert, generate, load, native};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::path::Path;
@@ -226,4 +227,53 @@ fn links_and_devices_stay_what_they_are() {
     assert!(std::fs::symlink_metadata(&link).expect("the link").is_symlink());
     assert_eq!(native::open(&file).expect("what the link leads to").len(), 100);
     assert!(matches!(native::write(&trace, std::path::Path::new("/dev/null")), Err(TraceError::Refused { .. })));
+}
+
+#[test]
+fn what_is_spooled_is_what_is_built_at_once() {
+    let seed = 5;
+    println!("seed {seed}");
+    let folder = Folder::new();
+    let spec = format!("zipf:n=20k:pages=3000:seed={seed}:write=40:update=30 | scan:n=5000:base=300:write=50");
+    let expected = generate(&spec.parse().expect("a specification"));
+    let path = folder.path("t.etr");
+    let mut spool = native::Spool::create(&path, expected.page_bytes).expect("a place");
+    for object in &expected.objects {
+        spool.object(&object.name, object.kind);
+    }
+    for at in 0..expected.len() {
+        let address = expected.address(Page(expected.pages[at]));
+        let time_us = expected.times_us.as_ref().map_or(0, |times| times[at]);
+        spool.push(time_us, address.object.0, address.block, OpByte(expected.ops[at])).expect("room");
+    }
+    assert_eq!((spool.requests(), spool.footprint()), (expected.len() as u64, expected.footprint() as u64));
+    assert!(folder.names().is_empty(), "nothing has a name before it is whole: {:?}", folder.names());
+    spool.finish(expected.provenance.clone()).expect("written");
+    assert_eq!(folder.names(), ["t.etr"]);
+    let written = native::open(&path).expect("opens");
+    assert!(written.pages[..] == expected.pages[..] && written.ops[..] == expected.ops[..]);
+    assert!(written.page_object[..] == expected.page_object[..] && written.page_block[..] == expected.page_block[..]);
+    assert_eq!(written.provenance, expected.provenance);
+    let extents = |trace: &Trace| trace.page_block.iter().max().map_or(0, |block| block + 1);
+    assert_eq!(written.objects[0].pages, extents(&expected), "as far as the trace shows it");
+}
+
+#[test]
+fn a_spool_refuses_what_no_trace_can_be_and_leaves_nothing() {
+    let folder = Folder::new();
+    let refusal = |spool: Result<native::Spool, TraceError>| spool.err().expect("refused").to_string();
+    assert!(refusal(native::Spool::create(&folder.path("t.etr"), 5000)).contains("no power of two"));
+    assert!(refusal(native::Spool::create(&folder.path("none/t.etr"), 4096)).contains("none"));
+    std::fs::create_dir(folder.path("taken.etr")).expect("a folder in the way");
+    assert!(refusal(native::Spool::create(&folder.path("taken.etr"), 4096)).contains("is a directory"));
+    std::fs::remove_dir(folder.path("taken.etr")).expect("removed");
+    let spool = native::Spool::create(&folder.path("t.etr"), 4096).expect("a place");
+    assert!(spool.finish(String::new()).expect_err("refused").to_string().contains("no request"));
+    let mut spool = native::Spool::create(&folder.path("t.etr"), 4096).expect("a place");
+    let object = spool.object("disk", entresol_trace::ObjectKind::Data);
+    for (time_us, expected) in [(7, 7), (5, 7), (9, 9)] {
+        spool.push(time_us, object, expected, OpByte(8)).expect("room");
+    }
+    drop(spool);
+    assert!(folder.names().is_empty(), "dropped before its end: {:?}", folder.names());
 }

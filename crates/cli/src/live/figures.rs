@@ -2,8 +2,10 @@
 
 use super::observed::{CallFigures, DoorFigures};
 use entresol_engine::cache::CacheStats;
+use entresol_engine::disk::{CallCounts, DeviceCounts};
 use entresol_report::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Counts since the cache was opened, and its state now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +30,8 @@ pub struct Figures {
     pub requests: Requests,
     pub cache_device: CacheDevice,
     pub backing: Backing,
+    /// What the policy tells of itself, by name.
+    pub policy_gauges: BTreeMap<String, f64>,
     /// Calls of the door.
     pub door: DoorFigures,
 }
@@ -40,6 +44,8 @@ pub struct Requests {
     pub read_hits: u64,
     pub writes: u64,
     pub write_hits: u64,
+    /// Of all hits those in each tier, as many as there are.
+    pub tier_hits: Vec<u64>,
     pub fetches: u64,
     pub admissions: u64,
     pub admissions_failed: u64,
@@ -62,6 +68,7 @@ pub struct CacheDevice {
     pub copied_pages: u64,
     pub segments_reclaimed: u64,
     pub clean_copies_bad: u64,
+    pub calls: DeviceFigures,
 }
 
 /// What was done on the backing store.
@@ -73,6 +80,77 @@ pub struct Backing {
     pub syncs: u64,
     pub read_pages: u64,
     pub rescued_pages: u64,
+    pub calls: DeviceFigures,
+}
+
+/// Calls of a device and their times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceFigures {
+    pub read: DeviceCalls,
+    pub write: DeviceCalls,
+    pub sync: DeviceCalls,
+}
+
+/// Calls of one kind; what was handed over together is one call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceCalls {
+    pub calls: u64,
+    pub errors: u64,
+    pub bytes: u64,
+    /// The sum of their times; what it grows by in a microsecond is the mean number under way.
+    pub busy_us: u64,
+    pub under_way: u64,
+    /// How many took less than 1, 2, 4, 8, ... microseconds, and not less than the number before; without the zeros at
+    /// the end.
+    pub took: Vec<u64>,
+}
+
+impl From<CallCounts> for DeviceCalls {
+    fn from(counts: CallCounts) -> Self {
+        let CallCounts { calls, errors, bytes, busy_ns, under_way, took } = counts;
+        let used = took.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
+        DeviceCalls { calls, errors, bytes, busy_us: busy_ns / 1000, under_way, took: took[..used].to_vec() }
+    }
+}
+
+impl From<DeviceCounts> for DeviceFigures {
+    fn from(DeviceCounts { read, write, sync }: DeviceCounts) -> Self {
+        DeviceFigures { read: read.into(), write: write.into(), sync: sync.into() }
+    }
+}
+
+impl DeviceCalls {
+    /// What was counted between an earlier reading and this one. Of an earlier one of another process nothing is taken away.
+    pub fn since(&self, before: Option<&DeviceCalls>) -> DeviceCalls {
+        let Some(before) = before else { return self.clone() };
+        let was = |at: usize| before.took.get(at).copied().unwrap_or(0);
+        DeviceCalls {
+            calls: self.calls.saturating_sub(before.calls),
+            errors: self.errors.saturating_sub(before.errors),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            busy_us: self.busy_us.saturating_sub(before.busy_us),
+            under_way: self.under_way,
+            took: self.took.iter().enumerate().map(|(at, took)| took.saturating_sub(was(at))).collect(),
+        }
+    }
+
+    /// A time in microseconds that this share of the calls did not exceed: the end of their bucket.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        let rank = (self.took.iter().sum::<u64>() as f64 * share).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let within = |&count: &u64| {
+            seen += count;
+            seen >= rank
+        };
+        self.took.iter().position(within).map_or(0.0, |bucket| (1u64 << bucket) as f64)
+    }
+
+    /// Their mean time in microseconds; 0 where there were none.
+    pub fn mean_us(&self) -> f64 {
+        self.busy_us as f64 / self.calls.max(1) as f64
+    }
 }
 
 /// What a cache is, beside its counts.
@@ -84,13 +162,21 @@ pub struct State {
     pub tiers_pages: Vec<u64>,
     pub room_pages: u64,
     pub lost_pages: u64,
+    pub policy_gauges: Vec<(&'static str, f64)>,
+    /// Calls of the cache device and of the backing store.
+    pub devices: [DeviceCounts; 2],
 }
 
 impl Figures {
     /// The figures of this process's cache.
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
-        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages } = state;
+        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, policy_gauges, devices } =
+            state;
+        let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
+        let tiers = tiers_pages.len();
+        // What is no number yet is not there yet.
+        let gauges = policy_gauges.into_iter().filter(|(_, value)| value.is_finite());
         Figures {
             process: std::process::id(),
             open_s,
@@ -107,6 +193,7 @@ impl Figures {
                 read_hits: counts.read_hits,
                 writes: counts.writes,
                 write_hits: counts.write_hits,
+                tier_hits: counts.tier_hits[..tiers].to_vec(),
                 fetches: counts.fetches,
                 admissions: counts.admissions,
                 admissions_failed: counts.admissions_failed,
@@ -125,6 +212,7 @@ impl Figures {
                 copied_pages: keeper.copied,
                 segments_reclaimed: keeper.segments_reclaimed,
                 clean_copies_bad: keeper.clean_copies_bad,
+                calls: cache_calls,
             },
             backing: Backing {
                 writes: keeper.below_ios,
@@ -132,7 +220,9 @@ impl Figures {
                 syncs: keeper.below_syncs,
                 read_pages: keeper.below_reads,
                 rescued_pages: keeper.rescued,
+                calls: backing_calls,
             },
+            policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
             door,
         }
     }
@@ -153,8 +243,12 @@ impl Figures {
             lines.push(("lost", format!("{} pages", count(self.lost_pages))));
         }
         lines.extend(self.request_lines(before));
+        lines.extend(self.gauge_line());
+        let elapsed_us = (self.open_s - before.map_or(0.0, |before| before.open_s)) * 1e6;
         lines.push(("cache device", self.cache_device_line()));
+        lines.extend(self.cache_device.calls.lines(before.map(|before| &before.cache_device.calls), elapsed_us));
         lines.push(("backing store", self.backing_line()));
+        lines.extend(self.backing.calls.lines(before.map(|before| &before.backing.calls), elapsed_us));
         let door = &self.door;
         let calls =
             [("reads", &door.read), ("writes", &door.write), ("flushes", &door.flush), ("discards", &door.discard)];
@@ -197,6 +291,12 @@ impl Figures {
         ]
     }
 
+    fn gauge_line(&self) -> Option<(&'static str, String)> {
+        let gauges: Vec<String> =
+            self.policy_gauges.iter().map(|(name, &value)| format!("{name} {}", gauge(value))).collect();
+        (!gauges.is_empty()).then(|| ("inside", gauges.join(", ")))
+    }
+
     fn cache_device_line(&self) -> String {
         let device = &self.cache_device;
         format!(
@@ -234,6 +334,38 @@ impl CallFigures {
         let (p50, p99, max) = (time(self.p50_us), time(self.p99_us), time(self.max_us));
         format!("{}{of}{errors}; half within {p50}, 99% within {p99}, all within {max}", count(self.calls))
     }
+}
+
+impl DeviceFigures {
+    /// A line for each kind of calls that there were: their number, times and how many were under way on average.
+    fn lines(&self, before: Option<&DeviceFigures>, elapsed_us: f64) -> Vec<(&'static str, String)> {
+        let kinds = [
+            ("  reads", &self.read, before.map(|before| &before.read)),
+            ("  writes", &self.write, before.map(|before| &before.write)),
+            ("  syncs", &self.sync, before.map(|before| &before.sync)),
+        ];
+        let calls = kinds.map(|(name, now, before)| (name, now.since(before)));
+        let some = calls.iter().filter(|(_, calls)| calls.calls > 0);
+        some.map(|(name, calls)| (*name, calls.line(elapsed_us))).collect()
+    }
+}
+
+impl DeviceCalls {
+    fn line(&self, elapsed_us: f64) -> String {
+        let errors = if self.errors > 0 { format!(", {} errors", count(self.errors)) } else { String::new() };
+        let time = |us: f64| seconds(us / 1e6);
+        let (mean, p50, p99) = (time(self.mean_us()), time(self.quantile_us(0.5)), time(self.quantile_us(0.99)));
+        let queue = self.busy_us as f64 / elapsed_us.max(1.0);
+        format!(
+            "{} calls{errors}; {mean} on average, half within {p50}, 99% within {p99}; {queue:.2} under way",
+            count(self.calls)
+        )
+    }
+}
+
+/// A figure of a policy's own: whole where it is.
+pub fn gauge(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value}") } else { format!("{value:.3}") }
 }
 
 fn count(value: u64) -> String {

@@ -92,5 +92,5 @@ pub fn open(
     let cache = Arc::clone(files.cache());
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    Ok((Held { path, backing, cache, below, found, page_bytes }, files, names))
+    Ok((Held { path, backing, cache, below, found, page_bytes, log: arguments.log }, files, names))
 }

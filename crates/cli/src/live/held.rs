@@ -1,11 +1,15 @@
 //! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
 
 use super::control::{Control, Controlled};
+use super::log::{Level, Log, LogArg};
+use super::places::PlacesOf;
 use super::running::Running;
 use super::serve::Found;
+use super::watchman::Watchman;
 use anyhow::{Context, Result, bail};
 use entresol_engine::cache::{BlockCache, CacheStats};
 use entresol_front::files::CachedFiles;
+use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +31,8 @@ pub struct Held {
     pub below: Below,
     pub found: Found,
     pub page_bytes: u32,
+    /// How its events are written.
+    pub log: LogArg,
 }
 
 /// A cache in use by a door, with its control socket.
@@ -34,20 +40,33 @@ pub struct Served {
     held: Held,
     pub running: Arc<Running>,
     control: Option<Control>,
+    log: Log,
+    watchman: Watchman,
 }
 
 impl Held {
     /// Says what the open found, and lets other commands ask and change the cache from now on. Where no control socket can
     /// be had it is served all the same, and that is said.
     pub fn serve(self, quiet: bool) -> Served {
-        let name = self.path.display();
-        if !quiet {
-            eprintln!("{name}: {}", self.found);
-        }
-        let running = Arc::new(Running::new(&self));
+        let log = Log::new(self.path.display().to_string(), self.log, quiet);
+        log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
+        let running = Arc::new(Running::new(&self, log.clone()));
         let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
-        let control = control.map_err(|error| eprintln!("{name}: {error:#}; stats and set will not find it")).ok();
-        Served { held: self, running, control }
+        let unheard = |error| {
+            let message = format!("{error:#}; stats and set will not find it");
+            log.event(Level::Warning, "no-control", &message, Value::Null);
+        };
+        let control = control.map_err(unheard).ok();
+        let watchman = Watchman::start(self.cache.clone(), log.clone());
+        Served { held: self, running, control, log, watchman }
+    }
+
+    /// Where its pages lie for who uses it.
+    pub(super) fn places(&self) -> PlacesOf {
+        match &self.below {
+            Below::Store => PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned()),
+            Below::Files(files) => PlacesOf::Files(files.clone()),
+        }
     }
 
     /// Writes everything dirty below and closes the cache; says how much that was.
@@ -98,24 +117,30 @@ impl Served {
         &self.held.path
     }
 
+    /// Where its events go.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
     /// No more settings are taken: for a door that has ended, before what it left is made durable.
     pub fn leave_control(&mut self) {
         self.control.take();
     }
 
     /// Closes the cache at the end of its door, and says what happened: `served` by the door, and here.
-    pub fn end(mut self, quiet: bool, served: &str) -> Result<()> {
+    pub fn end(mut self, served: &str) -> Result<()> {
         self.leave_control();
-        let stats = self.held.close()?;
-        if !quiet {
-            let counts = stats.counts;
-            let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
-            let dirty = stats.dirty_pages;
-            let served = if served.is_empty() { String::new() } else { format!("{served}; ") };
-            eprintln!(
-                "{served}the cache is closed\n{all} page requests, {hits} hits, {dirty} pages dirty in the cache"
-            );
-        }
+        let closed = self.held.close();
+        self.watchman.stop();
+        let stats = closed?;
+        let counts = stats.counts;
+        let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
+        let dirty = stats.dirty_pages;
+        let served = if served.is_empty() { String::new() } else { format!("{served}; ") };
+        let message =
+            format!("{served}the cache is closed; {all} page requests, {hits} hits, {dirty} pages dirty in the cache");
+        let figures = serde_json::json!({ "requests": all, "hits": hits, "dirty_pages": dirty });
+        self.log.event(Level::Info, "close", &message, figures);
         if stats.failed {
             bail!("{}: its device failed; requests went to the backing store since", self.path().display());
         }

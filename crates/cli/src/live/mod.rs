@@ -3,17 +3,21 @@
 pub mod check;
 pub mod control;
 pub mod drain;
-mod figures;
+pub mod figures;
 pub mod files;
 pub mod format;
 pub mod held;
 mod identity;
-mod observed;
+pub mod log;
+pub mod observed;
+mod places;
+pub mod record;
 mod running;
 pub mod serve;
 pub mod set;
 pub mod stats;
 mod survey;
+mod watchman;
 
 use crate::args::bytes;
 use anyhow::{Context, Result, anyhow, bail};

@@ -1,9 +1,11 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
-use super::control::Controlled;
+use super::control::{Controlled, Tape};
 use super::figures::{Figures, State};
 use super::held::Held;
+use super::log::{Level, Log};
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
+use super::places::PlacesOf;
 use super::serve::{ModeArg, one_policy, top_tier};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -12,6 +14,7 @@ use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_front::files::FileLayer;
 use entresol_sim::PolicySpec;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +31,9 @@ pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
     page_bytes: u32,
+    places: PlacesOf,
     started: Instant,
+    log: Log,
 }
 
 /// A setting that has been understood.
@@ -41,9 +46,10 @@ enum Setting {
 
 impl Running {
     /// The cache that was opened.
-    pub fn new(held: &Held) -> Self {
+    pub fn new(held: &Held, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
-        Running { cache, calls, page_bytes: held.page_bytes, started: Instant::now() }
+        let (page_bytes, places) = (held.page_bytes, held.places());
+        Running { cache, calls, page_bytes, places, started: Instant::now(), log }
     }
 
     /// The cache as a door for a block serves it.
@@ -156,8 +162,21 @@ impl Controlled for Running {
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
+            policy_gauges: self.cache.policy_gauges()?,
+            devices: self.cache.devices(),
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
+    }
+
+    fn record(&self) -> Result<Tape> {
+        let recording = self.cache.record().context("somebody is recording it already")?;
+        Ok(Tape {
+            recording,
+            places: self.places.places(),
+            page_bytes: self.page_bytes,
+            policy: self.policy(),
+            mode: name(mode_arg(self.cache.stats()?.mode)),
+        })
     }
 
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>> {
@@ -166,7 +185,11 @@ impl Controlled for Running {
         let mut done = Vec::new();
         for setting in settings {
             match self.apply(setting) {
-                Ok(line) => done.push(line),
+                Ok(line) => {
+                    let now = json!({ "policy": self.policy(), "mode": name(mode_arg(self.cache.config().mode)) });
+                    self.log.event(Level::Info, "set", &line, now);
+                    done.push(line);
+                }
                 Err(error) if done.is_empty() => return Err(error),
                 Err(error) => return Err(error.context(format!("done before: {}", done.join("; ")))),
             }

@@ -2,6 +2,7 @@
 
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
+use super::log::LogArg;
 use super::survey;
 use super::{check_apart, hold};
 use anyhow::{Context, Result, bail};
@@ -33,13 +34,16 @@ pub struct CacheArgs {
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
+    /// With --cache: how events are written to standard error
+    #[arg(long, value_enum, default_value = "text", requires = "cache")]
+    pub log: LogArg,
 }
 
 impl CacheArgs {
     /// For whoever opens a cache to empty it: any policy will do.
     pub fn any_policy() -> Self {
         let cache_size = Size::Percent(100.0);
-        CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, cache_size, dram: None }
+        CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, cache_size, dram: None, log: LogArg::Text }
     }
 }
 
@@ -114,6 +118,21 @@ impl Found {
     }
 }
 
+impl Found {
+    /// The same as figures.
+    pub(super) fn figures(&self) -> serde_json::Value {
+        serde_json::json!({
+            "pages": self.pages,
+            "dirty_pages": self.dirty,
+            "clean_shutdown": self.clean_shutdown,
+            "unsynced_batches": self.unsynced_batches,
+            "took_ms": self.took.as_secs_f64() * 1e3,
+            "read_bytes": self.read_bytes,
+            "executor": self.executor,
+        })
+    }
+}
+
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Found { pages, dirty, unsynced_batches, read_bytes, executor, .. } = self;
@@ -147,7 +166,7 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
     let cache = Arc::new(BlockCache::open(store, below, superblock.backing, &config).with_context(name)?);
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
-    Ok(Held { path, backing, cache, below: Below::Store, found, page_bytes })
+    Ok(Held { path, backing, cache, below: Below::Store, found, page_bytes, log: arguments.log })
 }
 
 /// How a store of this geometry is to be run.

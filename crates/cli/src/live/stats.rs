@@ -31,7 +31,8 @@ pub struct StatsArgs {
     pub watch: Option<f64>,
 }
 
-fn interval(text: &str) -> Result<f64, String> {
+/// Seconds between two readings.
+pub fn interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=86400.0).contains(seconds));
     seconds.ok_or_else(|| "it must be a number of seconds from 0.1 to 86400".to_owned())
 }
@@ -62,7 +63,7 @@ pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
 }
 
 /// The figures of a cache in use; none where no process serves it.
-fn live(cache: &Path) -> Result<Option<Figures>> {
+pub fn live(cache: &Path) -> Result<Option<Figures>> {
     let Some(value) = ask(cache, Question::Stats)? else { return Ok(None) };
     let figures = serde_json::from_value(value);
     figures.map(Some).with_context(|| format!("{}: what its server answered", cache.display()))

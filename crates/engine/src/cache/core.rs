@@ -51,6 +51,8 @@ pub(super) trait Core: Send {
     fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
+    /// What the policy tells of itself.
+    fn gauges(&self) -> Vec<(&'static str, f64)>;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
     /// Pages that the log holds, in no order, and whether each is dirty.
@@ -375,6 +377,12 @@ impl<P: Policy> Core for Engine<P> {
             mode: self.mode,
             failed: self.off,
         }
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        let mut gauges = Vec::new();
+        self.policy.gauges(&mut |name, value| gauges.push((name, value)));
+        gauges
     }
 
     fn lost_pages(&self) -> Vec<u64> {

@@ -16,6 +16,8 @@ pub struct Counts {
     pub read_hits: u64,
     /// Writes whose page was in some tier.
     pub write_hits: u64,
+    /// Of all hits those in each tier, the fastest first; the second stays 0 where there is only one.
+    pub tier_hits: [u64; 2],
     /// Pages that misses asked of the level below, those that complete a partial write included.
     pub fetches: u64,
     /// Misses whose page was admitted.
@@ -40,7 +42,8 @@ impl Counts {
         self.writes += write;
         self.reads += 1 - write;
         match outcome {
-            Outcome::Hit(_) => {
+            Outcome::Hit(tier) => {
+                self.tier_hits[tier.index()] += 1;
                 self.write_hits += write;
                 self.read_hits += 1 - write;
             }

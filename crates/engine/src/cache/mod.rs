@@ -12,18 +12,21 @@ mod pages;
 mod read_many;
 mod read_now;
 mod room;
+mod tape;
 mod turn;
 mod upkeep;
 mod world;
 
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
+pub use tape::{Batch, Noted, Recording};
 
 use self::background::Background;
 use self::core::{Core, Engine};
 use crate::block::Block;
-use crate::disk::Disk;
+use crate::disk::{DeviceCounts, Disk, Gauge, Metered};
 use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError, check_page};
+use entresol_core::Op;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
 use flight::read_page_below;
@@ -33,6 +36,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tape::Tape;
 use turn::{Locks, Turn};
 use upkeep::Lease;
 use world::World;
@@ -195,6 +199,9 @@ pub struct BlockCache {
     page_bytes: u64,
     recovered: Recovered,
     started: Instant,
+    tape: Arc<Tape>,
+    /// Of the cache device and of the backing store.
+    gauges: [Gauge; 2],
 }
 
 struct Build {
@@ -251,6 +258,8 @@ impl BlockCache {
         let size_bytes = backing.size_bytes();
         let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
         let backing_pages = size_bytes.div_ceil(page_bytes);
+        let (cache, backing) = (Metered::new(cache), Metered::new(backing));
+        let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
         let (log, recovered) = Log::open(cache, identity, backing_pages)?;
         let room_pages = log.geometry().capacity_pages();
@@ -271,6 +280,8 @@ impl BlockCache {
             page_bytes,
             recovered,
             started: Instant::now(),
+            tape: Arc::default(),
+            gauges,
         })
     }
 
@@ -344,7 +355,8 @@ impl BlockCache {
             let within = (at % self.page_bytes) as usize;
             let len = (page_bytes - within).min(bytes.len() - done);
             let whole = within == 0 && (len == page_bytes || at + len as u64 == self.size_bytes);
-            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            let first = done == 0;
+            let tag = Tag { sequential: tag.sequential || !first, ..tag };
             let number = at / self.page_bytes;
             let _page = self.locks.pages.page(number);
             let mut turn = self.locks.ready()?;
@@ -357,6 +369,7 @@ impl BlockCache {
             if whole {
                 page[len..].fill(0);
             }
+            self.tape.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
             self.write_page(turn, number, &page, whole, tag)?;
             done += len;
         }
@@ -502,6 +515,19 @@ impl BlockCache {
     /// When the cache has stopped after a fault of its own.
     pub fn stats(&self) -> io::Result<CacheStats> {
         Ok(self.locks.turn()?.core().stats())
+    }
+
+    /// What the policy tells of itself, by name: expert weights, desired sizes, lengths of its queues.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn policy_gauges(&self) -> io::Result<Vec<(&'static str, f64)>> {
+        Ok(self.locks.turn()?.core().gauges())
+    }
+
+    /// Calls of the cache device and of the backing store, and how long they took.
+    pub fn devices(&self) -> [DeviceCounts; 2] {
+        [self.gauges[0].counts(), self.gauges[1].counts()]
     }
 
     /// Pages whose only copy could not be read: reading them is an error until they are written again.

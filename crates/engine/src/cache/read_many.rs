@@ -7,6 +7,7 @@ use super::upkeep::{Lease, runs};
 use super::{BlockCache, Tag};
 use crate::disk::Transfer;
 use crate::store::{Entry, check_page};
+use entresol_core::Op;
 use std::io;
 use std::ops::Range;
 
@@ -31,13 +32,12 @@ impl BlockCache {
     /// As [`Block::read`](crate::Block::read).
     pub fn read_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
-        let (mut at, mut rest, mut tag) = (offset, bytes, tag);
+        let (mut at, mut rest, mut tag, mut first) = (offset, bytes, tag, true);
         while !rest.is_empty() {
-            let first = at / self.page_bytes;
-            let end = ((first + TOGETHER) * self.page_bytes).min(at + rest.len() as u64);
+            let end = ((at / self.page_bytes + TOGETHER) * self.page_bytes).min(at + rest.len() as u64);
             let (these, others) = rest.split_at_mut((end - at) as usize);
-            self.with_whole_pages(at, these, |pages, bytes| self.read_pages(pages, bytes, tag))?;
-            (at, rest, tag.sequential) = (end, others, true);
+            self.with_whole_pages(at, these, |pages, bytes| self.read_pages(pages, bytes, tag, first))?;
+            (at, rest, tag.sequential, first) = (end, others, true, false);
         }
         Ok(())
     }
@@ -61,22 +61,24 @@ impl BlockCache {
         result
     }
 
-    fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> io::Result<()> {
+    /// `first` when they are the first of a call.
+    fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
         if pages.end - pages.start == 1 {
             let _page = self.locks.pages.page(pages.start);
-            return self.decide(self.newest(pages.start, bytes)?, pages.start, bytes, tag);
+            return self.decide(self.newest(pages.start, bytes)?, pages.start, bytes, tag, first);
         }
         let _pages = self.locks.pages.range(&pages);
         let there = self.read_together(pages.start, bytes)?;
         let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
         for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
             let turn = if there { self.locks.ready()? } else { self.newest(page, bytes)? };
-            self.decide(turn, page, bytes, Tag { sequential: tag.sequential || at > 0, ..tag })?;
+            self.decide(turn, page, bytes, Tag { sequential: tag.sequential || at > 0, ..tag }, first && at == 0)?;
         }
         Ok(())
     }
 
-    fn decide(&self, mut turn: Turn, page: u64, bytes: &[u8], tag: Tag) -> io::Result<()> {
+    fn decide(&self, mut turn: Turn, page: u64, bytes: &[u8], tag: Tag, first: bool) -> io::Result<()> {
+        self.tape.note(page, Op::Read, tag, first);
         turn.core().read(page, bytes, tag);
         turn.mend()
     }

@@ -9,7 +9,7 @@ use super::core::{Core, Engine};
 use super::keeper::Source;
 use super::pages::Held;
 use super::{BlockCache, Tag};
-use entresol_core::Tier;
+use entresol_core::{Op, Tier};
 use entresol_policy::Policy;
 use std::ops::Range;
 
@@ -42,7 +42,15 @@ impl BlockCache {
             }
         }
         let Some(mut turn) = self.locks.ready_now() else { return false };
-        turn.core().read_now(pages.start, bytes, tag)
+        let found = turn.core().read_now(pages.start, bytes, tag);
+        if found {
+            for page in pages.clone() {
+                let first = page == pages.start;
+                let tag = Tag { sequential: tag.sequential || !first, ..tag };
+                self.tape.note(page, Op::Read, tag, first);
+            }
+        }
+        found
     }
 }
 

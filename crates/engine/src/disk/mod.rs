@@ -6,12 +6,14 @@
 mod aligned;
 mod file;
 mod identity;
+mod metered;
 mod rings;
 mod sim;
 
 pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
 pub use identity::file_identity;
+pub use metered::{CallCounts, DeviceCounts, Gauge, Metered, TIME_BUCKETS};
 pub use sim::{Fault, Power, SimDisk};
 
 use std::io;

@@ -5,9 +5,11 @@
 //! bytes with zeros between, each with its own checksum (xxh3, 64 bits, seed 0).
 
 mod read;
+mod spool;
 mod write;
 
 pub use read::{from_bytes, open};
+pub use spool::Spool;
 pub use write::write;
 
 use crate::trace::{Event, Object};

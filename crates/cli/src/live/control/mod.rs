@@ -5,8 +5,10 @@
 //! device, its folder cannot be written or its name is too long for a socket.
 
 mod protocol;
+mod tape;
 
 pub use protocol::{Answer, Question};
+pub use tape::{Listener as TapeListener, Places, Tape};
 
 use anyhow::{Context, Result, bail};
 use entresol_front::nbd::Listener;
@@ -20,10 +22,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// The answer when it is too late.
+const CLOSING: &str = "the cache is being closed";
 /// Connections at a time; one more is closed at once.
 const CONNECTIONS_MAX: usize = 8;
 /// A connection that says nothing for so long loses its place.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often, and how long each time, the end waits for who still listens.
+const REST_WAITS: usize = 100;
+const REST_WAIT: Duration = Duration::from_millis(10);
 /// A path that a socket's address has room for.
 const PATH_MAX: usize = 107;
 
@@ -34,6 +41,9 @@ pub trait Controlled: Send + Sync {
 
     /// Carries out settings; what became of them, a line for each.
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
+
+    /// Listens to the requests from now on.
+    fn record(&self) -> Result<Tape>;
 }
 
 /// Where the control socket of a cache may be, in the order in which they are tried.
@@ -105,22 +115,33 @@ fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
 /// Asks the process that serves a cache, which is named by itself, by its control socket or by a directory where it is mounted;
 /// none when no process answers for it.
 pub fn ask(cache: &Path, question: Question) -> Result<Option<serde_json::Value>> {
+    Ok(open(cache, question)?.map(|(value, _)| value))
+}
+
+/// Asks the process that serves a cache to tell what it is asked; none when no process answers for it.
+pub fn listen_in(cache: &Path) -> Result<Option<TapeListener>> {
+    let Some((value, reader)) = open(cache, Question::Record)? else { return Ok(None) };
+    Ok(Some(TapeListener::new(value, reader)?))
+}
+
+/// Asks, and what else the connection will say.
+fn open(cache: &Path, question: Question) -> Result<Option<(serde_json::Value, BufReader<UnixStream>)>> {
     for place in candidates(cache)? {
         let Ok(stream) = UnixStream::connect(&place) else { continue };
-        let name = || place.display().to_string();
-        let answer = exchange(stream, question).with_context(name)?;
+        let mut reader = BufReader::new(stream);
+        let answer = exchange(&mut reader, question).with_context(|| place.display().to_string())?;
         return match answer {
-            Answer::Done(value) => Ok(Some(value)),
+            Answer::Done(value) => Ok(Some((value, reader))),
             Answer::Refused(why) => bail!("{why}"),
         };
     }
     Ok(None)
 }
 
-fn exchange(stream: UnixStream, question: Question) -> Result<Answer> {
-    (&stream).write_all(&protocol::encode_question(question))?;
+fn exchange(stream: &mut BufReader<UnixStream>, question: Question) -> Result<Answer> {
+    stream.get_ref().write_all(&protocol::encode_question(question))?;
     // A change of the policy takes as long as it takes: nothing is waited for with a limit.
-    let line = protocol::read_line(&mut BufReader::new(&stream), ANSWER_MAX)?;
+    let line = protocol::read_line(stream, ANSWER_MAX)?;
     let Some(line) = line else { bail!("the server ended without an answer") };
     protocol::decode_answer(&line).map_err(anyhow::Error::msg)
 }
@@ -137,6 +158,8 @@ struct Shared {
     cache: RwLock<Option<Arc<dyn Controlled>>>,
     stopping: AtomicBool,
     open: AtomicUsize,
+    /// Clients that are being told what the cache is asked.
+    listening: AtomicUsize,
 }
 
 impl Control {
@@ -146,8 +169,12 @@ impl Control {
     /// When no place for it can be had; the text says which were tried.
     pub fn start(path: &Path, cache: Arc<dyn Controlled>) -> Result<Self> {
         let (listener, place) = listen(path)?;
-        let shared =
-            Arc::new(Shared { cache: RwLock::new(Some(cache)), stopping: false.into(), open: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            cache: RwLock::new(Some(cache)),
+            stopping: false.into(),
+            open: 0.into(),
+            listening: 0.into(),
+        });
         let accepting = Arc::clone(&shared);
         let acceptor = std::thread::Builder::new().name("control".into());
         let acceptor =
@@ -160,6 +187,13 @@ impl Control {
         let Some(acceptor) = self.acceptor.take() else { return };
         self.shared.cache.write().unwrap_or_else(PoisonError::into_inner).take();
         self.shared.stopping.store(true, SeqCst);
+        // Who listens is told the rest. Nobody waits long for one who does not take it.
+        for _ in 0..REST_WAITS {
+            if self.shared.listening.load(SeqCst) == 0 {
+                break;
+            }
+            std::thread::sleep(REST_WAIT);
+        }
         // Only a failure to connect is possible, and then nothing waits.
         drop(UnixStream::connect(&self.place));
         // A panic of the acceptor has been printed; the socket is closed either way.
@@ -231,20 +265,34 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             }
             Err(error) => return Err(error),
         };
-        let answer = protocol::decode_question(&line).map_or_else(Answer::Refused, |question| shared.answer(&question));
+        let answer = match protocol::decode_question(&line) {
+            Ok(Question::Record) => match shared.tape() {
+                Ok(tape) => return tape.play(stream, &shared.stopping, &shared.listening),
+                Err(why) => Answer::Refused(why),
+            },
+            Ok(question) => shared.answer(&question),
+            Err(why) => Answer::Refused(why),
+        };
         (&mut &*stream).write_all(&protocol::encode_answer(answer))?;
     }
 }
 
 impl Shared {
+    fn tape(&self) -> Result<Tape, String> {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let cache = cache.as_ref().ok_or(CLOSING)?;
+        cache.record().map_err(|error| format!("{error:#}"))
+    }
+
     fn answer(&self, question: &Question) -> Answer {
         let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
         let Some(cache) = cache.as_ref() else {
-            return Answer::Refused("the cache is being closed".to_owned());
+            return Answer::Refused(CLOSING.to_owned());
         };
         let done = match question {
             Question::Stats => cache.stats(),
             Question::Set(settings) => cache.set(settings).map(serde_json::Value::from),
+            Question::Record => unreachable!("it takes the connection for itself"),
         };
         done.map_or_else(|error| Answer::Refused(format!("{error:#}")), Answer::Done)
     }
@@ -282,6 +330,10 @@ mod tests {
                 [(name, value)] => Ok(vec![format!("{name} is {value}")]),
                 _ => bail!("one at a time"),
             }
+        }
+
+        fn record(&self) -> Result<Tape> {
+            bail!("nothing to listen to")
         }
     }
 

@@ -19,6 +19,8 @@ pub enum Question {
     Stats,
     /// Names and values, carried out in this order; none of them when one is wrong.
     Set(Vec<(String, String)>),
+    /// Every request from now on, as the tape tells it, until the client ends its half of the connection.
+    Record,
 }
 
 /// A question on its way.

@@ -10,9 +10,11 @@
 mod disk;
 mod file;
 mod map;
+mod places;
 mod start;
 
 pub use disk::FilesDisk;
+pub use places::FilePage;
 pub use start::{Backing, Found};
 
 use crate::files::{DirectFile, FileData, FileId, FileLayer, Pattern, Sought};

@@ -1,0 +1,121 @@
+//! `entresol record`: the requests of a cache in use as a trace for the simulator.
+
+use super::control::{TapeListener, listen_in};
+use super::stats::check_at_rest;
+use crate::args::{count, duration};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use entresol_report::{NumberFormat, grouped};
+use entresol_trace::ObjectKind;
+use entresol_trace::native::Spool;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Record the requests of a cache in use as a trace
+///
+/// The trace has every page request as the policy was told of it, in that order, with the file that it goes to, and can be
+/// simulated and measured like any other. Requests never wait for it: when they come faster than they can be written, some
+/// are left out, which is said at the end and in the trace.
+///
+/// It ends after --for, after --limit, when it is interrupted or terminated, or with the server; then the trace is put in its
+/// place. If it is killed there is none. Meanwhile it takes 13 bytes a request on the disk of the trace, in files without
+/// a name, and once more when the trace is put together.
+#[derive(Args)]
+pub struct RecordArgs {
+    /// The cache, its control socket, or a directory where it is mounted
+    #[arg(value_name = "CACHE|SOCKET|DIR")]
+    pub place: PathBuf,
+    /// The trace to write, in the native format; one that is there is replaced
+    pub output: PathBuf,
+    /// How long: 90s, 15m, 2h [default: until it is interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub time: Option<Duration>,
+    /// Page requests at most
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub limit: Option<u64>,
+}
+
+/// What ended a recording.
+enum End {
+    Asked,
+    Server,
+}
+
+/// Runs the command.
+pub fn run(arguments: &RecordArgs, quiet: bool) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).context("signals")?;
+    }
+    let Some(mut listener) = listen_in(&arguments.place)? else {
+        check_at_rest(&arguments.place)?;
+        bail!("{}: is not in use; there is nothing to record", arguments.place.display());
+    };
+    let mut spool = Spool::create(&arguments.output, listener.page_bytes())?;
+    if !quiet {
+        eprintln!("recording {}", arguments.place.display());
+    }
+    let started = Instant::now();
+    let end = take(arguments, &mut listener, &mut spool, &stop, started)?;
+    let seconds = NumberFormat::Seconds.short(started.elapsed().as_secs_f64());
+    let (requests, pages, left_out) = (spool.requests(), spool.footprint(), listener.left_out());
+    let mut provenance = format!("recorded from {} ({}), {seconds}", arguments.place.display(), listener.served_by());
+    if left_out > 0 {
+        provenance += &format!("; {left_out} requests left out");
+    }
+    if matches!(end, End::Server) {
+        provenance += "; until the server ended";
+    }
+    spool.finish(provenance)?;
+    if !quiet {
+        if matches!(end, End::Server) {
+            eprintln!("the server ended");
+        }
+        let (requests, pages, left_out) = (grouped(requests.into()), grouped(pages.into()), grouped(left_out.into()));
+        eprintln!(
+            "{}: {requests} requests to {pages} pages in {seconds}, {left_out} left out",
+            arguments.output.display()
+        );
+    }
+    Ok(())
+}
+
+/// Writes what is heard until it is enough.
+fn take(
+    arguments: &RecordArgs,
+    listener: &mut TapeListener,
+    spool: &mut Spool,
+    stop: &AtomicBool,
+    started: Instant,
+) -> Result<End> {
+    let limit = arguments.limit.unwrap_or(u64::MAX);
+    let mut from_us = None;
+    let mut ending = false;
+    loop {
+        let enough = spool.requests() >= limit || arguments.time.is_some_and(|time| started.elapsed() >= time);
+        if !ending && (enough || stop.load(Relaxed)) {
+            ending = true;
+            listener.end().context("the server")?;
+        }
+        let (heard, objects) = match listener.next() {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return Ok(if ending { End::Asked } else { End::Server }),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(End::Server),
+            Err(error) => return Err(error).context("the server"),
+        };
+        for name in objects {
+            spool.object(&name, ObjectKind::Data);
+        }
+        for heard in heard {
+            if spool.requests() >= limit {
+                break;
+            }
+            let from_us = *from_us.get_or_insert(heard.time_us);
+            spool.push(heard.time_us.saturating_sub(from_us), heard.object, heard.block, heard.op)?;
+        }
+    }
+}

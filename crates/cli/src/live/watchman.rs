@@ -1,0 +1,90 @@
+//! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event.
+
+use super::log::{Level, Log};
+use entresol_engine::cache::BlockCache;
+use entresol_engine::disk::DeviceCounts;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// One who looks, until he is stopped.
+pub struct Watchman(Option<(Sender<()>, JoinHandle<()>)>);
+
+/// What was seen last.
+#[derive(Default)]
+struct Seen {
+    devices: [DeviceCounts; 2],
+    failed: bool,
+    lost: u64,
+}
+
+impl Watchman {
+    /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
+    pub fn start(cache: Arc<BlockCache>, log: Log) -> Self {
+        let (stop, stopped) = channel();
+        let look = move || {
+            let mut seen = Seen::default();
+            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                seen.look(&cache, &log);
+            }
+            // What happened at the end is seen too.
+            seen.look(&cache, &log);
+        };
+        let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
+        Watchman(thread.ok().map(|thread| (stop, thread)))
+    }
+
+    /// Looks once more and ends.
+    pub fn stop(&mut self) {
+        if let Some((stop, thread)) = self.0.take() {
+            drop(stop);
+            // A panic of his has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Watchman {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Seen {
+    fn look(&mut self, cache: &BlockCache, log: &Log) {
+        let devices = cache.devices();
+        for ((name, now), before) in ["cache", "backing"].into_iter().zip(devices).zip(self.devices) {
+            errors(name, now, before, log);
+        }
+        self.devices = devices;
+        // A cache that has stopped after a fault of its own says so to whoever asks it.
+        let Ok(stats) = cache.stats() else { return };
+        if stats.failed && !self.failed {
+            let message = "the cache device has failed; requests go to the backing store";
+            log.event(Level::Warning, "failed", message, json!({}));
+        }
+        self.failed = stats.failed;
+        let lost = stats.keeper.pages_lost;
+        if lost > self.lost {
+            let message = format!("{} pages are lost: their only copies could not be read", lost - self.lost);
+            log.event(Level::Warning, "lost-pages", &message, json!({ "pages": lost - self.lost }));
+        }
+        self.lost = lost;
+    }
+}
+
+/// What a device has refused since it was last looked at.
+fn errors(device: &str, now: DeviceCounts, before: DeviceCounts, log: &Log) {
+    let read = now.read.errors - before.read.errors;
+    let write = now.write.errors - before.write.errors;
+    let sync = now.sync.errors - before.sync.errors;
+    if read + write + sync > 0 {
+        let message = format!("the {device} device failed {read} reads, {write} writes, {sync} syncs");
+        let figures = json!({ "device": device, "reads": read, "writes": write, "syncs": sync });
+        log.event(Level::Warning, "device-errors", &message, figures);
+    }
+}

@@ -1,0 +1,123 @@
+//! `entresol top`: a cache in use on a terminal, second by second.
+
+mod screen;
+#[cfg(test)]
+mod tests;
+
+use crate::live::figures::Figures;
+use crate::live::stats::live;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, crossterm};
+use screen::{View, draw};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+/// Watch a cache in use on the terminal
+///
+/// Rates are those of the time between two readings. Keys: q ends, p pauses and goes on.
+/// While no process serves the cache, that is said and waited for. Colours are left out where NO_COLOR is set.
+#[derive(Args)]
+pub struct TopArgs {
+    /// The cache, its control socket, or a directory where it is mounted
+    #[arg(value_name = "CACHE|SOCKET|DIR")]
+    pub place: PathBuf,
+    /// Seconds between two readings
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::live::stats::interval)]
+    pub every: f64,
+}
+
+/// What is known of the cache, and what the keys have chosen.
+#[derive(Default)]
+struct State {
+    before: Option<Figures>,
+    now: Option<Figures>,
+    /// Why there is nothing newer.
+    silent: Option<String>,
+    paused: bool,
+}
+
+impl State {
+    /// Takes another reading.
+    fn take(&mut self, reading: Result<Option<Figures>, String>) {
+        match reading {
+            Ok(Some(figures)) => {
+                let before = self.now.replace(figures);
+                let now = self.now.as_ref().expect("just put there");
+                // Another process counts anew.
+                self.before = before.filter(|before| before.process == now.process && before.open_s < now.open_s);
+                self.silent = None;
+            }
+            Ok(None) => self.silent = Some("no process serves this cache; waiting for one".to_owned()),
+            Err(why) => self.silent = Some(format!("{why}; trying again")),
+        }
+    }
+
+    /// Follows a key; false when it ends all.
+    fn key(&mut self, key: KeyEvent) -> bool {
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Char('p') => self.paused = !self.paused,
+            _ => {}
+        }
+        true
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &TopArgs) -> Result<()> {
+    if !std::io::stdout().is_terminal() {
+        bail!("top needs a terminal; `entresol stats --watch` writes to files and pipes");
+    }
+    // What is no cache at all is said now and on one line.
+    std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
+    let readings = readings(&arguments.place, Duration::from_secs_f64(arguments.every))?;
+    let mut terminal = ratatui::try_init().context("the terminal")?;
+    let shown = show(&mut terminal, arguments, &readings);
+    ratatui::try_restore().context("the terminal")?;
+    shown
+}
+
+/// Asks again and again on a thread of its own, for a server that is busy with a change answers late.
+fn readings(cache: &Path, every: Duration) -> Result<Receiver<Result<Option<Figures>, String>>> {
+    let (readings, taken) = sync_channel(1);
+    let cache = cache.to_owned();
+    std::thread::Builder::new().name("readings".into()).spawn(move || {
+        while readings.send(live(&cache).map_err(|error| format!("{error:#}"))).is_ok() {
+            std::thread::sleep(every);
+        }
+    })?;
+    Ok(taken)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    arguments: &TopArgs,
+    readings: &Receiver<Result<Option<Figures>, String>>,
+) -> Result<()> {
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let name = arguments.place.display().to_string();
+    let mut state = State::default();
+    loop {
+        while let Ok(reading) = readings.try_recv() {
+            if !state.paused {
+                state.take(reading);
+            }
+        }
+        let State { before, now, silent, paused } = &state;
+        let (before, now, silent) = (before.as_ref(), now.as_ref(), silent.as_deref());
+        let view = View { name: &name, before, now, silent, paused: *paused, colours };
+        terminal.draw(|frame| draw(frame, &view)).context("the terminal")?;
+        if event::poll(Duration::from_millis(100)).context("the terminal")?
+            && let Event::Key(key) = crossterm::event::read().context("the terminal")?
+            && key.kind == KeyEventKind::Press
+            && !state.key(key)
+        {
+            return Ok(());
+        }
+    }
+}

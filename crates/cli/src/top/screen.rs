@@ -1,0 +1,253 @@
+//! The screen of `entresol top`: a function of two readings.
+
+use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
+use crate::live::observed::CallFigures;
+use entresol_report::{NumberFormat, grouped, percent};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+/// A part of figures.
+type Part<A, B> = fn(&A) -> &B;
+
+/// Cells of a bar.
+const BAR: usize = 20;
+
+/// All that the screen depends on.
+pub struct View<'a> {
+    /// What the cache is called.
+    pub name: &'a str,
+    /// An earlier reading of the same process.
+    pub before: Option<&'a Figures>,
+    /// The last reading.
+    pub now: Option<&'a Figures>,
+    /// Why there is nothing newer.
+    pub silent: Option<&'a str>,
+    pub paused: bool,
+    pub colours: bool,
+}
+
+impl View<'_> {
+    fn coloured(&self, colour: Color) -> Style {
+        if self.colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// A count that should be 0.
+    fn alarm(&self, text: String, count: u64) -> Span<'static> {
+        let style = if count == 0 { Style::new() } else { self.coloured(Color::Red).add_modifier(Modifier::BOLD) };
+        Span::styled(text, style)
+    }
+
+    /// Seconds between the readings.
+    fn elapsed(&self, now: &Figures) -> f64 {
+        (now.open_s - self.before.map_or(0.0, |before| before.open_s)).max(1e-6)
+    }
+
+    /// What was counted between the readings.
+    fn since(&self, now: &Figures, of: impl Fn(&Figures) -> u64) -> u64 {
+        of(now).saturating_sub(self.before.map_or(0, &of))
+    }
+}
+
+fn bold(text: impl Into<String>) -> Span<'static> {
+    Span::styled(text.into(), Style::new().add_modifier(Modifier::BOLD))
+}
+
+/// A rate in events a second.
+fn rate(events: f64) -> String {
+    if events < 10.0 && events > 0.0 { format!("{events:.1}") } else { NumberFormat::Count.short(events.round()) }
+}
+
+fn bar(share: f64) -> String {
+    let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    format!("[{}{}]", "#".repeat(full), ".".repeat(BAR - full))
+}
+
+fn ratio(hits: u64, all: u64) -> String {
+    percent(hits as f64 / all as f64, 2)
+}
+
+fn time(us: f64) -> String {
+    if us == 0.0 { "-".to_owned() } else { NumberFormat::Seconds.short(us / 1e6) }
+}
+
+/// Draws it all.
+pub fn draw(frame: &mut Frame, view: &View) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
+    frame.render_widget(Paragraph::new(head_lines(view)), head);
+    if let Some(now) = view.now {
+        draw_body(frame, body, view, now);
+    }
+    let keys = Span::styled(" q end   p pause", Style::new().add_modifier(Modifier::DIM));
+    frame.render_widget(Paragraph::new(keys), foot);
+}
+
+fn head_lines(view: &View) -> Vec<Line<'static>> {
+    let mut first = vec![bold(format!(" {}", view.name))];
+    if let Some(now) = view.now {
+        let open = NumberFormat::Seconds.short(now.open_s);
+        first.push(Span::raw(format!("  {}, {}; process {}, for {open}", now.policy, now.mode, now.process)));
+    }
+    if view.paused {
+        first.push(Span::styled("  PAUSED", Style::new().add_modifier(Modifier::REVERSED)));
+    }
+    let second = match (view.silent, view.now) {
+        (Some(why), _) => Line::styled(format!(" {why} "), Style::new().add_modifier(Modifier::REVERSED)),
+        (None, None) => Line::raw(" asking"),
+        (None, Some(now)) if now.failed => {
+            let style = view.coloured(Color::Red).add_modifier(Modifier::REVERSED);
+            Line::styled(" the cache device has failed; requests go to the backing store ", style)
+        }
+        (None, Some(_)) => Line::default(),
+    };
+    vec![Line::from(first), second]
+}
+
+fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
+    let mut lines = request_lines(view, now);
+    lines.push(Line::default());
+    lines.extend(device_lines(view, now));
+    lines.push(Line::default());
+    lines.extend(door_lines(view, now));
+    if !now.policy_gauges.is_empty() {
+        lines.push(Line::default());
+        lines.extend(gauge_lines(now, area.width.into()));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn request_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
+    let elapsed = view.elapsed(now);
+    let since = |of: fn(&Figures) -> u64| view.since(now, of);
+    let reads = since(|f| f.requests.reads);
+    let writes = since(|f| f.requests.writes);
+    let (read_hits, write_hits) = (since(|f| f.requests.read_hits), since(|f| f.requests.write_hits));
+    let (hits, all) = (read_hits + write_hits, reads + writes);
+    let total = &now.requests;
+    let ever = ratio(total.read_hits + total.write_hits, total.reads + total.writes);
+    let share = if all == 0 { 0.0 } else { hits as f64 / all as f64 };
+    let per = |count: u64| rate(count as f64 / elapsed);
+    let mut lines = vec![
+        Line::from(vec![
+            bold(" hit ratio   "),
+            Span::styled(bar(share), view.coloured(Color::Green)),
+            bold(format!(" {:>7}", ratio(hits, all))),
+            Span::raw(format!("   since the start {ever}")),
+        ]),
+        Line::raw(format!(
+            "             reads {}/s, {} hits; writes {}/s, {} hits",
+            per(reads),
+            ratio(read_hits, reads),
+            per(writes),
+            ratio(write_hits, writes)
+        )),
+    ];
+    if now.tiers_pages.len() > 1 {
+        let of = |tier: usize| view.since(now, |f| f.requests.tier_hits.get(tier).copied().unwrap_or(0));
+        let (top, below) = (ratio(of(0), all), ratio(of(1), all));
+        lines.push(Line::raw(format!("             in memory {top}, on the cache device {below}")));
+    }
+    let cached: u64 = now.tiers_pages.last().copied().unwrap_or(0);
+    let dirty = now.dirty_pages as f64 / cached.max(1) as f64;
+    lines.push(Line::from(vec![
+        bold(" dirty       "),
+        Span::styled(bar(dirty), view.coloured(Color::Yellow)),
+        bold(format!(" {:>7}", percent(dirty, 2))),
+        Span::raw(format!("   {} of {} pages", grouped(now.dirty_pages.into()), grouped(cached.into()))),
+        view.alarm(format!("; {} lost", grouped(now.lost_pages.into())), now.lost_pages),
+    ]));
+    lines.push(Line::from(vec![
+        bold(" movements   "),
+        Span::raw(format!(
+            "{}/s fetched, {} admitted, {} past, {} written back; {} copied",
+            per(since(|f| f.requests.fetches)),
+            per(since(|f| f.requests.admissions)),
+            per(since(|f| f.requests.bypasses + f.requests.around)),
+            per(since(|f| f.requests.write_backs)),
+            per(since(|f| f.cache_device.copied_pages)),
+        )),
+    ]));
+    lines
+}
+
+fn device_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
+    let mut lines = vec![
+        bold(format!(
+            " {:<15}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}{:>7}",
+            "device", "calls/s", "bytes/s", "mean", "half in", "99% in", "queue", "errors"
+        ))
+        .into(),
+    ];
+    let devices: [(&str, Part<Figures, DeviceFigures>); 2] =
+        [("cache", |f| &f.cache_device.calls), ("backing", |f| &f.backing.calls)];
+    for (name, of) in devices {
+        let kinds: [(&str, Part<DeviceFigures, DeviceCalls>); 3] =
+            [("reads", |d| &d.read), ("writes", |d| &d.write), ("syncs", |d| &d.sync)];
+        for (kind, calls) in kinds {
+            let since = calls(of(now)).since(view.before.map(|before| calls(of(before))));
+            lines.push(device_line(view, format!("{name} {kind}"), &since, calls(of(now)).errors, view.elapsed(now)));
+        }
+    }
+    lines
+}
+
+fn device_line(view: &View, name: String, since: &DeviceCalls, errors: u64, elapsed: f64) -> Line<'static> {
+    let some = since.calls > 0;
+    let times = [since.mean_us(), since.quantile_us(0.5), since.quantile_us(0.99)];
+    let [mean, p50, p99] = times.map(|us| time(if some { us } else { 0.0 }));
+    let queue = since.busy_us as f64 / 1e6 / elapsed;
+    let bytes = NumberFormat::Bytes.short(since.bytes as f64 / elapsed);
+    Line::from(vec![
+        Span::raw(format!(
+            " {name:<15}{:>9}{bytes:>10}{mean:>9}{p50:>9}{p99:>9}{queue:>8.2}",
+            rate(since.calls as f64 / elapsed)
+        )),
+        view.alarm(format!("{errors:>7}"), errors),
+    ])
+}
+
+fn door_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
+    let elapsed = view.elapsed(now);
+    let head = format!(
+        " {:<15}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}{:>7}",
+        "door, all along", "calls/s", "bytes/s", "", "half in", "99% in", "", "errors"
+    );
+    let mut lines = vec![bold(head).into()];
+    let calls: [(&str, Part<Figures, CallFigures>); 4] = [
+        ("reads", |f| &f.door.read),
+        ("writes", |f| &f.door.write),
+        ("flushes", |f| &f.door.flush),
+        ("discards", |f| &f.door.discard),
+    ];
+    for (name, of) in calls.into_iter().filter(|(_, of)| of(now).calls > 0) {
+        let figures = of(now);
+        let per = |count: u64| count as f64 / elapsed;
+        let bytes = NumberFormat::Bytes.short(per(view.since(now, |f| of(f).bytes)));
+        let (p50, p99) = (time(figures.p50_us), time(figures.p99_us));
+        let calls = rate(per(view.since(now, |f| of(f).calls)));
+        lines.push(Line::from(vec![
+            Span::raw(format!(" {name:<15}{calls:>9}{bytes:>10}{:>9}{p50:>9}{p99:>9}{:>8}", "", "")),
+            view.alarm(format!("{:>7}", figures.errors), figures.errors),
+        ]));
+    }
+    lines
+}
+
+/// The policy's own figures, as many beside each other as fit.
+fn gauge_lines(now: &Figures, width: usize) -> Vec<Line<'static>> {
+    let policy = now.policy.split(':').next().unwrap_or_default();
+    let mut lines = vec![Line::from(bold(format!(" inside {policy}")))];
+    let mut line = String::new();
+    for (name, &value) in &now.policy_gauges {
+        let part = format!(" {:<25}", format!("{name} {}", gauge(value)));
+        if !line.is_empty() && line.len() + part.trim_end().len() > width {
+            lines.push(Line::raw(std::mem::take(&mut line)));
+        }
+        line += &part;
+    }
+    lines.push(Line::raw(line));
+    lines
+}

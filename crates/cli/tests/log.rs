@@ -1,0 +1,86 @@
+//! What a server writes about its cache: an event a line.
+
+mod common;
+
+use common::served::{PAGE, formatted, reached};
+use common::{Scratch, says};
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+fn serve(scratch: &Scratch, more: &[&str]) -> Child {
+    let arguments = "serve nbd --backing disk --cache cache --socket s --policy lru --mode write-through";
+    let arguments: Vec<&str> = arguments.split(' ').chain(more.iter().copied()).collect();
+    let mut command = scratch.command(&arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
+}
+
+/// Ends a server; its code and what it said.
+fn end(mut child: Child) -> (Option<i32>, String) {
+    assert!(Command::new("kill").arg(child.id().to_string()).status().expect("kill").success());
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    (child.wait().expect("an end").code(), said)
+}
+
+/// A cache in use whose file is cut off, after its mode was changed and changed again.
+fn life(scratch: &Scratch, more: &[&str]) -> (Option<i32>, String) {
+    let mut child = serve(scratch, more);
+    let mut client = reached(scratch, &mut child);
+    client.write(0, &[5; 20 * PAGE], 1);
+    scratch.ok(&["set", "--cache", "cache", "mode=write-back", "policy=arc"]);
+    scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
+    let cache = std::fs::OpenOptions::new().write(true).open(scratch.path("cache")).expect("the cache");
+    cache.set_len(8192).expect("it is cut off");
+    assert_eq!(client.read(0, 20 * PAGE as u32), [5; 20 * PAGE], "no request fails");
+    drop(client);
+    end(child)
+}
+
+#[test]
+fn events_are_json_lines_where_that_is_asked_for() {
+    let scratch = formatted();
+    let (_, said) = life(&scratch, &["--log", "json"]);
+    println!("{said}");
+    let events: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let plain: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
+    assert!(
+        plain.iter().all(|line| line.starts_with("entresol: ")),
+        "only the error that ended it is plain: {plain:?}"
+    );
+    let of = |kind: &str| -> Vec<&Value> { events.iter().filter(|event| event["event"] == *kind).collect() };
+    assert!(
+        events.iter().all(|event| event["cache"] == "cache" && event["time"].as_str().is_some_and(|t| t.len() == 24))
+    );
+    let open = of("open");
+    assert_eq!((open.len(), &open[0]["clean_shutdown"], &open[0]["pages"]), (1, &true.into(), &0.into()));
+    let set: Vec<_> = of("set").iter().map(|event| (event["mode"].clone(), event["policy"].clone())).collect();
+    let expected = [("write-back", "lru"), ("write-back", "arc"), ("write-through", "arc")];
+    assert_eq!(set, expected.map(|(mode, policy)| (mode.into(), policy.into())));
+    let errors = of("device-errors");
+    assert!(!errors.is_empty() && errors.iter().all(|event| event["device"] == "cache" && event["level"] == "warning"));
+    assert_eq!(of("lost-pages").len(), 0, "write-through loses nothing");
+    assert_eq!((of("close").len(), &of("close")[0]["dirty_pages"]), (1, &0.into()));
+}
+
+#[test]
+fn and_else_lines_for_people_of_which_quiet_leaves_the_warnings() {
+    let scratch = formatted();
+    let (_, said) = life(&scratch, &[]);
+    says(
+        &said,
+        &[
+            "cache: closed in good order: 0 pages",
+            "cache: mode is write-back\n",
+            "cache: policy is arc, of ",
+            "cache: the cache device failed ",
+            "the cache is closed; ",
+        ],
+    );
+    scratch.ok(&["-q", "format", "--force", "--cache", "cache", "--backing", "disk", "--size", "2MiB"]);
+    let (_, said) = life(&scratch, &["-q"]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.iter().all(|line| line.contains("failed")), "{said}");
+    assert!(!lines.is_empty());
+    says(&scratch.refused(&["serve", "nbd", "--file", "disk", "--socket", "s", "--log", "json"]), &["--cache"]);
+}

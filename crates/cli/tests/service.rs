@@ -1,0 +1,74 @@
+//! The server as a service: what systemd is told, and the units that are handed out.
+
+mod common;
+
+use common::says;
+use common::served::{formatted, reached, terminate};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const SERVE: &str = "serve nbd --backing disk --cache cache --socket s --policy lru";
+
+fn told(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 100];
+    let length = socket.recv(&mut bytes).expect("a datagram in time");
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+#[test]
+fn the_service_manager_is_told_when_it_is_ready_and_when_it_ends() {
+    let scratch = formatted();
+    let place = scratch.path("notify");
+    let name = format!("entresol-test-{}", std::process::id());
+    let abstract_name = SocketAddr::from_abstract_name(&name).expect("a name");
+    let sockets = [
+        (UnixDatagram::bind(&place).expect("a socket"), place.display().to_string()),
+        (UnixDatagram::bind_addr(&abstract_name).expect("a socket"), format!("@{name}")),
+    ];
+    for (socket, place) in sockets {
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        let mut command = scratch.command(&SERVE.split(' ').collect::<Vec<_>>());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("NOTIFY_SOCKET", &place);
+        let mut child = command.spawn().expect("the command runs");
+        assert_eq!(told(&socket), "READY=1");
+        assert!(scratch.path("s").exists(), "it can be reached");
+        drop(reached(&scratch, &mut child));
+        terminate(child);
+        assert_eq!(told(&socket), "STOPPING=1");
+    }
+    // Who listens no more is no reason not to serve.
+    let mut command = scratch.command(&SERVE.split(' ').collect::<Vec<_>>());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("NOTIFY_SOCKET", "nobody");
+    let mut child = command.spawn().expect("the command runs");
+    drop(reached(&scratch, &mut child));
+    says(&terminate(child), &["$NOTIFY_SOCKET, nobody: ", "does not know 'READY=1'"]);
+}
+
+/// The units, with this command in place of the installed one and without what only a whole machine has.
+#[test]
+fn the_units_are_what_systemd_takes_them_for() {
+    let scratch = common::Scratch::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
+    for name in ["entresol@.service", "entresol-nbd@.service"] {
+        let unit = std::fs::read_to_string(folder.join(name)).expect("the unit");
+        let command =
+            unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/entresol ")).expect("a command");
+        // Without a file of that name it is refused for that alone: every word is known.
+        let words: Vec<&str> = command.split(' ').collect();
+        says(&scratch.refused(&words), &["/etc/entresol/%i.toml: No such file"]);
+        let unit = unit.replace("/usr/bin/entresol", env!("CARGO_BIN_EXE_entresol"));
+        let instance = name.replace('@', "@test");
+        scratch.file(&instance, unit);
+        let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(scratch.path(&instance)).output();
+        match verify {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success() && said.is_empty(), "{name}: {said}");
+            }
+            Err(error) => println!("skipped: systemd-analyze: {error}"),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A device whose calls are counted and timed: two readings of the clock and a few additions each.
+
+use super::{Disk, Transfer};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Buckets of a distribution of times: bucket `i` counts what took less than 2^i microseconds and did not fit the one
+/// before; the last one has the rest, 67 seconds and more.
+pub const TIME_BUCKETS: usize = 28;
+
+/// Calls of one kind.
+#[derive(Default)]
+struct Meter {
+    calls: AtomicU64,
+    errors: AtomicU64,
+    bytes: AtomicU64,
+    busy_ns: AtomicU64,
+    under_way: AtomicU64,
+    took: [AtomicU64; TIME_BUCKETS],
+}
+
+/// Calls of one kind, as they were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCounts {
+    /// Calls that have returned. What was handed over together is one call.
+    pub calls: u64,
+    /// Of them those that returned an error.
+    pub errors: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// The sum of their times in nanoseconds. What it grows by in a second is the mean number that was under way in it.
+    pub busy_ns: u64,
+    /// Calls under way.
+    pub under_way: u64,
+    /// How many took how long, see [`TIME_BUCKETS`].
+    pub took: [u64; TIME_BUCKETS],
+}
+
+/// Calls of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCounts {
+    /// Reads.
+    pub read: CallCounts,
+    /// Writes.
+    pub write: CallCounts,
+    /// Syncs.
+    pub sync: CallCounts,
+}
+
+#[derive(Default)]
+struct Meters {
+    read: Meter,
+    write: Meter,
+    sync: Meter,
+}
+
+/// A device with meters.
+pub struct Metered<D> {
+    disk: D,
+    meters: Arc<Meters>,
+}
+
+/// What reads the meters of a device.
+pub struct Gauge(Arc<Meters>);
+
+fn bucket(ns: u64) -> usize {
+    let us = ns / 1000;
+    ((u64::BITS - us.leading_zeros()) as usize).min(TIME_BUCKETS - 1)
+}
+
+impl Meter {
+    fn time<R>(&self, bytes: usize, call: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+        let started = Instant::now();
+        self.under_way.fetch_add(1, Relaxed);
+        let result = call();
+        let ns = started.elapsed().as_nanos() as u64;
+        self.under_way.fetch_sub(1, Relaxed);
+        self.calls.fetch_add(1, Relaxed);
+        self.errors.fetch_add(u64::from(result.is_err()), Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.busy_ns.fetch_add(ns, Relaxed);
+        self.took[bucket(ns)].fetch_add(1, Relaxed);
+        result
+    }
+
+    fn counts(&self) -> CallCounts {
+        CallCounts {
+            calls: self.calls.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            busy_ns: self.busy_ns.load(Relaxed),
+            under_way: self.under_way.load(Relaxed),
+            took: std::array::from_fn(|at| self.took[at].load(Relaxed)),
+        }
+    }
+}
+
+impl Gauge {
+    /// What was counted so far.
+    pub fn counts(&self) -> DeviceCounts {
+        let Meters { read, write, sync } = &*self.0;
+        DeviceCounts { read: read.counts(), write: write.counts(), sync: sync.counts() }
+    }
+}
+
+impl<D: Disk> Metered<D> {
+    /// Nothing counted yet.
+    pub fn new(disk: D) -> Self {
+        Metered { disk, meters: Arc::default() }
+    }
+
+    /// What reads the meters.
+    pub fn gauge(&self) -> Gauge {
+        Gauge(self.meters.clone())
+    }
+}
+
+impl<D: Disk> Disk for Metered<D> {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.meters.read.time(bytes.len(), || self.disk.read_at(at, bytes))
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.meters.write.time(bytes.len(), || self.disk.write_at(at, bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.meters.sync.time(0, || self.disk.sync())
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.discard(at, bytes)
+    }
+
+    fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
+        // Nobody mixes them.
+        let writes = matches!(transfers.first(), Some(Transfer::Write { .. }));
+        let meter = if writes { &self.meters.write } else { &self.meters.read };
+        let bytes = transfers.iter().map(Transfer::len).sum();
+        meter.time(bytes, || self.disk.submit(transfers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Power, SimDisk};
+
+    #[test]
+    fn buckets_are_powers_of_two_of_microseconds() {
+        for (us, at) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1 << 26, 27), (u64::MAX / 1000, 27)] {
+            assert_eq!(bucket(us * 1000), at, "{us} us");
+        }
+    }
+
+    #[test]
+    fn every_call_is_counted_once_and_by_its_kind() {
+        let disk = Metered::new(SimDisk::new(1 << 16, &Power::steady()));
+        let gauge = disk.gauge();
+        assert_eq!(gauge.counts(), DeviceCounts::default());
+        disk.write_at(0, &[1; 4096]).expect("a write");
+        let (one, two) = ([2; 512], [3; 512]);
+        disk.submit(&mut [Transfer::Write { at: 4096, bytes: &one }, Transfer::Write { at: 8192, bytes: &two }])
+            .expect("two writes");
+        disk.sync().expect("a sync");
+        let mut bytes = [0; 512];
+        disk.submit(&mut [Transfer::Read { at: 4096, bytes: &mut bytes }]).expect("a read");
+        assert_eq!(bytes, one);
+        assert!(disk.read_at(1 << 16, &mut bytes).is_err(), "beyond the end");
+        let DeviceCounts { read, write, sync } = gauge.counts();
+        assert_eq!((read.calls, read.errors, read.bytes), (2, 1, 1024));
+        assert_eq!((write.calls, write.errors, write.bytes), (2, 0, 5120));
+        assert_eq!((sync.calls, sync.errors, sync.bytes), (1, 0, 0));
+        for counts in [read, write, sync] {
+            assert_eq!(counts.took.iter().sum::<u64>(), counts.calls);
+            assert!(counts.busy_ns > 0 && counts.under_way == 0);
+        }
+    }
+}

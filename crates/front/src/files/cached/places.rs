@@ -1,0 +1,37 @@
+//! Which file a page of the cache belongs to, for whoever tells of pages.
+
+use super::CachedFiles;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+/// Where a page of the cache lies for who uses the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FilePage {
+    /// The file's number, and when it was made in nanoseconds since 1970: together they are no other file's.
+    pub file: (u64, u64),
+    /// The page's number in it.
+    pub page: u64,
+}
+
+/// The path of an open file, whatever it is called now.
+fn path(file: &File) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+impl CachedFiles {
+    /// Where a page of the cache lies; none when its file is gone.
+    pub fn page_at(&self, page: u64) -> Option<FilePage> {
+        let page_bytes = self.shared.page_bytes;
+        let (below, offset) = self.shared.disk.file_at(page * page_bytes)?;
+        Some(FilePage { file: (below.key.inode, below.key.made), page: offset / page_bytes })
+    }
+
+    /// The path of a page's file in the directory; none when it is gone.
+    pub fn path_at(&self, page: u64) -> Option<PathBuf> {
+        let (below, _) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
+        let (path, root) = (path(&below.file()).ok()?, path(&self.root).ok()?);
+        Some(path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path))
+    }
+}
