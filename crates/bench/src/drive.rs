@@ -4,9 +4,8 @@ use crate::driver::{Database, Session};
 use crate::tpcc::{Done, Entry, Input, Kind, Ledger, Scale, Terminal, perform};
 use crate::{BenchError, DriverError, Failure};
 use entresol_device::load::Histogram;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How a run goes.
@@ -85,7 +84,7 @@ impl Ran {
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Ends it at once.
-    pub ended: AtomicBool,
+    pub ended: Arc<AtomicBool>,
     /// New orders committed so far.
     pub new_orders: AtomicU64,
     /// Clients are to end when their connection is lost, for it is meant to be.

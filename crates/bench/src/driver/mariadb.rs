@@ -18,12 +18,12 @@ impl MariaDb {
         Self { socket }
     }
 
-    /// Whether it answers.
+    /// Makes the database unless it is there, as soon as the server answers.
     ///
     /// # Errors
     /// What was answered instead.
-    pub fn ping(&self) -> Result<(), DriverError> {
-        self.open(None).and_then(|mut connection| connection.ping().map_err(failed))
+    pub fn prepare(&self) -> Result<(), DriverError> {
+        self.open(None)?.query_drop("CREATE DATABASE IF NOT EXISTS tpcc").map_err(failed)
     }
 
     fn open(&self, database: Option<&str>) -> Result<Conn, DriverError> {

@@ -115,7 +115,7 @@ impl Server for MariaDbServer {
         let process = Guarded::spawn(&mut command).map_err(BenchError::at(&self.server))?;
         let (path, database) = (self.log(), MariaDb::new(self.socket()));
         let process = self.process.insert(process);
-        wait_until_ready("MariaDB", process, &path, ended, || database.ping().is_ok())
+        wait_until_ready("MariaDB", process, &path, ended, || database.prepare().is_ok())
     }
 
     fn stop(&mut self) -> Result<(), BenchError> {

@@ -6,11 +6,13 @@
 mod mariadb;
 mod postgresql;
 mod process;
+mod sqlite;
 mod user;
 
 pub use mariadb::MariaDbServer;
 pub use postgresql::PostgreSqlServer;
 pub use process::{Guarded, last_lines};
+pub use sqlite::SqliteFile;
 pub use user::Owner;
 
 use crate::BenchError;

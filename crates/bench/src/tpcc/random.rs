@@ -113,7 +113,6 @@ mod tests {
             counts[customer(&mut random, constants, 3000) as usize] += 1;
         }
         assert_eq!(counts[0], 0, "seed {seed}");
-        assert!(counts[1..].iter().all(|&count| count > 0), "seed {seed}: all customers are drawn");
         counts.sort_unstable_by(|one, other| other.cmp(one));
         // A hundred draws each, were it uniform; by the specification's formula some are drawn twenty times as often.
         assert!(counts[0] > 500, "seed {seed}: {}", counts[0]);
