@@ -217,15 +217,7 @@ fn until_done(
 }
 
 impl Notes {
-    fn record(
-        &mut self,
-        plan: &Plan,
-        input: &Input,
-        done: Option<Done>,
-        retries: u64,
-        begun: Duration,
-        now: Duration,
-    ) {
+    fn record(&mut self, plan: &Plan, input: &Input, done: Option<Done>, retries: u64, begun: Duration, now: Duration) {
         let kind = input.kind();
         let counts = now >= plan.warmup && now < plan.warmup + plan.duration;
         let place = Kind::ALL.iter().position(|other| *other == kind).expect("one of all");

@@ -165,7 +165,9 @@ impl Session for Connected {
 
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, DriverError> {
         let (name, columns, key) = (table.name, table.columns_sql(), table.key);
-        self.batch(&format!("CREATE TABLE {name}({columns}, PRIMARY KEY({key})) ENGINE=InnoDB DEFAULT CHARSET=latin1"))?;
+        self.batch(&format!(
+            "CREATE TABLE {name}({columns}, PRIMARY KEY({key})) ENGINE=InnoDB DEFAULT CHARSET=latin1"
+        ))?;
         self.batch("SET unique_checks=0; SET foreign_key_checks=0; START TRANSACTION")?;
         let mut rows = rows.peekable();
         let mut count = 0;

@@ -121,7 +121,8 @@ fn whole(raw: &[u8]) -> Result<i64, Boxed> {
     let mut number: i64 = 0;
     for at in 0..=weight {
         let digit = if at < digits { field(4 + at as usize)? } else { 0 };
-        number = number.checked_mul(10_000).and_then(|number| number.checked_add(digit)).ok_or("a NUMERIC too large")?;
+        number =
+            number.checked_mul(10_000).and_then(|number| number.checked_add(digit)).ok_or("a NUMERIC too large")?;
     }
     Ok(if sign == 0 { number } else { -number })
 }

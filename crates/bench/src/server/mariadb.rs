@@ -145,11 +145,17 @@ impl Server for MariaDbServer {
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {
         let mut command = self.command(&program("mariadb-check")?);
-        command.arg(format!("--socket={}", self.socket().display())).args(["-u", "root", "--extended", "--all-databases"]);
+        command.arg(format!("--socket={}", self.socket().display())).args([
+            "-u",
+            "root",
+            "--extended",
+            "--all-databases",
+        ]);
         let output = command.stdin(Stdio::null()).output().map_err(BenchError::at(Path::new("mariadb-check")))?;
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         let lines = said.lines().map(str::trim);
-        let mut found: Vec<String> = lines.filter(|line| !line.is_empty() && !line.ends_with("OK")).map(Into::into).collect();
+        let mut found: Vec<String> =
+            lines.filter(|line| !line.is_empty() && !line.ends_with("OK")).map(Into::into).collect();
         found.truncate(20);
         if found.is_empty() && !output.status.success() {
             found.push(format!("mariadb-check: {}", output.status));

@@ -140,7 +140,8 @@ impl Server for PostgreSqlServer {
         let output = command.arg("postgres").stdin(Stdio::null()).output();
         let output = output.map_err(BenchError::at(&self.programs.join("pg_amcheck")))?;
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        let mut found: Vec<String> = said.lines().map(str::trim).filter(|line| !line.is_empty()).map(Into::into).collect();
+        let mut found: Vec<String> =
+            said.lines().map(str::trim).filter(|line| !line.is_empty()).map(Into::into).collect();
         found.truncate(20);
         if output.status.success() {
             found.clear();

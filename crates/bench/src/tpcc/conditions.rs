@@ -19,7 +19,8 @@ const ALWAYS: [Condition; 11] = [
     Condition {
         number: 1,
         says: "a warehouse's turnover is that of its districts",
-        broken: "SELECT count(*) FROM warehouse JOIN
+        broken:
+            "SELECT count(*) FROM warehouse JOIN
                  (SELECT d_w_id, sum(d_ytd) AS ytd FROM district GROUP BY d_w_id) d ON d_w_id = w_id WHERE w_ytd <> ytd",
     },
     Condition {

@@ -68,12 +68,7 @@ impl Ledger {
         Ok(faults)
     }
 
-    fn check_orders(
-        &self,
-        session: &mut dyn Session,
-        first: i64,
-        faults: &mut Vec<String>,
-    ) -> Result<(), DriverError> {
+    fn check_orders(&self, session: &mut dyn Session, first: i64, faults: &mut Vec<String>) -> Result<(), DriverError> {
         let sql = "SELECT o_w_id, o_d_id, o_id, o_c_id, o_ol_cnt FROM orders WHERE o_id >= $1";
         let mut found: HashMap<OrderKey, (i64, i64)> = HashMap::new();
         for row in session.query(sql, &[Value::Int(first)])? {

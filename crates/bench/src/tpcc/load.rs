@@ -57,9 +57,8 @@ fn districts(scale: Scale) -> impl Iterator<Item = (u64, u64)> {
 
 /// The key of every customer; orders have the same ones.
 fn thirds(scale: Scale) -> impl Iterator<Item = (u64, u64, u64)> {
-    districts(scale).flat_map(move |(warehouse, district)| {
-        (1..=scale.customers).map(move |third| (warehouse, district, third))
-    })
+    districts(scale)
+        .flat_map(move |(warehouse, district)| (1..=scale.customers).map(move |third| (warehouse, district, third)))
 }
 
 /// The rows of a table, as they are loaded.
@@ -69,16 +68,18 @@ fn thirds(scale: Scale) -> impl Iterator<Item = (u64, u64, u64)> {
 pub fn rows(table: &str, scale: Scale, seed: u64) -> Box<dyn Iterator<Item = Row>> {
     match table {
         "item" => Box::new((1..=scale.items).map(move |id| item(stream(seed, 1, [id, 0, 0]), id))),
-        "warehouse" => Box::new((1..=scale.warehouses).map(move |id| warehouse(stream(seed, 2, [id, 0, 0]), id, scale))),
+        "warehouse" => {
+            Box::new((1..=scale.warehouses).map(move |id| warehouse(stream(seed, 2, [id, 0, 0]), id, scale)))
+        }
         "stock" => Box::new((1..=scale.warehouses).flat_map(move |warehouse| {
             (1..=scale.items).map(move |item| stock(stream(seed, 3, [warehouse, item, 0]), warehouse, item))
         })),
-        "district" => {
-            Box::new(districts(scale).map(move |(w, d)| district(stream(seed, 4, [w, d, 0]), w, d, scale)))
-        }
+        "district" => Box::new(districts(scale).map(move |(w, d)| district(stream(seed, 4, [w, d, 0]), w, d, scale))),
         "customer" => {
             let constants = Constants::of_load(seed);
-            Box::new(thirds(scale).map(move |(w, d, c)| customer(stream(seed, 5, [w, d, c]), constants, (w, d, c), scale)))
+            Box::new(
+                thirds(scale).map(move |(w, d, c)| customer(stream(seed, 5, [w, d, c]), constants, (w, d, c), scale)),
+            )
         }
         "history" => Box::new(thirds(scale).enumerate().map(move |(at, (w, d, c))| {
             let data = text(&mut stream(seed, 6, [w, d, c]), 12, 24);
@@ -86,9 +87,11 @@ pub fn rows(table: &str, scale: Scale, seed: u64) -> Box<dyn Iterator<Item = Row
             keys.into_iter().chain([Value::Int(LOADED_AT), Value::Int(1000), data.into()]).collect()
         })),
         "orders" => Box::new(orders(scale, seed).map(|order| order.row())),
-        "new_order" => Box::new(orders(scale, seed).filter(|order| !order.delivered).map(|order| {
-            [order.warehouse, order.district, order.id].map(int).into()
-        })),
+        "new_order" => Box::new(
+            orders(scale, seed)
+                .filter(|order| !order.delivered)
+                .map(|order| [order.warehouse, order.district, order.id].map(int).into()),
+        ),
         "order_line" => Box::new(orders(scale, seed).flat_map(move |order| order.lines(scale))),
         other => panic!("no table {other}"),
     }

@@ -128,11 +128,7 @@ pub const TABLES: [Table; 9] = [
     },
     Table {
         name: "new_order",
-        columns: &[
-            ("no_w_id", "INTEGER NOT NULL"),
-            ("no_d_id", "INTEGER NOT NULL"),
-            ("no_o_id", "INTEGER NOT NULL"),
-        ],
+        columns: &[("no_w_id", "INTEGER NOT NULL"), ("no_d_id", "INTEGER NOT NULL"), ("no_o_id", "INTEGER NOT NULL")],
         key: "no_w_id, no_d_id, no_o_id",
     },
     Table {

@@ -70,7 +70,10 @@ pub const BREAKS: [(u32, &str); 8] = [
     (2, "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 1 AND d_id = 3"),
     (4, "DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 4 AND ol_o_id = 2 AND ol_number = 1"),
     (5, "UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 5 AND o_id = 1"),
-    (7, "UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 1 AND ol_o_id = 1 AND ol_number = 2"),
+    (
+        7,
+        "UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 1 AND ol_o_id = 1 AND ol_number = 2",
+    ),
     (9, "UPDATE history SET h_amount = h_amount + 5 WHERE h_id = 3"),
     (10, "UPDATE customer SET c_balance = c_balance + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1"),
     (12, "UPDATE customer SET c_ytd_payment = 0 WHERE c_w_id = 2 AND c_d_id = 2 AND c_id = 2"),
@@ -82,7 +85,9 @@ pub fn damage_is_found(session: &mut dyn Session, ledger: &Ledger) {
         let condition = conditions().iter().find(|condition| condition.number == number).expect("a condition");
         assert!(broken(session, condition).expect("an answer") > 0, "condition {number} after {sql}");
     }
-    session.batch("DELETE FROM history WHERE h_id = (SELECT m FROM (SELECT max(h_id) AS m FROM history) x)").expect("it");
+    session
+        .batch("DELETE FROM history WHERE h_id = (SELECT m FROM (SELECT max(h_id) AS m FROM history) x)")
+        .expect("it");
     let found = faults(session, ledger);
     assert!(found.len() == 1 && found[0].starts_with("lost: Payment"), "{found:?}");
     session.batch("UPDATE orders SET o_c_id = o_c_id + 1 WHERE o_w_id = 1 AND o_id > 30").expect("a change");
