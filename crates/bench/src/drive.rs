@@ -87,8 +87,8 @@ pub struct Watch {
     pub ended: Arc<AtomicBool>,
     /// New orders committed so far.
     pub new_orders: AtomicU64,
-    /// Clients are to end when their connection is lost, for it is meant to be.
-    pub crash: bool,
+    /// From now on an error ends the clients and is none of the run: something is killed.
+    pub crash: AtomicBool,
     /// When counting begins, for who must know; set once.
     pub counting: AtomicBool,
 }
@@ -104,7 +104,7 @@ struct Notes {
 /// Tries of one transaction: with so many something is wrong.
 const TRIES_MAX: u32 = 1000;
 
-/// Runs clients until the time is over. A lost connection ends all; it is an error unless the run expects a crash.
+/// Runs clients until the time is over. An error of one ends all, and is the run's unless a crash is under way.
 ///
 /// # Errors
 /// What the database answered, or that it was interrupted.
@@ -140,8 +140,8 @@ pub fn run(database: &dyn Database, plan: &Plan, watch: &Watch) -> Result<Ran, B
         ran.take(its);
     }
     match &ran.lost {
-        Some(error) if !(watch.crash && error.failure == Failure::Lost) => Err(error.clone().into()),
-        _ if watch.ended.load(Relaxed) && !watch.crash => Err(BenchError::Interrupted),
+        Some(error) if !watch.crash.load(Relaxed) => Err(error.clone().into()),
+        _ if watch.ended.load(Relaxed) && !watch.crash.load(Relaxed) => Err(BenchError::Interrupted),
         _ => Ok(ran),
     }
 }

@@ -50,11 +50,11 @@ pub fn perform(session: &mut dyn Session, input: &Input) -> Result<Done, Failed>
     match worked {
         Ok(Some(entry)) => match session.commit() {
             Ok(()) => Ok(Done::Committed(entry)),
-            Err(error) if error.failure == Failure::Lost => Err(Failed { error, in_doubt: entry }),
-            Err(error) => {
+            Err(error) if error.failure == Failure::Transient => {
                 session.rollback()?;
                 Err(error.into())
             }
+            Err(error) => Err(Failed { error, in_doubt: entry }),
         },
         Ok(None) => {
             session.rollback()?;

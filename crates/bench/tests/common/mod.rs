@@ -103,7 +103,7 @@ pub fn a_whole_life(server: &mut dyn Server) {
     loaded(&*database);
     let mut ledger = ran(&*database, 0).ledger;
     holds(&mut *database.connect().expect("a session"));
-    let watch = Watch { crash: true, ..Watch::default() };
+    let watch = Watch::default();
     let plan = plan(100, 60_000);
     let after = std::thread::scope(|scope| {
         let clients = scope.spawn(|| run(&*database, &plan, &watch).expect("a run that is cut short"));
@@ -111,6 +111,7 @@ pub fn a_whole_life(server: &mut dyn Server) {
             std::thread::sleep(Duration::from_millis(1));
             assert!(!clients.is_finished(), "the clients ended before the kill");
         }
+        watch.crash.store(true, Relaxed);
         server.kill();
         clients.join().expect("the clients")
     });

@@ -150,12 +150,11 @@ fn patterns() -> Vec<Pattern> {
     NOT_CACHED.iter().map(|name| name.parse().expect("the house's own patterns")).collect()
 }
 
+/// A disk, and the device whose time it takes.
+type Timed = (Arc<dyn Disk>, Option<Arc<dyn Paced>>);
+
 /// A disk as it is, or with the time of a device of this profile.
-fn paced<D: Disk + Clone + 'static>(
-    disk: D,
-    name: Option<&str>,
-    seed: u64,
-) -> Result<(Arc<dyn Disk>, Option<Arc<dyn Paced>>)> {
+fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, seed: u64) -> Result<Timed> {
     let Some(name) = name else { return Ok((Arc::new(disk), None)) };
     let paced = Arc::new(PacedDisk::new(disk, profile::load(name)?.build(CAPACITY_BYTES, seed)?)?);
     Ok((paced.clone(), Some(paced)))

@@ -70,7 +70,7 @@ impl Bench<'_> {
             let plan = self.plan(u64::from(round) * CLIENTS_A_ROUND, Duration::ZERO, Duration::from_secs(3600));
             // Who waits for an end of the clients must not be taken for who wants an end of all.
             let ended = Arc::new(AtomicBool::new(false));
-            let watch = Watch { ended: ended.clone(), crash: true, ..Watch::default() };
+            let watch = Watch { ended: ended.clone(), ..Watch::default() };
             let database = self.server.database();
             let ran = std::thread::scope(|scope| {
                 let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
@@ -79,6 +79,7 @@ impl Bench<'_> {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 if !clients.is_finished() {
+                    watch.crash.store(true, Relaxed);
                     match victim {
                         Victim::Daemon => mounted.kill(),
                         Victim::Server => self.server.kill(),
