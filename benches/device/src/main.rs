@@ -4,7 +4,7 @@ mod models;
 mod simulation;
 
 use clap::Parser;
-use entresol_bench::{deliver, end, heading, median, process_time};
+use entresol_bench_common::{deliver, end, heading, median, process_time};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Misses at depth: one thread that takes many pages at once from a file, beside fio on the same file.
 
-use entresol_bench::{median, thread_time};
+use entresol_bench_common::{median, thread_time};
 use entresol_core::{Address, ObjectId, Random};
 use entresol_engine::buffer::{BufferManager, BufferOptions, DiskIo, PageIo};
 use entresol_engine::disk::{Caching, Disk, FileDisk};

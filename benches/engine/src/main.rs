@@ -9,7 +9,7 @@ mod vmcache;
 
 use clap::Parser;
 use contenders::{Contender, Mode, all, misses};
-use entresol_bench::{deliver, end, heading, thread_time};
+use entresol_bench_common::{deliver, end, heading, thread_time};
 use entresol_core::Random;
 use report::Group;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The report: times, ratios and what the ratios should be.
 
 use crate::contenders::Mode;
-use entresol_bench::median;
+use entresol_bench_common::median;
 use std::fmt::Write as _;
 
 /// One contender's nanoseconds per read, by round.

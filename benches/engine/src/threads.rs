@@ -1,7 +1,7 @@
 //! What two threads cost each other on one manager.
 
 use crate::contenders::{MISS_PAGES, manager_of};
-use entresol_bench::{median, thread_time};
+use entresol_bench_common::{median, thread_time};
 use entresol_core::{Address, ObjectId, Random};
 use entresol_engine::buffer::{BufferManager, PageIo};
 use entresol_engine::table::PageTable;

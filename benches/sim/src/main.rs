@@ -7,7 +7,7 @@ mod report;
 mod timed;
 
 use clap::Parser;
-use entresol_bench::{deliver, end, heading};
+use entresol_bench_common::{deliver, end, heading};
 use entresol_sim::{World, parse_policies};
 use entresol_trace::{Trace, generate};
 use measure::SIZES;

@@ -2,7 +2,7 @@
 
 use crate::bounds;
 use crate::peer::{HashPower, Peer};
-use entresol_bench::{median, process_time};
+use entresol_bench_common::{median, process_time};
 use entresol_core::Size;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Policy};

@@ -1,7 +1,7 @@
 //! `make bench-sqlite`: what SQLite spends through the VFS beside the one of the file system, when every page is found.
 
 use clap::Parser;
-use entresol_bench::{deliver, end, heading, median, thread_time};
+use entresol_bench_common::{deliver, end, heading, median, thread_time};
 use entresol_core::{Random, Size};
 use entresol_sqlite::{Api, Options, register};
 use rusqlite::{Connection, OpenFlags};

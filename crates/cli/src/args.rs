@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::bench::BenchCommand;
 use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
@@ -45,6 +46,8 @@ pub enum Command {
     Trace(TraceCommand),
     Policies(PoliciesArgs),
     Demo(DemoArgs),
+    #[command(subcommand)]
+    Bench(BenchCommand),
     Emulate(EmulateArgs),
     Mount(MountArgs),
     Run(RunArgs),

@@ -1,6 +1,7 @@
 //! The command `entresol`.
 
 mod args;
+mod bench;
 mod config;
 mod demo;
 mod emulate;
@@ -113,6 +114,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Probe(arguments) => probe::run(arguments, cli.quiet),
         Command::Trace(command) => trace::run(command, cli.quiet),
         Command::Demo(arguments) => demo::run(arguments, cli.quiet),
+        Command::Bench(command) => bench::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Mount(arguments) => mount::run(arguments, cli.quiet),

@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use entresol_core::Random;
-use entresol_device::emulated::{Clock, EmulatedDevice, Storage, VirtualClock, WallClock, load};
+use entresol_device::emulated::{Clock, EmulatedDevice, Part, Storage, VirtualClock, WallClock, load};
 use entresol_device::load::{Load, closed_loop};
 use entresol_device::profile;
 use entresol_device::{Device, Io, IoKind, Nanos};
@@ -314,4 +314,35 @@ fn by_the_wall_clock_nothing_is_early() {
         }
         println!("{name}: {}", device.accuracy());
     }
+}
+
+#[test]
+fn transfers_that_are_handed_over_together_are_with_the_model_together() {
+    // A disk that takes one thing at a time would need the sum; sixteen of them do not.
+    let capacity = 16 << 20;
+    let build = || profile::load("face-raid0x16").expect("a profile").build(capacity, SEED).expect("a device");
+    let storage = tempfile::tempfile().expect("a file");
+    storage.set_len(capacity).expect("room");
+    let clock = Arc::new(VirtualClock::new());
+    let device = EmulatedDevice::new(storage, build(), clock.clone()).expect("a device");
+    let places: Vec<u64> = (0..16).map(|disk| disk << 19).collect();
+    let written: Vec<Vec<u8>> = (0..16).map(|disk| vec![disk + 1; 4096]).collect();
+    let mut parts: Vec<Part> = places.iter().zip(&written).map(|(at, bytes)| Part::Write(*at, bytes)).collect();
+    device.perform_all(&mut parts).expect("writes");
+    let before = clock.now();
+    let mut read = vec![vec![0; 4096]; 16];
+    let mut parts: Vec<Part> = places.iter().zip(&mut read).map(|(at, bytes)| Part::Read(*at, bytes)).collect();
+    device.perform_all(&mut parts).expect("reads");
+    let together = clock.now() - before;
+    assert_eq!(read, written);
+    let before = clock.now();
+    places.iter().for_each(|at| device.read(*at, &mut [0; 4096]).expect("a read"));
+    let one_by_one = clock.now() - before;
+    assert!(together * 4 < one_by_one, "{together} ns together, {one_by_one} ns one by one");
+    let mut beyond = [0; 4096];
+    let mut parts = [Part::Write(0, &[9; 8]), Part::Read(capacity, &mut beyond)];
+    assert!(device.perform_all(&mut parts).is_err());
+    let mut first = [0; 8];
+    device.read(0, &mut first).expect("a read");
+    assert_eq!(first, [1; 8], "nothing is done when something is refused");
 }

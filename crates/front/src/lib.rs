@@ -11,6 +11,8 @@ pub mod fuse;
 mod memory;
 pub mod nbd;
 #[cfg(target_os = "linux")]
+pub mod paced;
+#[cfg(target_os = "linux")]
 pub mod ublk;
 
 pub use error::{Error, Result};

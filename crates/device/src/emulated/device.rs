@@ -33,6 +33,15 @@ pub struct Done {
     pub given: Nanos,
 }
 
+/// A read or write of several that are handed over together.
+#[derive(Debug)]
+pub enum Part<'a> {
+    /// Fills the bytes from this offset on.
+    Read(u64, &'a mut [u8]),
+    /// Writes the bytes from this offset on.
+    Write(u64, &'a [u8]),
+}
+
 /// What waits in the queue for the model's time.
 #[derive(Debug)]
 struct Parcel {
@@ -179,6 +188,30 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         if fua { self.flush() } else { Ok(()) }
     }
 
+    /// Performs reads and writes that do not depend on each other: the model has all of them at once.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); one of several.
+    pub fn perform_all(&self, parts: &mut [Part]) -> io::Result<()> {
+        let io = |part: &Part| match part {
+            Part::Read(at, bytes) => Io::read(*at, u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+            Part::Write(at, bytes) => Io::write(*at, u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+        };
+        parts.iter().map(io).try_for_each(|io| self.check(io.offset, u64::from(io.bytes)))?;
+        let started = parts.iter().map(|part| self.start(io(part), false)).collect::<io::Result<Vec<u64>>>()?;
+        let perform = |part: &mut Part| match part {
+            Part::Read(at, bytes) => self.storage.read_at(*at, bytes),
+            Part::Write(at, bytes) => self.storage.write_at(*at, bytes),
+        };
+        let done: Vec<_> = parts.iter_mut().map(|part| (perform(part), self.clock.now())).collect();
+        let waited = started.into_iter().zip(done).map(|(number, (result, ready))| {
+            self.wait_for(number, ready);
+            result
+        });
+        // All are waited for, whichever failed.
+        waited.fold(Ok(()), io::Result::and)
+    }
+
     /// Makes durable what was written before.
     ///
     /// # Errors
@@ -279,13 +312,18 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         let number = self.start(io, false)?;
         let result = action(&self.storage);
         let ready = self.clock.now();
+        self.wait_for(number, ready);
+        result
+    }
+
+    /// Waits for the model's time of an I/O that is not of the queue, whose bytes were ready at `ready`.
+    fn wait_for(&self, number: u64, ready: Nanos) {
         self.wait(Wanted::Own(number), |state| {
             let completion = state.under_way[&number].completion?;
             state.under_way.remove(&number);
             state.accuracy.record(completion.finished, ready, self.clock.now());
             Some(())
         });
-        result
     }
 
     /// Waits until `take` finds what it looks for. Watches the clock for all, if nobody else does.

@@ -16,6 +16,6 @@ mod storage;
 
 pub use accuracy::Accuracy;
 pub use clock::{Clock, VirtualClock, WallClock};
-pub use device::{Done, EmulatedDevice};
+pub use device::{Done, EmulatedDevice, Part};
 pub use memory::{Calibration, Curve, Mapped, MemoryAccuracy, Slowdown};
 pub use storage::Storage;

@@ -207,6 +207,21 @@ impl CachedFiles {
         config: &CacheConfig,
         direct: Vec<Pattern>,
     ) -> Result<(Self, Found), FilesError> {
+        Self::open_over(backing, cache, config, direct, |files| Ok(files))
+    }
+
+    /// As [`open`](Self::open), with what `below` makes of the files between the cache and them: a disk that takes the time
+    /// of another, say.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and what `below` answered.
+    pub fn open_over<C: Disk + 'static>(
+        backing: Backing,
+        cache: C,
+        config: &CacheConfig,
+        direct: Vec<Pattern>,
+        below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
+    ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let present = backing.present()?;
         let disk = Arc::new(FilesDisk::new(page_bytes));
@@ -229,7 +244,7 @@ impl CachedFiles {
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
         let map = FileMap::start(hidden, Contents { state: State::Open, regions, stamps, ..contents })?;
-        let opened = BlockCache::open(cache, disk.clone(), contents.id, config);
+        let opened = BlockCache::open(cache, below(disk.clone())?, contents.id, config);
         let refused = |key| FilesError::Changed(present[&key].path.clone());
         let cache = match opened {
             Ok(cache) => cache,

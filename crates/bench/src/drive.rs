@@ -1,0 +1,252 @@
+//! Clients and the clock: sessions that carry out transactions one after the other, each on a thread of its own.
+
+use crate::driver::{Database, Session};
+use crate::tpcc::{Done, Entry, Input, Kind, Ledger, Scale, Terminal, perform};
+use crate::{BenchError, DriverError, Failure};
+use entresol_device::load::Histogram;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// What was loaded.
+    pub scale: Scale,
+    /// With which seed.
+    pub seed: u64,
+    /// The number of the first client; a run on what another left takes others.
+    pub first_client: u64,
+    /// Clients.
+    pub clients: u64,
+    /// How long before anything is counted.
+    pub warmup: Duration,
+    /// How long it is counted.
+    pub duration: Duration,
+}
+
+/// What clients did within a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// New orders that were committed.
+    pub new_orders: u64,
+    /// Transactions of all kinds that were committed.
+    pub committed: u64,
+}
+
+/// What a kind of transactions did, in the time that is counted.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// How many were committed.
+    pub committed: u64,
+    /// How many were rolled back as they were meant to be.
+    pub rolled_back: u64,
+    /// How often one was tried again after a deadlock or a serialization failure.
+    pub retries: u64,
+    /// How long those that were committed took, from the first try on.
+    pub latency: Histogram,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// From the beginning on, the warm-up included.
+    pub seconds: Vec<Second>,
+    /// By kind, as in [`Kind::ALL`].
+    pub tallies: [Tally; 5],
+    /// What was committed, the warm-up included.
+    pub ledger: Ledger,
+    /// Why clients ended early, one of them.
+    pub lost: Option<DriverError>,
+    /// How long was counted.
+    pub counted: Duration,
+}
+
+impl Ran {
+    /// New orders a minute in the time that is counted: what TPC-C counts, though nothing here is a tpmC in its sense.
+    pub fn new_orders_a_minute(&self) -> f64 {
+        self.tallies[0].committed as f64 * 60.0 / self.counted.as_secs_f64()
+    }
+
+    /// Transactions of all kinds a second in the time that is counted.
+    pub fn transactions_a_second(&self) -> f64 {
+        let all: u64 = self.tallies.iter().map(|tally| tally.committed).sum();
+        all as f64 / self.counted.as_secs_f64()
+    }
+
+    /// How often anything was tried again.
+    pub fn retries(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.retries).sum()
+    }
+}
+
+/// How a run is watched and ended from outside.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Ends it at once.
+    pub ended: Arc<AtomicBool>,
+    /// New orders committed so far.
+    pub new_orders: AtomicU64,
+    /// From now on an error ends the clients and is none of the run: something is killed.
+    pub crash: AtomicBool,
+    /// When counting begins, for who must know; set once.
+    pub counting: AtomicBool,
+}
+
+/// What a client keeps for itself.
+#[derive(Default)]
+struct Notes {
+    seconds: Vec<Second>,
+    tallies: [Tally; 5],
+    ledger: Ledger,
+}
+
+/// Tries of one transaction: with so many something is wrong.
+const TRIES_MAX: u32 = 1000;
+
+/// Runs clients until the time is over. An error of one ends all, and is the run's unless a crash is under way.
+///
+/// # Errors
+/// What the database answered, or that it was interrupted.
+pub fn run(database: &dyn Database, plan: &Plan, watch: &Watch) -> Result<Ran, BenchError> {
+    let sessions: Vec<_> = (0..plan.clients).map(|_| database.connect()).collect::<Result<_, _>>()?;
+    let started = Instant::now();
+    let stop = AtomicBool::new(false);
+    let first_error: Mutex<Option<DriverError>> = Mutex::default();
+    let notes: Vec<Notes> = std::thread::scope(|scope| {
+        let clients: Vec<_> = sessions
+            .into_iter()
+            .zip(plan.first_client..)
+            .map(|(mut session, number)| {
+                let (stop, first_error) = (&stop, &first_error);
+                scope.spawn(move || {
+                    let mut notes = Notes::default();
+                    let ended = || stop.load(Relaxed) || watch.ended.load(Relaxed);
+                    let worked = client(&mut *session, plan, number, started, watch, &ended, &mut notes);
+                    if let Err(error) = worked {
+                        first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        stop.store(true, Relaxed);
+                    }
+                    notes
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    });
+    let counted = started.elapsed().saturating_sub(plan.warmup).min(plan.duration);
+    let lost = first_error.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut ran = Ran { lost, counted, ..Ran::default() };
+    for its in notes {
+        ran.take(its);
+    }
+    match &ran.lost {
+        Some(error) if !watch.crash.load(Relaxed) => Err(error.clone().into()),
+        _ if watch.ended.load(Relaxed) && !watch.crash.load(Relaxed) => Err(BenchError::Interrupted),
+        _ => Ok(ran),
+    }
+}
+
+impl Ran {
+    fn take(&mut self, notes: Notes) {
+        let Notes { seconds, tallies, ledger } = notes;
+        self.seconds.resize(self.seconds.len().max(seconds.len()), Second::default());
+        for (sum, its) in self.seconds.iter_mut().zip(seconds) {
+            sum.new_orders += its.new_orders;
+            sum.committed += its.committed;
+        }
+        for (sum, its) in self.tallies.iter_mut().zip(tallies) {
+            sum.committed += its.committed;
+            sum.rolled_back += its.rolled_back;
+            sum.retries += its.retries;
+            sum.latency.merge(&its.latency);
+        }
+        self.ledger.append(ledger);
+    }
+}
+
+fn client(
+    session: &mut dyn Session,
+    plan: &Plan,
+    number: u64,
+    started: Instant,
+    watch: &Watch,
+    ended: &dyn Fn() -> bool,
+    notes: &mut Notes,
+) -> Result<(), DriverError> {
+    let mut terminal = Terminal::new(plan.scale, plan.seed, number);
+    loop {
+        let begun = started.elapsed();
+        if begun >= plan.warmup {
+            watch.counting.store(true, Relaxed);
+        }
+        if begun >= plan.warmup + plan.duration || ended() {
+            return Ok(());
+        }
+        let input = terminal.next_input();
+        let (done, retries) = until_done(session, &input, ended, &mut notes.ledger)?;
+        let now = started.elapsed();
+        notes.record(plan, &input, done, retries, begun, now);
+        if input.kind() == Kind::NewOrder {
+            watch.new_orders.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Tries again until it is committed or rolled back, or until everybody is to end: none then.
+fn until_done(
+    session: &mut dyn Session,
+    input: &Input,
+    ended: &dyn Fn() -> bool,
+    ledger: &mut Ledger,
+) -> Result<(Option<Done>, u64), DriverError> {
+    for retries in 0.. {
+        match perform(session, input) {
+            Ok(done) => return Ok((Some(done), retries.into())),
+            Err(failed) => {
+                ledger.in_doubt.extend(failed.in_doubt);
+                if failed.error.failure != Failure::Transient || retries == TRIES_MAX {
+                    return Err(failed.error);
+                }
+                if ended() {
+                    return Ok((None, retries.into()));
+                }
+            }
+        }
+    }
+    unreachable!("it ends with an error before")
+}
+
+impl Notes {
+    fn record(&mut self, plan: &Plan, input: &Input, done: Option<Done>, retries: u64, begun: Duration, now: Duration) {
+        let kind = input.kind();
+        let counts = now >= plan.warmup && now < plan.warmup + plan.duration;
+        let place = Kind::ALL.iter().position(|other| *other == kind).expect("one of all");
+        let tally = &mut self.tallies[place];
+        tally.retries += if counts { retries } else { 0 };
+        match done {
+            Some(Done::Committed(entry)) => {
+                self.ledger.committed.extend(entry);
+                let second = now.as_secs() as usize;
+                self.seconds.resize(self.seconds.len().max(second + 1), Second::default());
+                self.seconds[second].committed += 1;
+                self.seconds[second].new_orders += u64::from(kind == Kind::NewOrder);
+                if counts {
+                    tally.committed += 1;
+                    tally.latency.record((now - begun).as_nanos() as u64);
+                }
+            }
+            Some(Done::RolledBack) => tally.rolled_back += u64::from(counts),
+            None => {}
+        }
+    }
+}
+
+/// What a crash left of what was committed, beside the entries themselves.
+pub fn told(ledger: &Ledger) -> [u64; 3] {
+    let count = |of: fn(&Entry) -> bool| ledger.committed.iter().filter(|entry| of(entry)).count() as u64;
+    [
+        count(|entry| matches!(entry, Entry::Order { .. })),
+        count(|entry| matches!(entry, Entry::Payment { .. })),
+        count(|entry| matches!(entry, Entry::Delivery { .. })),
+    ]
+}

@@ -1,0 +1,168 @@
+//! One way to talk to several databases: blocking, a session for each thread.
+//!
+//! Statements are written once, in what the databases have in common: parameters are `$1`, `$2` and so on, a row that is read to
+//! be changed is read `FOR UPDATE`. Each driver turns that into its own and prepares it once for each session.
+
+mod mariadb;
+mod postgresql;
+mod sqlite;
+
+pub use mariadb::MariaDb;
+pub use postgresql::PostgreSql;
+pub use sqlite::Sqlite;
+
+use crate::{DriverError, Failure};
+
+/// A value of a parameter or a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// SQL's NULL.
+    Null,
+    /// A whole number of any width.
+    Int(i64),
+    /// Characters.
+    Text(String),
+}
+
+impl Value {
+    /// The number.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn int(&self) -> Result<i64, DriverError> {
+        match self {
+            Value::Int(number) => Ok(*number),
+            other => Err(unexpected(&format!("{other:?} where a number should be"))),
+        }
+    }
+
+    /// The characters.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn text(&self) -> Result<&str, DriverError> {
+        match self {
+            Value::Text(text) => Ok(text),
+            other => Err(unexpected(&format!("{other:?} where a text should be"))),
+        }
+    }
+}
+
+fn unexpected(text: &str) -> DriverError {
+    DriverError { database: "the answer", failure: Failure::Refused, text: text.to_owned() }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Value::Int(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Value::Text(text)
+    }
+}
+
+/// A row of an answer.
+pub type Row = Vec<Value>;
+
+/// A table to make and to fill. Types are those that all databases have: `SMALLINT`, `INTEGER`, `BIGINT`, `CHAR(n)`, `VARCHAR(n)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// Names and types of its columns, as SQL has them.
+    pub columns: &'static [(&'static str, &'static str)],
+    /// Columns of its primary key.
+    pub key: &'static str,
+}
+
+impl Table {
+    fn columns_sql(&self) -> String {
+        let columns: Vec<String> = self.columns.iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+        columns.join(", ")
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        names.join(", ")
+    }
+}
+
+/// A database that sessions can be opened on, from any thread.
+pub trait Database: Send + Sync {
+    /// What it is called.
+    fn name(&self) -> &'static str;
+
+    /// Opens a session.
+    ///
+    /// # Errors
+    /// What it answered.
+    fn connect(&self) -> Result<Box<dyn Session>, DriverError>;
+}
+
+/// A session. After an error with [`Failure::Transient`] or [`Failure::Refused`] a [`rollback`](Session::rollback) makes it usable again.
+pub trait Session: Send {
+    /// Executes statements without parameters or answers, as they are written.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn batch(&mut self, sql: &str) -> Result<(), DriverError>;
+
+    /// The rows that a statement gives.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, DriverError>;
+
+    /// Executes a statement; the number of rows that it changed.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<u64, DriverError>;
+
+    /// Begins a transaction; `writes` says whether it will change something.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn begin(&mut self, writes: bool) -> Result<(), DriverError>;
+
+    /// Commits. After an error of the kind [`Failure::Lost`] it may have been carried out or not.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn commit(&mut self) -> Result<(), DriverError>;
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn rollback(&mut self) -> Result<(), DriverError>;
+
+    /// Makes a table and fills it in one transaction, in the fastest way that the database has; the number of rows.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, DriverError>;
+
+    /// After a load: brings statistics up to date and writes what lies in memory to the files.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn settle(&mut self) -> Result<(), DriverError>;
+}
+
+/// The one row of an answer.
+///
+/// # Errors
+/// When there is none.
+pub fn one(rows: Vec<Row>, of: &str) -> Result<Row, DriverError> {
+    rows.into_iter().next().ok_or_else(|| unexpected(&format!("no row for: {of}")))
+}

@@ -1,0 +1,15 @@
+//! Databases under load: private servers, drivers, and a TPC-C-like benchmark that checks what it did.
+//!
+//! A [`server`] is PostgreSQL or MariaDB as the distribution installed it, started in a scratch directory on a Unix socket
+//! and removed with it. A [`Database`](driver::Database) gives blocking sessions, one for each thread, on either or on SQLite. [`tpcc`] loads,
+//! runs and checks; [`drive`] is the clients and the clock.
+//!
+//! Nothing here knows of caches: whoever calls says in which directory a database lies.
+
+pub mod drive;
+pub mod driver;
+mod error;
+pub mod server;
+pub mod tpcc;
+
+pub use error::{BenchError, DriverError, Failure};

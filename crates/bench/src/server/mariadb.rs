@@ -1,0 +1,169 @@
+//! MariaDB as Debian packages it.
+
+use super::{Guarded, STOPPED_WITHIN, Server, Setup, last_lines, wait_until_ready};
+use crate::BenchError;
+use crate::driver::{Database, MariaDb};
+use rustix::process::Signal;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A private MariaDB.
+pub struct MariaDbServer {
+    server: PathBuf,
+    setup: Setup,
+    process: Option<Guarded>,
+}
+
+/// A program of MariaDB's, which may be where ordinary users do not look.
+fn program(name: &'static str) -> Result<PathBuf, BenchError> {
+    let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
+    let mut found = places.iter().map(|place| Path::new(place).join(name)).filter(|path| path.exists());
+    found.next().ok_or(BenchError::Missing { program: name, package: "mariadb-server" })
+}
+
+impl MariaDbServer {
+    /// The MariaDB that is installed, not started yet.
+    ///
+    /// # Errors
+    /// When none is installed.
+    pub fn new(setup: Setup) -> Result<Self, BenchError> {
+        Ok(Self { server: program("mariadbd")?, setup, process: None })
+    }
+
+    fn log(&self) -> PathBuf {
+        self.setup.run.join("log")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.setup.run.join("s")
+    }
+
+    fn log_file(&self) -> Result<File, BenchError> {
+        let log = self.log();
+        let file = OpenOptions::new().create(true).append(true).open(&log).map_err(BenchError::at(&log))?;
+        self.setup.owner.give(&log)?;
+        Ok(file)
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.setup.run).env("LC_ALL", "C").env("HOME", &self.setup.run).arg("--no-defaults");
+        self.setup.owner.applied(&mut command);
+        command
+    }
+
+    /// Settings that make it private and its memory small; whatever else it has by default stays.
+    fn settings(&self) -> Vec<String> {
+        let Setup { data, run, memory_bytes, connections, .. } = &self.setup;
+        // The least that it takes.
+        let pool = (*memory_bytes).max(5 << 20).next_multiple_of(1 << 20);
+        vec![
+            format!("--datadir={}", data.display()),
+            format!("--socket={}", self.socket().display()),
+            format!("--pid-file={}", run.join("pid").display()),
+            format!("--tmpdir={}", run.display()),
+            "--skip-networking".into(),
+            format!("--innodb-buffer-pool-size={pool}"),
+            format!("--innodb-buffer-pool-chunk-size={}", pool.min(128 << 20)),
+            "--innodb-flush-method=O_DIRECT".into(),
+            // Warm from the start or not at all: what a pool had before the last stop is not to be read behind the load.
+            "--innodb-buffer-pool-load-at-startup=0".into(),
+            "--innodb-buffer-pool-dump-at-shutdown=0".into(),
+            "--innodb-log-file-size=256M".into(),
+            format!("--max-connections={}", connections + 10),
+        ]
+    }
+
+    /// Runs a tool to its end; whether it was content.
+    fn tool(&self, command: &mut Command) -> Result<bool, BenchError> {
+        let log = self.log_file()?;
+        let copy = log.try_clone().map_err(BenchError::at(&self.log()))?;
+        let name = PathBuf::from(command.get_program());
+        let started = Guarded::spawn(command.stdin(Stdio::null()).stdout(copy).stderr(log));
+        let ended = started.map_err(BenchError::at(&name))?.wait_within(STOPPED_WITHIN);
+        Ok(ended.is_some_and(|status| status.success()))
+    }
+}
+
+impl Server for MariaDbServer {
+    fn name(&self) -> &'static str {
+        "MariaDB"
+    }
+
+    fn create(&mut self) -> Result<(), BenchError> {
+        let mut command = self.command(&program("mariadb-install-db")?);
+        command.arg(format!("--datadir={}", self.setup.data.display()));
+        command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=256M"]);
+        let made = self.tool(&mut command)?;
+        if made {
+            return Ok(());
+        }
+        Err(BenchError::Server { what: "mariadb-install-db failed".into(), said: self.said() })
+    }
+
+    fn move_to(&mut self, data: &Path) {
+        self.setup.data = data.to_owned();
+    }
+
+    fn start(&mut self, ended: &AtomicBool) -> Result<(), BenchError> {
+        let log = self.log_file()?;
+        let mut command = self.command(&self.server);
+        command.args(self.settings()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = Guarded::spawn(&mut command).map_err(BenchError::at(&self.server))?;
+        let (path, database) = (self.log(), MariaDb::new(self.socket()));
+        let process = self.process.insert(process);
+        wait_until_ready("MariaDB", process, &path, ended, || database.prepare().is_ok())
+    }
+
+    fn stop(&mut self) -> Result<(), BenchError> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.signal(Signal::TERM);
+        match process.wait_within(STOPPED_WITHIN) {
+            Some(status) if status.success() => Ok(()),
+            other => {
+                let how = other.map_or("it was killed".to_owned(), |status| status.to_string());
+                let what = format!("MariaDB did not stop in good order ({how})");
+                Err(BenchError::Server { what, said: self.said() })
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.process = None;
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.try_wait().is_none())
+    }
+
+    fn database(&self) -> Arc<dyn Database> {
+        Arc::new(MariaDb::new(self.socket()))
+    }
+
+    fn check(&mut self) -> Result<Vec<String>, BenchError> {
+        let mut command = self.command(&program("mariadb-check")?);
+        command.arg(format!("--socket={}", self.socket().display())).args([
+            "-u",
+            "root",
+            "--extended",
+            "--all-databases",
+        ]);
+        let output = command.stdin(Stdio::null()).output().map_err(BenchError::at(Path::new("mariadb-check")))?;
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let lines = said.lines().map(str::trim);
+        let mut found: Vec<String> =
+            lines.filter(|line| !line.is_empty() && !line.ends_with("OK")).map(Into::into).collect();
+        found.truncate(20);
+        if found.is_empty() && !output.status.success() {
+            found.push(format!("mariadb-check: {}", output.status));
+        }
+        Ok(found)
+    }
+
+    fn said(&self) -> Vec<String> {
+        last_lines(&self.log(), 6)
+    }
+}

@@ -1,0 +1,157 @@
+//! PostgreSQL as Debian packages it.
+
+use super::{Guarded, STOPPED_WITHIN, Server, Setup, last_lines, wait_until_ready};
+use crate::BenchError;
+use crate::driver::{Database, PostgreSql};
+use rustix::process::Signal;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A private PostgreSQL.
+pub struct PostgreSqlServer {
+    programs: PathBuf,
+    setup: Setup,
+    process: Option<Guarded>,
+}
+
+/// The directory of the newest version that is installed.
+fn programs() -> Result<PathBuf, BenchError> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let has = |path: &PathBuf| path.join("postgres").exists() && path.join("initdb").exists();
+    let number = |path: &Path| path.parent()?.file_name()?.to_str()?.parse::<f64>().ok();
+    let mut found: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).filter(has).collect();
+    found.sort_by(|one, other| number(one).partial_cmp(&number(other)).unwrap_or(std::cmp::Ordering::Equal));
+    found.pop().ok_or(BenchError::Missing { program: "PostgreSQL", package: "postgresql" })
+}
+
+impl PostgreSqlServer {
+    /// The newest PostgreSQL that is installed, not started yet.
+    ///
+    /// # Errors
+    /// When none is installed.
+    pub fn new(setup: Setup) -> Result<Self, BenchError> {
+        Ok(Self { programs: programs()?, setup, process: None })
+    }
+
+    fn log(&self) -> PathBuf {
+        self.setup.run.join("log")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        // The servers refuse an environment without a place of their own, and a directory that they may not enter.
+        command.current_dir(&self.setup.run).env("LC_ALL", "C").env("HOME", &self.setup.run);
+        self.setup.owner.applied(&mut command);
+        command
+    }
+
+    fn log_file(&self) -> Result<File, BenchError> {
+        let log = self.log();
+        let file = OpenOptions::new().create(true).append(true).open(&log).map_err(BenchError::at(&log))?;
+        self.setup.owner.give(&log)?;
+        Ok(file)
+    }
+
+    /// Settings that make it private and its memory small; whatever else it has by default stays.
+    fn settings(&self) -> Vec<String> {
+        let Setup { run, memory_bytes, connections, checkpoint, .. } = &self.setup;
+        vec![
+            "listen_addresses=".into(),
+            format!("unix_socket_directories={}", run.display()),
+            format!("shared_buffers={}kB", (memory_bytes / 1024).max(128)),
+            format!("max_connections={}", connections + 10),
+            format!("checkpoint_timeout={}s", checkpoint.as_secs().clamp(30, 86_400)),
+            "max_wal_size=4GB".into(),
+            "jit=off".into(),
+        ]
+    }
+}
+
+impl Server for PostgreSqlServer {
+    fn name(&self) -> &'static str {
+        "PostgreSQL"
+    }
+
+    fn create(&mut self) -> Result<(), BenchError> {
+        let log = self.log_file()?;
+        let mut command = self.command("initdb");
+        command.arg("-D").arg(&self.setup.data).args(["-U", "postgres", "-A", "trust", "-E", "SQL_ASCII"]);
+        command.args(["--no-locale", "--no-sync"]).stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(BenchError::at(&self.log()))?).stderr(log);
+        let started = Guarded::spawn(&mut command).map_err(BenchError::at(&self.programs.join("initdb")))?;
+        let ended = { started }.wait_within(STOPPED_WITHIN);
+        if ended.is_some_and(|status| status.success()) {
+            return Ok(());
+        }
+        Err(BenchError::Server { what: "initdb failed".into(), said: last_lines(&self.log(), 6) })
+    }
+
+    fn move_to(&mut self, data: &Path) {
+        self.setup.data = data.to_owned();
+    }
+
+    fn start(&mut self, ended: &AtomicBool) -> Result<(), BenchError> {
+        let log = self.log_file()?;
+        let mut command = self.command("postgres");
+        command.arg("-D").arg(&self.setup.data);
+        for setting in self.settings() {
+            command.arg("-c").arg(setting);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let process = Guarded::spawn(&mut command).map_err(BenchError::at(&self.programs.join("postgres")))?;
+        let path = self.log();
+        let database = self.database();
+        let process = self.process.insert(process);
+        wait_until_ready("PostgreSQL", process, &path, ended, || database.connect().is_ok())
+    }
+
+    fn stop(&mut self) -> Result<(), BenchError> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        // "Fast": it ends the sessions, checkpoints and goes.
+        process.signal(Signal::INT);
+        match process.wait_within(STOPPED_WITHIN) {
+            Some(status) if status.success() => Ok(()),
+            other => {
+                let how = other.map_or("it was killed".to_owned(), |status| status.to_string());
+                let what = format!("PostgreSQL did not stop in good order ({how})");
+                Err(BenchError::Server { what, said: self.said() })
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.process = None;
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.try_wait().is_none())
+    }
+
+    fn database(&self) -> Arc<dyn Database> {
+        Arc::new(PostgreSql::new(self.setup.run.clone()))
+    }
+
+    fn check(&mut self) -> Result<Vec<String>, BenchError> {
+        let mut command = self.command("pg_amcheck");
+        command.arg("-h").arg(&self.setup.run).args(["-U", "postgres", "--install-missing", "--heapallindexed"]);
+        let output = command.arg("postgres").stdin(Stdio::null()).output();
+        let output = output.map_err(BenchError::at(&self.programs.join("pg_amcheck")))?;
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let mut found: Vec<String> =
+            said.lines().map(str::trim).filter(|line| !line.is_empty()).map(Into::into).collect();
+        found.truncate(20);
+        if output.status.success() {
+            found.clear();
+        } else if found.is_empty() {
+            found.push(format!("pg_amcheck: {}", output.status));
+        }
+        Ok(found)
+    }
+
+    fn said(&self) -> Vec<String> {
+        last_lines(&self.log(), 6)
+    }
+}

@@ -1,0 +1,162 @@
+//! Processes that do not outlive this one.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// A process that is killed when it is dropped, and when the thread that started it ends, in whatever way.
+#[derive(Debug)]
+pub struct Guarded {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Guarded {
+    /// Starts a command in a process group of its own, so that a Ctrl-C at the terminal is not its to answer.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+        let last = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
+        command.process_group(0);
+        // SAFETY: between fork and exec one system call is made, and nothing is allocated.
+        let child = unsafe { command.pre_exec(last) }.spawn()?;
+        Ok(Self { child, ended: None })
+    }
+
+    /// Its input, output and errors, as far as they were piped and not taken.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// Sends it a signal, unless it has ended.
+    pub fn signal(&mut self, signal: Signal) {
+        if self.try_wait().is_none() {
+            // It may end at this moment.
+            let _sent = kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait_within(&mut self, time: Duration) -> Option<ExitStatus> {
+        let started = Instant::now();
+        loop {
+            if self.try_wait().is_some() || started.elapsed() > time {
+                return self.ended;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it and all that descend from it, and waits until they are gone.
+    pub fn kill_all(&mut self) {
+        if self.try_wait().is_some() {
+            return;
+        }
+        // Stopped it starts no more of them.
+        self.signal(Signal::STOP);
+        let own = self.child.id();
+        let family = descendants(own);
+        // Their parent first: it would have words to say about their death.
+        self.signal(Signal::KILL);
+        for &pid in &family {
+            // It may have ended.
+            let _sent = Pid::from_raw(pid as i32).map(|pid| kill_process(pid, Signal::KILL));
+        }
+        self.ended = self.child.wait().ok();
+        let started = Instant::now();
+        let there = |pid: &u32| status(*pid).is_some_and(|(_, state)| state != 'Z');
+        while family.iter().any(there) && started.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.kill_all();
+    }
+}
+
+/// A process's parent and its state.
+fn status(pid: u32) -> Option<(u32, char)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name is in parentheses and may contain some.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+/// All processes that descend from this one.
+fn descendants(of: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = numbers.filter_map(|pid| Some((pid, status(pid)?.0))).collect();
+    let mut family = vec![of];
+    let mut at = 0;
+    while at < family.len() {
+        let parent = family[at];
+        family.extend(parents.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| pid));
+        at += 1;
+    }
+    family.split_off(1)
+}
+
+/// The last lines of a log that are not empty.
+pub fn last_lines(log: &Path, count: usize) -> Vec<String> {
+    const LOOKED_AT: u64 = 16 << 10;
+    let read = || -> io::Result<String> {
+        let mut file = File::open(log)?;
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(LOOKED_AT)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_process_takes_its_children_with_it() {
+        let mut shell = Command::new("sh");
+        let mut shell = Guarded::spawn(shell.args(["-c", "(sleep 600 & sleep 600) & sleep 600"])).expect("a shell");
+        let id = shell.child().id();
+        let started = Instant::now();
+        while descendants(id).len() < 3 {
+            assert!(started.elapsed() < Duration::from_secs(20), "{:?}", descendants(id));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let family = descendants(id);
+        shell.kill_all();
+        assert!(family.iter().all(|pid| status(*pid).is_none_or(|(_, state)| state == 'Z')), "{family:?}");
+        assert!(shell.try_wait().is_some());
+    }
+
+    #[test]
+    fn the_last_lines_of_a_log_are_those() {
+        let log = std::env::temp_dir().join(format!("entresol-lines-{}", std::process::id()));
+        let text: String = (0..5000).map(|line| format!("line {line}\n\n")).collect();
+        std::fs::write(&log, text).expect("a log");
+        assert_eq!(last_lines(&log, 2), ["line 4998", "line 4999"]);
+        std::fs::remove_file(&log).expect("the log");
+        assert_eq!(last_lines(&log, 2), [""; 0]);
+    }
+}

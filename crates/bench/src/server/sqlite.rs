@@ -1,0 +1,66 @@
+//! SQLite where a server would be: a file, whose only process is the clients'.
+
+use super::{Server, Setup};
+use crate::BenchError;
+use crate::driver::{Database, Sqlite};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A database file in a data directory. There is nothing to start, stop or kill.
+pub struct SqliteFile {
+    setup: Setup,
+}
+
+impl SqliteFile {
+    /// The database of this data directory.
+    pub fn new(setup: Setup) -> Self {
+        Self { setup }
+    }
+}
+
+impl Server for SqliteFile {
+    fn name(&self) -> &'static str {
+        "SQLite"
+    }
+
+    fn create(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn move_to(&mut self, data: &Path) {
+        self.setup.data = data.to_owned();
+    }
+
+    fn start(&mut self, _ended: &AtomicBool) -> Result<(), BenchError> {
+        // What recovery there is happens now rather than under the first transaction.
+        Ok(self.database().connect().map(drop)?)
+    }
+
+    fn stop(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn kill(&mut self) {}
+
+    fn is_running(&mut self) -> bool {
+        false
+    }
+
+    fn database(&self) -> Arc<dyn Database> {
+        let each = self.setup.memory_bytes / self.setup.connections.max(1) as u64;
+        Arc::new(Sqlite::new(self.setup.data.join("tpcc.db"), each))
+    }
+
+    fn check(&mut self) -> Result<Vec<String>, BenchError> {
+        let rows = self.database().connect()?.query("PRAGMA integrity_check", &[])?;
+        let said = rows.into_iter().flatten().map(|value| value.text().map(str::to_owned));
+        let mut said = said.collect::<Result<Vec<String>, _>>()?;
+        said.retain(|line| line != "ok");
+        Ok(said)
+    }
+
+    fn said(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

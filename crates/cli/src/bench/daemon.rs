@@ -1,0 +1,340 @@
+//! The process that mounts a database's directory for a benchmark: with a cache or without, on emulated devices or not.
+//!
+//! It is a process of its own so that it can be killed. It takes a word a line on its input and answers each with a line of
+//! JSON; the end of the input is its own.
+
+use crate::live::serve::{ModeArg, one_policy, top_tier};
+use crate::output;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use entresol_core::Size;
+use entresol_device::profile;
+use entresol_engine::cache::CacheConfig;
+use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_engine::store::{Geometry, geometry};
+use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileLayer, NOT_CACHED, Pattern};
+use entresol_front::fuse::{Mount, Options};
+use entresol_front::paced::{Paced, PacedDisk, PacedFiles};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the benchmark tells the process that mounts.
+#[derive(Args)]
+pub struct DaemonArgs {
+    /// The directory
+    pub backing: PathBuf,
+    /// Where it appears
+    pub mountpoint: PathBuf,
+    /// The cache file
+    #[arg(long)]
+    pub cache: Option<PathBuf>,
+    /// Make the cache, for so many pages
+    #[arg(long)]
+    pub make: Option<u64>,
+    #[arg(long, default_value_t = 4096)]
+    pub page_size: u32,
+    #[arg(long, default_value_t = 0)]
+    pub pages: u64,
+    #[arg(long, default_value = "lru")]
+    pub policy: String,
+    #[arg(long, value_enum, default_value = "write-back")]
+    pub mode: ModeArg,
+    #[arg(long)]
+    pub dram: Option<Size>,
+    #[arg(long)]
+    pub backing_profile: Option<String>,
+    #[arg(long)]
+    pub cache_profile: Option<String>,
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+}
+
+/// What a device was asked for since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceFigures {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub sequential_writes: u64,
+    pub flushes: u64,
+    pub busy_s: f64,
+    /// Bytes programmed into the medium, of a flash device.
+    pub media_written_bytes: u64,
+    /// I/Os whose bytes this machine had only after the model's time.
+    pub late: u64,
+}
+
+/// What a cache counts, in pages, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFigures {
+    pub reads: u64,
+    pub read_hits: u64,
+    pub writes: u64,
+    pub write_hits: u64,
+    pub write_backs: u64,
+    pub bypasses: u64,
+    pub dirty_pages: u64,
+    /// Pages that the log copied to make room.
+    pub copied_pages: u64,
+    pub failed: bool,
+}
+
+/// What the open found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpenFigures {
+    pub pages: u64,
+    pub dirty_pages: u64,
+    pub read_bytes: u64,
+    pub seconds: f64,
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub opened: OpenFigures,
+    pub cache: Option<CacheFigures>,
+    pub cache_device: Option<DeviceFigures>,
+    pub backing_device: Option<DeviceFigures>,
+}
+
+struct Daemon {
+    layer: Arc<dyn FileLayer>,
+    cached: Option<Arc<CachedFiles>>,
+    cache_device: Option<Arc<dyn Paced>>,
+    backing_device: Option<Arc<dyn Paced>>,
+    opened: OpenFigures,
+}
+
+/// Runs the process.
+pub fn run(arguments: &DaemonArgs) -> Result<()> {
+    let daemon = Daemon::open(arguments)?;
+    let workers = if arguments.backing_profile.is_some() { 128 } else { 16 };
+    let options = Options { workers, ..Options::default() };
+    let mount = Mount::start(&arguments.backing, &arguments.mountpoint, daemon.layer.clone(), options)?;
+    daemon.answer()?;
+    for line in std::io::stdin().lock().lines() {
+        match line?.as_str() {
+            "hurry" => daemon.hurry(true),
+            "pace" => daemon.hurry(false),
+            "drain" => {
+                if let Some(cached) = &daemon.cached {
+                    cached.drain()?;
+                }
+            }
+            "figures" => {}
+            other => bail!("'{other}' is not understood"),
+        }
+        daemon.answer()?;
+    }
+    let (unmounter, started) = (mount.unmounter(), Instant::now());
+    while let Err(error) = unmounter.unmount() {
+        if started.elapsed() > Duration::from_secs(20) {
+            bail!(error);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    mount.wait()?;
+    daemon.hurry(true);
+    match &daemon.cached {
+        Some(cached) => cached.close().context("the close of the cache"),
+        None => Ok(()),
+    }
+}
+
+fn patterns() -> Vec<Pattern> {
+    NOT_CACHED.iter().map(|name| name.parse().expect("the house's own patterns")).collect()
+}
+
+/// A disk, and the device whose time it takes.
+type Timed = (Arc<dyn Disk>, Option<Arc<dyn Paced>>);
+
+/// A disk as it is, or with the time of a device of this profile.
+fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, seed: u64) -> Result<Timed> {
+    let Some(name) = name else { return Ok((Arc::new(disk), None)) };
+    let paced = Arc::new(PacedDisk::new(disk, profile::load(name)?.build(CAPACITY_BYTES, seed)?)?);
+    Ok((paced.clone(), Some(paced)))
+}
+
+/// Of an emulated device that has no size of its own.
+const CAPACITY_BYTES: u64 = 16 << 30;
+
+fn random() -> Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
+    Ok(bytes)
+}
+
+/// A store that has room for so many pages: a quarter of it is the log's, and some of it tables.
+fn store(pages: u64, page_bytes: u32) -> Result<(u64, Geometry)> {
+    let wanted = pages * u64::from(page_bytes);
+    let mut bytes = (wanted + wanted / 3).max(4 << 20).next_multiple_of(1 << 20);
+    loop {
+        let geometry = Geometry::for_device(bytes, page_bytes)?;
+        if geometry.capacity_pages() >= pages {
+            return Ok((bytes, geometry));
+        }
+        bytes += (bytes / 64).next_multiple_of(1 << 20);
+    }
+}
+
+impl Daemon {
+    fn open(arguments: &DaemonArgs) -> Result<Self> {
+        let seed = arguments.seed;
+        let backing_profile = arguments.backing_profile.as_deref();
+        if let Some(path) = &arguments.cache {
+            return Self::cached(arguments, path, backing_profile);
+        }
+        let plain = |layer, backing_device| Daemon {
+            layer,
+            cached: None,
+            cache_device: None,
+            backing_device,
+            opened: OpenFigures::default(),
+        };
+        let Some(name) = backing_profile else { return Ok(plain(Arc::new(DirectFiles), None)) };
+        let root = File::open(&arguments.backing).with_context(|| arguments.backing.display().to_string())?;
+        let model = profile::load(name)?.build(CAPACITY_BYTES, seed)?;
+        let files = PacedFiles::new(root, model, patterns())?;
+        let device = files.device();
+        Ok(plain(Arc::new(files), Some(device)))
+    }
+
+    fn cached(arguments: &DaemonArgs, path: &Path, backing_profile: Option<&str>) -> Result<Self> {
+        let (seed, name) = (arguments.seed, || path.display().to_string());
+        if let Some(pages) = arguments.make {
+            let (bytes, geometry) = store(pages, arguments.page_size)?;
+            File::create_new(path).and_then(|file| file.set_len(bytes)).with_context(name)?;
+            let disk = FileDisk::open(path, Caching::Buffered).with_context(name)?;
+            Backing::format(&arguments.backing, &disk, geometry, random()?, random()?)?;
+        }
+        let started = Instant::now();
+        let disk = Arc::new(FileDisk::open(path, Caching::Buffered).with_context(name)?);
+        let room = geometry(&disk).with_context(name)?.capacity_pages();
+        if arguments.pages > room {
+            bail!("{}: has room for {room} pages, not for {}", name(), arguments.pages);
+        }
+        let (disk, cache_device) = paced(disk, arguments.cache_profile.as_deref(), seed)?;
+        let spec = one_policy(&arguments.policy)?;
+        let pages = arguments.pages;
+        let tiers = match spec.info.tiers.len() {
+            1 => vec![pages as usize],
+            _ => vec![top_tier(spec.info, pages, arguments.dram, arguments.page_size), pages as usize],
+        };
+        let mode = arguments.mode.into();
+        let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
+        let mut backing_device = None;
+        let backing = Backing::open(&arguments.backing)?;
+        let (files, _) = CachedFiles::open_over(backing, disk, &config, patterns(), |files| {
+            let (below, device) = paced(files, backing_profile, seed).map_err(std::io::Error::other)?;
+            backing_device = device;
+            Ok(below)
+        })?;
+        let recovered = files.recovered();
+        let opened = OpenFigures {
+            pages: recovered.pages,
+            dirty_pages: recovered.dirty_pages,
+            read_bytes: recovered.read_bytes,
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        let cached = Arc::new(files);
+        Ok(Daemon { layer: cached.clone(), cached: Some(cached), cache_device, backing_device, opened })
+    }
+
+    fn hurry(&self, hurried: bool) {
+        [&self.cache_device, &self.backing_device].into_iter().flatten().for_each(|device| device.hurry(hurried));
+    }
+
+    fn answer(&self) -> Result<()> {
+        let device = |device: &Arc<dyn Paced>| {
+            let traffic = device.traffic();
+            DeviceFigures {
+                reads: traffic.reads,
+                read_bytes: traffic.read_bytes,
+                writes: traffic.writes,
+                written_bytes: traffic.written_bytes,
+                sequential_writes: traffic.sequential_writes,
+                flushes: traffic.flushes,
+                busy_s: traffic.busy.as_secs_f64(),
+                media_written_bytes: device.wear().media_written_bytes,
+                late: device.accuracy().host_late.count(),
+            }
+        };
+        let cache = match &self.cached {
+            None => None,
+            Some(files) => {
+                let stats = files.stats()?;
+                Some(CacheFigures {
+                    reads: stats.counts.reads,
+                    read_hits: stats.counts.read_hits,
+                    writes: stats.counts.writes,
+                    write_hits: stats.counts.write_hits,
+                    write_backs: stats.counts.write_backs,
+                    bypasses: stats.counts.bypasses,
+                    dirty_pages: stats.dirty_pages,
+                    copied_pages: stats.keeper.copied,
+                    failed: stats.failed,
+                })
+            }
+        };
+        let figures = Figures {
+            opened: self.opened,
+            cache,
+            cache_device: self.cache_device.as_ref().map(device),
+            backing_device: self.backing_device.as_ref().map(device),
+        };
+        output::print(&(serde_json::to_string(&figures)? + "\n"))
+    }
+}
+
+impl DeviceFigures {
+    /// What came after an earlier look.
+    pub fn since(&self, before: &Self) -> Self {
+        DeviceFigures {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            writes: self.writes - before.writes,
+            written_bytes: self.written_bytes - before.written_bytes,
+            sequential_writes: self.sequential_writes - before.sequential_writes,
+            flushes: self.flushes - before.flushes,
+            busy_s: self.busy_s - before.busy_s,
+            media_written_bytes: self.media_written_bytes - before.media_written_bytes,
+            late: self.late - before.late,
+        }
+    }
+}
+
+impl CacheFigures {
+    /// What came after an earlier look; states as they are now.
+    pub fn since(&self, before: &Self) -> Self {
+        CacheFigures {
+            reads: self.reads - before.reads,
+            read_hits: self.read_hits - before.read_hits,
+            writes: self.writes - before.writes,
+            write_hits: self.write_hits - before.write_hits,
+            write_backs: self.write_backs - before.write_backs,
+            bypasses: self.bypasses - before.bypasses,
+            copied_pages: self.copied_pages - before.copied_pages,
+            ..*self
+        }
+    }
+
+    /// Share of the pages that were asked for and found.
+    pub fn hit_ratio(&self) -> f64 {
+        (self.read_hits + self.write_hits) as f64 / (self.reads + self.writes).max(1) as f64
+    }
+
+    /// Share of the reads that were found.
+    pub fn read_hit_ratio(&self) -> f64 {
+        self.read_hits as f64 / self.reads.max(1) as f64
+    }
+
+    /// Share of the pages written that were not written to the backing store: 001's write reduction.
+    pub fn write_reduction(&self) -> f64 {
+        1.0 - self.write_backs as f64 / self.writes.max(1) as f64
+    }
+}

@@ -1,0 +1,190 @@
+//! Kills under load: what was committed must be there afterwards, and the database's own checker content.
+
+use super::daemon::OpenFigures;
+use super::tpcc::{Bench, Victim};
+use super::variant::Variant;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use entresol_bench::drive::{self, Watch, told};
+use entresol_bench::tpcc::Ledger;
+use entresol_core::Random;
+use entresol_report::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What came of a kill.
+#[derive(Serialize)]
+struct Killed {
+    variant: String,
+    round: u32,
+    /// Seconds of load before it.
+    after_s: f64,
+    /// Orders, payments and deliveries that clients were told are committed, in this round.
+    told: [u64; 3],
+    in_doubt: usize,
+    /// What the cache's open found; nothing if that was not killed.
+    opened: Option<OpenFigures>,
+    /// Seconds from the start of the server until it answered.
+    ready_s: f64,
+    faults: Vec<String>,
+}
+
+/// Clients of a round have numbers that no other round's have.
+const CLIENTS_A_ROUND: u64 = 1000;
+
+/// Runs the rounds on every variant and prints the verdict.
+pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
+    let rounds = bench.arguments.rounds;
+    let total = u64::from(rounds) * bench.variants.len() as u64;
+    let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.quiet);
+    let mut all = Vec::new();
+    for variant in bench.variants.clone() {
+        bench.place.renew()?;
+        let mut killed = bench.rounds(victim, &variant, &bar)?;
+        bench.place.clear()?;
+        all.append(&mut killed);
+    }
+    drop(bar);
+    output::print(&text(bench.server.name(), &all))?;
+    if let Some(path) = &bench.arguments.json {
+        output::write_file(path, (serde_json::to_string_pretty(&all)? + "\n").as_bytes())?;
+    }
+    match all.iter().find(|killed| !killed.faults.is_empty()) {
+        Some(killed) => bail!("{}, round {}: {}", killed.variant, killed.round, killed.faults.join("; ")),
+        None => Ok(()),
+    }
+}
+
+impl Bench<'_> {
+    fn rounds(&mut self, victim: Victim, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
+        let mut random = Random::new(Random::mix(self.arguments.seed ^ 0x6b));
+        let (mut ledger, mut killed) = (Ledger::default(), Vec::new());
+        let (mut mounted, _) = self.devices.mount(&self.place, variant)?;
+        self.server.move_to(&self.place.mountpoint());
+        self.server.start(&self.ended)?;
+        for round in 1..=self.arguments.rounds {
+            bar.note(format!("{}, round {round}: load", variant.name()));
+            let after = Duration::from_millis(500 + random.below(2500));
+            let plan = self.plan(u64::from(round) * CLIENTS_A_ROUND, Duration::ZERO, Duration::from_secs(3600));
+            // Who waits for an end of the clients must not be taken for who wants an end of all.
+            let ended = Arc::new(AtomicBool::new(false));
+            let watch = Watch { ended: ended.clone(), ..Watch::default() };
+            let database = self.server.database();
+            let ran = std::thread::scope(|scope| {
+                let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
+                let started = Instant::now();
+                while started.elapsed() < after && !clients.is_finished() && !self.ended.load(Relaxed) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                if !clients.is_finished() {
+                    watch.crash.store(true, Relaxed);
+                    match victim {
+                        Victim::Daemon => mounted.kill(),
+                        Victim::Server => self.server.kill(),
+                        Victim::Both => {
+                            mounted.kill();
+                            self.server.kill();
+                        }
+                    }
+                    // Until the clients have noticed; those that wait for a server that waits are told.
+                    let since = Instant::now();
+                    while !clients.is_finished() && since.elapsed() < Duration::from_secs(2) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    ended.store(true, Relaxed);
+                    self.server.kill();
+                }
+                clients.join().expect("clients do not panic")
+            });
+            let ran = ran.with_context(|| format!("{}, round {round}", variant.name()))?;
+            if self.ended.load(Relaxed) {
+                bail!("interrupted");
+            }
+            bar.note(format!("{}, round {round}: recovery", variant.name()));
+            let opened = match victim {
+                Victim::Server => None,
+                Victim::Daemon | Victim::Both => {
+                    drop(mounted);
+                    let (again, found) = self.devices.mount(&self.place, variant)?;
+                    mounted = again;
+                    Some(found.opened)
+                }
+            };
+            let started = Instant::now();
+            self.server.start(&self.ended)?;
+            let ready_s = started.elapsed().as_secs_f64();
+            bar.note(format!("{}, round {round}: checks", variant.name()));
+            mounted.ask("hurry")?;
+            let (told, in_doubt) = (told(&ran.ledger), ran.ledger.in_doubt.len());
+            ledger.append(ran.ledger);
+            let mut faults = self.faults(&ledger)?;
+            faults.extend(self.server.check()?);
+            mounted.ask("pace")?;
+            let after_s = after.as_secs_f64();
+            let broken = !faults.is_empty();
+            killed.push(Killed {
+                variant: variant.name().into(),
+                round,
+                after_s,
+                told,
+                in_doubt,
+                opened,
+                ready_s,
+                faults,
+            });
+            bar.advance(1);
+            if broken {
+                break;
+            }
+        }
+        self.server.stop()?;
+        mounted.close()?;
+        Ok(killed)
+    }
+}
+
+fn text(server: &str, all: &[Killed]) -> String {
+    let columns = [
+        Column::text("cache"),
+        Column::number("round"),
+        Column::number("killed after s"),
+        Column::number("orders told"),
+        Column::number("payments told"),
+        Column::number("deliveries told"),
+        Column::number("in doubt"),
+        Column::number("dirty pages found"),
+        Column::number("cache open ms"),
+        Column::number("server ready s"),
+        Column::text("verdict"),
+    ];
+    let mut table = Table::new(format!("{server}, killed under load"), columns);
+    for killed in all {
+        let opened = killed.opened.as_ref();
+        table.push([
+            Cell::from(killed.variant.as_str()),
+            u64::from(killed.round).into(),
+            Cell::fixed(killed.after_s, 2),
+            killed.told[0].into(),
+            killed.told[1].into(),
+            killed.told[2].into(),
+            (killed.in_doubt as u64).into(),
+            opened.map_or_else(Cell::missing, |opened| opened.dirty_pages.into()),
+            opened.map_or_else(Cell::missing, |opened| Cell::fixed(opened.seconds * 1e3, 1)),
+            Cell::fixed(killed.ready_s, 2),
+            match killed.faults.first() {
+                None => Cell::from("sound").tone(Tone::Good),
+                Some(fault) => Cell::from(fault.as_str()).tone(Tone::Bad),
+            },
+        ]);
+    }
+    let told: u64 = all.iter().flat_map(|killed| killed.told).sum();
+    let sound = all.iter().filter(|killed| killed.faults.is_empty()).count();
+    format!(
+        "{}\n{sound} of {} rounds sound: {told} commits that clients were told of are there, conditions 1 to 10 and 12 hold, \
+         and the database's own checker found nothing.\n",
+        table.to_text(TextStyle::stdout()),
+        all.len()
+    )
+}

@@ -1,0 +1,97 @@
+//! The benchmark's side of the process that mounts.
+
+use super::daemon::Figures;
+use anyhow::{Context, Result, anyhow, bail};
+use entresol_bench::server::{Guarded, Owner, last_lines};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// How long it may take to close its cache.
+const CLOSED_WITHIN: Duration = Duration::from_secs(300);
+
+/// A directory that another process mounts.
+pub struct Mounted {
+    process: Guarded,
+    input: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    mountpoint: PathBuf,
+    log: PathBuf,
+    owner: Owner,
+}
+
+impl Mounted {
+    /// Starts it with these arguments, as this user; `run` is a directory that the user may enter. What its open found.
+    pub fn start(arguments: &[String], mountpoint: &Path, run: &Path, owner: &Owner) -> Result<(Self, Figures)> {
+        let log = run.join("mount.log");
+        let errors = OpenOptions::new().create(true).append(true).open(&log);
+        let errors = errors.with_context(|| log.display().to_string())?;
+        // By this name a user can run it who could not enter the directory where it lies.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--quiet", "bench", "daemon"]).args(arguments).current_dir(run);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut process = Guarded::spawn(owner.applied(&mut command)).context("the process that mounts")?;
+        let (input, output) = (process.child().stdin.take(), process.child().stdout.take());
+        let answers = BufReader::new(output.context("a pipe")?);
+        let owner = owner.clone();
+        let mut mounted = Mounted { process, input, answers, mountpoint: mountpoint.to_owned(), log, owner };
+        let found = mounted.answer()?;
+        Ok((mounted, found))
+    }
+
+    fn answer(&mut self) -> Result<Figures> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).context("the process that mounts")?;
+        if line.is_empty() {
+            let ended = self.process.wait_within(Duration::from_secs(1));
+            let said = last_lines(&self.log, 3).join(" | ");
+            let how = ended.map_or("silent".to_owned(), |status| status.to_string());
+            bail!("the process that mounts has ended ({how}): {said}");
+        }
+        serde_json::from_str(&line).map_err(|error| anyhow!("the process that mounts: {error}: {line}"))
+    }
+
+    /// Gives it a word; its figures after that.
+    pub fn ask(&mut self, word: &str) -> Result<Figures> {
+        let input = self.input.as_mut().context("a process that was asked to end")?;
+        input.write_all(format!("{word}\n").as_bytes()).context("the process that mounts")?;
+        self.answer()
+    }
+
+    /// Unmounts and closes the cache.
+    pub fn close(mut self) -> Result<()> {
+        drop(self.input.take());
+        match self.process.wait_within(CLOSED_WITHIN) {
+            Some(status) if status.success() => Ok(()),
+            ended => {
+                let said = last_lines(&self.log, 3).join(" | ");
+                let how = ended.map_or("it was killed".to_owned(), |status| status.to_string());
+                bail!("the process that mounts did not end in good order ({how}): {said}")
+            }
+        }
+    }
+
+    /// Kills it, as a crash does; the mount stays without anybody behind it until it is taken away or replaced.
+    pub fn kill(&mut self) {
+        self.process.kill_all();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.process.kill_all();
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        if !mounts.contains(&*self.mountpoint.to_string_lossy()) {
+            return;
+        }
+        let mut command = Command::new("fusermount3");
+        command.args(["-u", "-z", "--"]).arg(&self.mountpoint).current_dir("/").stderr(Stdio::null());
+        // Root may take away anybody's mount; without either the next start replaces it.
+        let gone = self.owner.applied(&mut command).status().is_ok_and(|status| status.success());
+        if !gone {
+            let _tried = rustix::mount::unmount(&self.mountpoint, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}

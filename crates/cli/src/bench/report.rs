@@ -1,0 +1,277 @@
+//! What a benchmark tells: on the terminal, as JSON and as a page.
+
+use super::tpcc::{Measured, TpccArgs};
+use super::variant::{Devices, Variant};
+use crate::output;
+use anyhow::Result;
+use entresol_bench::tpcc::Kind;
+use entresol_report::{
+    Axis, BarChart, BarLayout, Cell, Column, LineChart, NumberFormat, Page, Section, Series, Table, TextStyle, Tone,
+};
+use serde_json::{Value, json};
+
+/// All there is to tell.
+pub struct Told<'a> {
+    pub arguments: &'a TpccArgs,
+    pub server: &'static str,
+    pub loaded_bytes: u64,
+    pub devices: &'a Devices,
+    pub runs: &'a [Measured],
+}
+
+/// A run in a line, as soon as it is over.
+pub fn line(run: &Measured) -> String {
+    let hits = run.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
+    format!(
+        "{}, run {}: {:.0} new orders/min, {:.0} transactions/s{hits}{}",
+        run.variant.name(),
+        run.repeat,
+        run.ran.new_orders_a_minute(),
+        run.ran.transactions_a_second(),
+        if run.faults.is_empty() { "" } else { ": NOT SOUND" }
+    )
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[count / 2],
+        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
+    }
+}
+
+impl Told<'_> {
+    fn variants(&self) -> Vec<&Variant> {
+        let mut variants: Vec<&Variant> = Vec::new();
+        for run in self.runs {
+            if !variants.contains(&&run.variant) {
+                variants.push(&run.variant);
+            }
+        }
+        variants
+    }
+
+    fn of<'b>(&'b self, variant: &'b Variant) -> impl Iterator<Item = &'b Measured> {
+        self.runs.iter().filter(move |run| run.variant == *variant)
+    }
+
+    fn middle(&self, variant: &Variant, value: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.of(variant).filter_map(value).collect();
+        (!values.is_empty()).then(|| median(values))
+    }
+
+    fn rate(&self, variant: &Variant) -> f64 {
+        self.middle(variant, |run| Some(run.ran.new_orders_a_minute())).unwrap_or_default()
+    }
+
+    /// The first variant is what the others are compared with.
+    fn table(&self) -> Table {
+        let first = self.variants()[0];
+        let columns = [
+            Column::text("cache"),
+            Column::number("new orders/min").help("committed; medians where there are several runs"),
+            Column::number(format!("against {}", first.name())),
+            Column::number("transactions/s"),
+            Column::number("p50 ms").help("New-Order"),
+            Column::number("p99 ms").help("New-Order"),
+            Column::number("hit ratio"),
+            Column::number("read hit ratio"),
+            Column::number("write reduction").help("pages that were written but never below"),
+            Column::number("retries"),
+            Column::text("checks"),
+        ];
+        let mut table = Table::new(format!("TPC-C-like load on {}", self.server), columns);
+        for variant in self.variants() {
+            let optional = |value: Option<f64>| value.map_or_else(Cell::missing, |value| Cell::percent(value, 1));
+            let latency = |q: f64| {
+                self.middle(variant, |run| Some(run.ran.tallies[0].latency.quantile(q) as f64 / 1e6))
+                    .unwrap_or_default()
+            };
+            let sound = self.of(variant).all(|run| run.faults.is_empty());
+            table.push([
+                Cell::from(variant.name()),
+                Cell::fixed(self.rate(variant), 0),
+                Cell::short(self.rate(variant) / self.rate(first), NumberFormat::Factor),
+                Cell::fixed(self.middle(variant, |run| Some(run.ran.transactions_a_second())).unwrap_or_default(), 1),
+                Cell::fixed(latency(0.5), 2),
+                Cell::fixed(latency(0.99), 2),
+                optional(self.middle(variant, |run| Some(run.cache?.hit_ratio()))),
+                optional(self.middle(variant, |run| Some(run.cache?.read_hit_ratio()))),
+                optional(self.middle(variant, |run| Some(run.cache?.write_reduction()))),
+                self.of(variant).map(|run| run.ran.retries()).sum::<u64>().into(),
+                if sound { Cell::from("sound").tone(Tone::Good) } else { Cell::from("BROKEN").tone(Tone::Bad) },
+            ]);
+        }
+        table
+    }
+
+    /// What was asked of emulated devices; none without any.
+    fn device_table(&self) -> Option<Table> {
+        if self.runs.iter().all(|run| run.backing_device.is_none() && run.cache_device.is_none()) {
+            return None;
+        }
+        let columns = [
+            Column::text("cache"),
+            Column::text("device"),
+            Column::number("reads/s"),
+            Column::number("writes/s"),
+            Column::number("mean write KiB"),
+            Column::number("sequential").help("writes that began where the one before ended"),
+            Column::number("busy").help("share of the time in which something was asked of it"),
+            Column::number("written MiB"),
+            Column::number("WAF").help("bytes programmed per byte written, by the device's model"),
+            Column::number("late").help("I/Os whose bytes this machine had only after the model's time"),
+        ];
+        let mut table = Table::new("Emulated devices, while it was measured", columns);
+        for run in self.runs {
+            for (name, device) in [("cache", run.cache_device), ("backing", run.backing_device)] {
+                let Some(device) = device else { continue };
+                let seconds = run.ran.counted.as_secs_f64();
+                let written = device.written_bytes as f64;
+                let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
+                table.push([
+                    Cell::from(run.variant.name()),
+                    Cell::from(name),
+                    Cell::fixed(device.reads as f64 / seconds, 0),
+                    Cell::fixed(device.writes as f64 / seconds, 0),
+                    Cell::fixed(share(device.written_bytes, device.writes) / 1024.0, 1),
+                    Cell::percent(share(device.sequential_writes, device.writes), 1),
+                    Cell::percent(device.busy_s / seconds, 1),
+                    Cell::fixed(written / (1 << 20) as f64, 1),
+                    match device.media_written_bytes {
+                        0 => Cell::missing(),
+                        media => Cell::fixed(media as f64 / written.max(1.0), 2),
+                    },
+                    Cell::percent(share(device.late, device.reads + device.writes), 2),
+                ]);
+            }
+        }
+        Some(table)
+    }
+
+    fn latency_table(&self) -> Table {
+        let columns = [
+            Column::text("cache"),
+            Column::text("transaction"),
+            Column::number("committed"),
+            Column::number("rolled back"),
+            Column::number("p50 ms"),
+            Column::number("p90 ms"),
+            Column::number("p99 ms"),
+            Column::number("max ms"),
+        ];
+        let mut table = Table::new("Latency of each kind of transaction", columns);
+        for run in self.runs {
+            for (kind, tally) in Kind::ALL.iter().zip(&run.ran.tallies) {
+                let ms = |ns: u64| Cell::fixed(ns as f64 / 1e6, 2);
+                table.push([
+                    Cell::from(run.variant.name()),
+                    Cell::from(kind.name()),
+                    tally.committed.into(),
+                    tally.rolled_back.into(),
+                    ms(tally.latency.quantile(0.5)),
+                    ms(tally.latency.quantile(0.9)),
+                    ms(tally.latency.quantile(0.99)),
+                    ms(tally.latency.max()),
+                ]);
+            }
+        }
+        table
+    }
+
+    fn setting(&self) -> Vec<(&'static str, String)> {
+        let TpccArgs { warehouses, shrink, clients, memory, seed, .. } = self.arguments;
+        let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
+        let device = |name: &Option<String>| match name {
+            Some(name) => format!("{name}, emulated"),
+            None => "a file of this machine".to_owned(),
+        };
+        let Devices { page_size, pages, .. } = self.devices;
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
+        vec![
+            ("database", format!("{}, {warehouses} warehouses{shrunk}, {}", self.server, mib(self.loaded_bytes))),
+            ("its own buffer pool", mib(*memory)),
+            ("clients", format!("{clients}, without think times, seed {seed}")),
+            ("backing device", device(&self.arguments.backing_profile)),
+            ("cache device", device(&self.arguments.cache_profile)),
+            ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(*page_size)))),
+            ("logs and temporary files", "past the cache, on this machine's file system".to_owned()),
+        ]
+    }
+}
+
+/// For the terminal.
+pub fn text(told: &Told) -> String {
+    let mut text = told.table().to_text(TextStyle::stdout());
+    if let Some(devices) = told.device_table() {
+        text += "\n";
+        text += &devices.to_text(TextStyle::stdout());
+    }
+    text += "\n";
+    for (name, value) in told.setting() {
+        text += &format!("{name}: {value}\n");
+    }
+    text + "TPC-C-like: not audited, not comparable with published results.\n"
+}
+
+/// As a page.
+pub fn page(told: &Told) -> Page {
+    let variants = told.variants();
+    let rates = Axis::new("new orders per minute", NumberFormat::Count);
+    let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, variants.iter().map(|variant| variant.name()))
+        .series("median", variants.iter().map(|variant| told.rate(variant)));
+    let time = Axis::new("seconds", NumberFormat::Count);
+    let per_second = Axis::new("transactions per second", NumberFormat::Count);
+    let mut over_time = LineChart::new("Throughput over time, first runs, warm-up included", time, per_second);
+    for run in told.runs.iter().filter(|run| run.repeat == 1) {
+        let points = run.ran.seconds.iter().enumerate().map(|(at, second)| (at as f64, second.committed as f64));
+        over_time = over_time.series(Series::new(run.variant.name(), points));
+    }
+    let title = format!("TPC-C-like load on {}", told.server);
+    let mut page = Page::new(title)
+        .command(output::command_line())
+        .section(Section::new("In short").table(told.table()).chart(rates))
+        .section(Section::new("Over time").chart(over_time))
+        .section(Section::new("Latency").table(told.latency_table()));
+    if let Some(devices) = told.device_table() {
+        page = page.section(Section::new("Devices").table(devices));
+    }
+    page.section(Section::new("How it was run").facts(told.setting()).note(
+        "The five transactions of TPC-C in its mix, without think times and drawn over all warehouses. Nobody audited it, \
+         and it must not be compared with published results; what can be compared are the runs on this page.",
+    ))
+}
+
+/// All figures.
+pub fn json(told: &Told) -> Result<String> {
+    let run = |run: &Measured| -> Value {
+        let kinds = Kind::ALL.iter().zip(&run.ran.tallies).map(|(kind, tally)| {
+            let q = |q: f64| tally.latency.quantile(q);
+            let value = json!({
+                "committed": tally.committed, "rolled_back": tally.rolled_back, "retries": tally.retries,
+                "latency_ns": {"p50": q(0.5), "p90": q(0.9), "p95": q(0.95), "p99": q(0.99), "p999": q(0.999),
+                    "max": tally.latency.max()},
+            });
+            (kind.name().to_owned(), value)
+        });
+        json!({
+            "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(),
+            "new_orders_per_minute": run.ran.new_orders_a_minute(),
+            "transactions_per_second": run.ran.transactions_a_second(),
+            "server_ready_s": run.ready.as_secs_f64(),
+            "per_second": run.ran.seconds.iter().map(|s| json!([s.new_orders, s.committed])).collect::<Vec<_>>(),
+            "transactions": kinds.collect::<serde_json::Map<_, _>>(),
+            "pages": run.cache, "cache_device": run.cache_device, "backing_device": run.backing_device,
+            "faults": run.faults,
+        })
+    };
+    let setting: serde_json::Map<_, _> =
+        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let all = json!({
+        "command": output::command_line(), "setting": setting, "database_bytes": told.loaded_bytes,
+        "cache_pages": told.devices.pages, "page_bytes": told.devices.page_size,
+        "runs": told.runs.iter().map(run).collect::<Vec<_>>(),
+    });
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
+}

@@ -1,0 +1,86 @@
+//! What a database lies on in a run: nothing in between, a policy's cache, or the cache's device alone.
+
+use super::daemon::Figures;
+use super::mounted::Mounted;
+use super::place::Place;
+use crate::live::serve::{ModeArg, one_policy};
+use anyhow::Result;
+use clap::ValueEnum;
+use entresol_core::Size;
+use serde::Serialize;
+
+/// One of the things that are compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variant {
+    /// The backing device alone.
+    None,
+    /// The cache device alone.
+    SsdOnly,
+    /// A cache under this policy.
+    Cached(String),
+}
+
+impl Variant {
+    /// Understands one name of `--policy`.
+    pub fn parse(name: &str) -> Result<Self> {
+        if name == "none" {
+            return Ok(Variant::None);
+        }
+        one_policy(name)?;
+        Ok(Variant::Cached(name.to_owned()))
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Variant::None => "none",
+            Variant::SsdOnly => "ssd-only",
+            Variant::Cached(policy) => policy,
+        }
+    }
+}
+
+/// What all variants have in common.
+pub struct Devices {
+    pub backing_profile: Option<String>,
+    pub cache_profile: Option<String>,
+    pub mode: ModeArg,
+    pub page_size: u32,
+    /// Pages of a cache.
+    pub pages: u64,
+    pub dram: Option<Size>,
+    pub seed: u64,
+}
+
+impl Devices {
+    /// Mounts the working copy; a cache is made if it is not there. What the open found.
+    pub fn mount(&self, place: &Place, variant: &Variant) -> Result<(Mounted, Figures)> {
+        let text = |path: std::path::PathBuf| path.display().to_string();
+        let mut arguments = vec![text(place.work()), text(place.mountpoint())];
+        let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        option("seed", self.seed.to_string());
+        let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
+        if let Some(profile) = backing {
+            option("backing-profile", profile.clone());
+        }
+        if let Variant::Cached(policy) = variant {
+            option("cache", text(place.cache()));
+            option("page-size", self.page_size.to_string());
+            option("pages", self.pages.to_string());
+            option("policy", policy.clone());
+            let mode = self.mode.to_possible_value().map(|mode| mode.get_name().to_owned());
+            option("mode", mode.unwrap_or_default());
+            if let Some(dram) = self.dram {
+                let bytes = dram.pages(self.page_size, self.pages) * u64::from(self.page_size);
+                option("dram", format!("{bytes}B"));
+            }
+            if let Some(profile) = &self.cache_profile {
+                option("cache-profile", profile.clone());
+            }
+            if !place.cache().exists() {
+                option("make", self.pages.to_string());
+            }
+        }
+        Mounted::start(&arguments, &place.mountpoint(), place.run(), place.owner())
+    }
+}

@@ -1,0 +1,149 @@
+//! `entresol bench tpcc`, small: runs with and without a cache are sound, a kill loses nothing, nothing is left behind.
+
+mod common;
+
+use common::{Scratch, says};
+use std::process::{Command, Output, Stdio};
+
+const SMALL: [&str; 12] = [
+    "bench",
+    "tpcc",
+    "--warehouses",
+    "2",
+    "--shrink",
+    "100",
+    "--clients",
+    "4",
+    "--warmup",
+    "200ms",
+    "--cache-size",
+    "20%",
+];
+
+/// None, with a word about it, where a program or the right to mount is missing.
+fn run(scratch: &Scratch, more: &[&str]) -> Option<Output> {
+    let output = scratch.command(&[&SMALL[..], more].concat()).env("TMPDIR", "/tmp").output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if ["is not installed here", "ermitted", "/dev/fuse", "fusermount3"].iter().any(|reason| said.contains(reason)) {
+        println!("skipped: {said}");
+        return None;
+    }
+    Some(output)
+}
+
+/// Nothing of a run stays: no process, no mount, no file.
+fn nothing_is_left(scratch: &Scratch) {
+    let left: Vec<_> = std::fs::read_dir(scratch.path("scratch")).expect("the directory").collect();
+    assert!(left.is_empty(), "{left:?}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let place = scratch.path("scratch").canonicalize().expect("a path").display().to_string();
+    assert!(!mounts.contains(&place), "{mounts}");
+}
+
+fn open_to_all(scratch: &Scratch) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir(scratch.path("scratch")).expect("a directory");
+    let all = std::fs::Permissions::from_mode(0o755);
+    for path in [scratch.path("."), scratch.path("scratch")] {
+        std::fs::set_permissions(path, all.clone()).expect("it is ours");
+    }
+}
+
+fn compares(db: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", db, "--duration", "1s", "--policy", "none,lru,face-gsc", "--scratch", "scratch"];
+    let files = ["--json", "b.json", "--html", "b.html"];
+    let Some(output) = run(&scratch, &[&more[..], &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    says(&told, &["none", "lru", "face-gsc", "sound", "not audited"]);
+    assert!(!told.contains("BROKEN"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert!(run["new_orders_per_minute"].as_f64().expect("a rate") > 0.0, "{run}");
+        let cached = run["cache"] != "none";
+        assert_eq!(run["pages"]["reads"].as_u64().is_some_and(|reads| reads > 0), cached, "{run}");
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("TPC-C-like"));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn sqlite_is_compared_with_and_without_a_cache() {
+    compares("sqlite");
+}
+
+#[test]
+fn postgresql_is_compared_with_and_without_a_cache() {
+    compares("postgresql");
+}
+
+#[test]
+fn mariadb_is_compared_with_and_without_a_cache() {
+    compares("mariadb");
+}
+
+fn survives(db: &str, victim: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", db, "--kill", victim, "--rounds", "2", "--policy", "face-gsc", "--scratch", "scratch"];
+    let Some(output) = run(&scratch, &more) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}{told}");
+    says(&told, &["2 of 2 rounds sound"]);
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn sqlite_survives_kills_of_its_cache() {
+    survives("sqlite", "daemon");
+}
+
+#[test]
+fn postgresql_survives_kills_of_both() {
+    survives("postgresql", "both");
+}
+
+#[test]
+fn mariadb_survives_kills_of_both() {
+    survives("mariadb", "both");
+}
+
+#[test]
+fn an_interruption_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", "postgresql", "--duration", "60s", "--policy", "lru", "--scratch", "scratch"];
+    let mut command = scratch.command(&[&SMALL[..], &more].concat());
+    let mut child =
+        command.env("TMPDIR", "/tmp").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let started = std::time::Instant::now();
+    let mount = scratch.path("scratch").canonicalize().expect("a path").display().to_string();
+    let mounted = || std::fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&mount);
+    while !mounted() {
+        if child.try_wait().expect("it can be asked").is_some() || started.elapsed().as_secs() > 60 {
+            println!("skipped: it never mounted: {:?}", child.wait_with_output());
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(sent.success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    says(&String::from_utf8_lossy(&output.stderr), &["interrupted"]);
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let scratch = Scratch::new();
+    says(&scratch.refused(&[&SMALL[..], &["--policy", "nonsense"]].concat()), &["nonsense"]);
+    says(&scratch.refused(&[&SMALL[..], &["--kill", "server"]].concat()), &["SQLite has no server"]);
+    says(&scratch.refused(&[&SMALL[..], &["--backing-profile", "nonsense"]].concat()), &["nonsense"]);
+    says(&scratch.refused(&[&SMALL[..], &["--duration", "1y"]].concat()), &["--duration", "90s"]);
+    says(&scratch.refused(&[&SMALL[..], &["--ssd-only"]].concat()), &["--cache-profile"]);
+}

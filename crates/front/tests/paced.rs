@@ -1,0 +1,83 @@
+//! Paced disks: bytes are those of a plain disk, whatever the time; a device that is smaller than its disk is full when it is.
+#![cfg(target_os = "linux")]
+
+use entresol_device::profile;
+use entresol_engine::disk::{Disk, Power, SimDisk, Transfer};
+use entresol_front::paced::{Paced, PacedDisk};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SIZE: u64 = 8 << 20;
+
+fn paced(capacity: u64) -> PacedDisk<Arc<SimDisk>> {
+    let disk = Arc::new(SimDisk::new(SIZE, &Power::steady()));
+    let model = profile::load("p4800x").expect("a profile").build(capacity, 1).expect("a device");
+    PacedDisk::new(disk, model).expect("a disk")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
+
+    #[test]
+    fn the_bytes_are_those_of_a_plain_disk(
+        steps in prop::collection::vec((0..SIZE, 1..(3u64 << 20), any::<u8>(), any::<bool>(), any::<bool>()), 1..12)
+    ) {
+        let (disk, mut plain) = (paced(SIZE), vec![0u8; SIZE as usize]);
+        for (at, bytes, fill, write, hurried) in steps {
+            disk.hurry(hurried);
+            let bytes = bytes.min(SIZE - at) as usize;
+            let range = at as usize..at as usize + bytes;
+            if write {
+                let data = vec![fill; bytes];
+                let half = bytes / 2;
+                let (first, second) = data.split_at(half);
+                let second = Transfer::Write { at: at + half as u64, bytes: second };
+                disk.submit(&mut [Transfer::Write { at, bytes: first }, second]).expect("writes");
+                plain[range].fill(fill);
+            } else {
+                let mut read = vec![!fill; bytes];
+                disk.read_at(at, &mut read).expect("a read");
+                prop_assert!(read == plain[range]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_of_it_is_counted_unless_it_is_hurried() {
+    let disk = paced(SIZE);
+    disk.write_at(0, &[1; 4096]).expect("a write");
+    disk.write_at(4096, &[1; 4096]).expect("a write");
+    disk.write_at(1 << 20, &[1; 4096]).expect("a write");
+    disk.read_at(0, &mut [0; 512]).expect("a read");
+    disk.sync().expect("a sync");
+    let traffic = disk.traffic();
+    assert_eq!((traffic.reads, traffic.read_bytes, traffic.writes, traffic.written_bytes), (1, 512, 3, 3 * 4096));
+    // The first extent's place is the device's first, and the write to it the first of all.
+    assert_eq!((traffic.sequential_writes, traffic.flushes), (2, 1));
+    assert!(traffic.busy > Duration::from_micros(20), "{:?}", traffic.busy);
+    assert_eq!(disk.wear().host_written_bytes, 3 * 4096);
+    disk.hurry(true);
+    disk.write_at(0, &[2; 4096]).expect("a write");
+    assert_eq!(disk.traffic(), traffic);
+}
+
+#[test]
+fn it_is_full_when_the_device_is() {
+    // The smallest device of this kind is larger than that; it is filled by extents that lie far apart.
+    let model = profile::load("p4800x").expect("a profile").build(4 << 20, 1).expect("a device");
+    let places = entresol_device::Device::capacity_bytes(&model) >> 20;
+    if places > 1 << 20 {
+        println!("skipped: the model has {places} MiB of its own");
+        return;
+    }
+    let disk = Arc::new(SimDisk::new((places + 1) << 20, &Power::steady()));
+    let disk = PacedDisk::new(disk, model).expect("a disk");
+    for place in (0..places).rev() {
+        disk.write_at(place << 20, &[3; 512]).expect("a write");
+    }
+    let full = disk.write_at(places << 20, &[3; 512]).expect_err("no place is left");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    disk.write_at(0, &[4; 512]).expect("a place that it has");
+}
