@@ -123,7 +123,7 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
             "pace" => daemon.hurry(false),
             "drain" => {
                 if let Some(cached) = &daemon.cached {
-                    cached.drain()?;
+                    cached.cache().drain()?;
                 }
             }
             "figures" => {}
@@ -234,7 +234,7 @@ impl Daemon {
             backing_device = device;
             Ok(below)
         })?;
-        let recovered = files.recovered();
+        let recovered = files.cache().recovered();
         let opened = OpenFigures {
             pages: recovered.pages,
             dirty_pages: recovered.dirty_pages,
@@ -267,7 +267,7 @@ impl Daemon {
         let cache = match &self.cached {
             None => None,
             Some(files) => {
-                let stats = files.stats()?;
+                let stats = files.cache().stats()?;
                 Some(CacheFigures {
                     reads: stats.counts.reads,
                     read_hits: stats.counts.read_hits,
