@@ -86,8 +86,7 @@ fn cache(policy: &str, tiers: &[usize]) -> Cache {
     BlockCache::format(&device, geometry, &backing, [1; 16], ID).expect("room");
     let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers);
     let cache = BlockCache::open(device.clone(), backing.clone(), ID, &config).expect("a cache");
-    device.taken();
-    backing.taken();
+    drop((device.taken(), backing.taken()));
     Cache { cache, device, backing }
 }
 
@@ -153,8 +152,7 @@ fn a_read_of_pages_asks_each_device_once() {
         cache.read(page * PAGE, &mut bytes[..PAGE as usize]).expect("a read");
     }
     cache.flush().expect("a flush");
-    device.taken();
-    backing.taken();
+    drop((device.taken(), backing.taken()));
     let (start, end) = (PAGE as usize / 2, 8 * PAGE as usize);
     cache.read(PAGE / 2, &mut bytes[start..]).expect("a read");
     assert!(bytes[start..] == model[start..end]);
@@ -190,8 +188,7 @@ fn a_page_that_cannot_be_read_is_the_readers_error_and_takes_no_other_with_it() 
     cache.read(0, &mut bytes).expect("a read");
     cache.flush().expect("a flush");
     // A clean copy of the log that is bad twice is read below.
-    device.taken();
-    backing.taken();
+    drop((device.taken(), backing.taken()));
     cache.read(0, &mut bytes).expect("a read");
     let (_, reads) = device.taken();
     assert_eq!(reads.len(), 6, "all are in the log");

@@ -68,7 +68,7 @@ pub(super) struct Engine<P> {
     pub(super) world: World,
     mode: Mode,
     /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
-    unseen: Option<u64>,
+    pub(super) unseen: Option<u64>,
     /// The cache device has failed and is out of use.
     off: bool,
 }

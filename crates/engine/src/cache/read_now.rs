@@ -57,10 +57,14 @@ impl BlockCache {
 impl<P: Policy> Engine<P> {
     /// Reads pages from `first` on, if the policy's uppermost tier has them all in memory, and decides on each.
     pub(super) fn read_uppermost(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
-        let page_bytes = self.world.page_bytes();
-        let pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
+        // What was recovered is shown to the policy behind requests, which may fill a batch of the log.
+        if Core::is_off(self) || self.unseen.is_some() {
+            return false;
+        }
         // All are found before the first is decided on: a decision may move the others.
-        if Core::is_off(self) || !pages.into_iter().all(|(page, bytes)| self.copy_uppermost(page, bytes)) {
+        let page_bytes = self.world.page_bytes();
+        let mut pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
+        if !pages.all(|(page, bytes)| self.copy_uppermost(page, bytes)) {
             return false;
         }
         for (at, bytes) in bytes.chunks_exact(page_bytes).enumerate() {
