@@ -11,6 +11,7 @@ use entresol_trace::native;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// A cache, named by itself.
 const RECORD: [&str; 3] = ["record", "cache", "t.etr"];
@@ -122,9 +123,18 @@ fn a_recording_ends_after_a_time_a_number_or_with_the_server() {
     client.read(0, 2 * PAGE as u32);
     drop(client);
     terminate(child);
-    says(&ended(recording, said), &["the server ended\n", "t.etr: 2 requests to 2 pages"]);
+    says(&ended(recording, said), &["until the server ended\n", "t.etr: 2 requests to 2 pages"]);
     says(&native::open(&scratch.path("t.etr")).expect("a trace").provenance, &["until the server ended"]);
     says(&scratch.refused(&RECORD), &["cache: is not in use; there is nothing to record"]);
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    let (recording, said) = recorder(&scratch, &[]);
+    client.read(0, 3 * PAGE as u32);
+    // Time to be heard of.
+    std::thread::sleep(Duration::from_millis(500));
+    child.kill().and_then(|()| child.wait()).expect("a kill");
+    says(&ended(recording, said), &["broken off: the server was killed", "t.etr: 3 requests to 3 pages"]);
+    says(&native::open(&scratch.path("t.etr")).expect("a trace").provenance, &["; broken off"]);
     says(&scratch.refused(&[&RECORD[..], &["--for", "soon"]].concat()), &["such as 90s, 15m or 2h"]);
 }
 
@@ -144,7 +154,7 @@ fn a_killed_recorder_leaves_no_trace_and_the_next_one_records() {
             break;
         }
         client.read(0, PAGE as u32);
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     let (recording, said) = recorder(&scratch, &["--limit", "10"]);
     requests(&mut client, 2, 100);

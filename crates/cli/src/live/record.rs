@@ -40,9 +40,24 @@ pub struct RecordArgs {
 }
 
 /// What ended a recording.
+#[derive(Clone, Copy)]
 enum End {
     Asked,
+    /// The server has ended in good order.
     Server,
+    /// The server was killed, or would not wait any longer for a recorder that took nothing.
+    BrokenOff,
+}
+
+impl End {
+    /// What is to be said of it.
+    fn said(self) -> Option<&'static str> {
+        match self {
+            End::Asked => None,
+            End::Server => Some("until the server ended"),
+            End::BrokenOff => Some("broken off: the server was killed, or the recorder took nothing for ten seconds"),
+        }
+    }
 }
 
 /// Runs the command.
@@ -67,13 +82,13 @@ pub fn run(arguments: &RecordArgs, quiet: bool) -> Result<()> {
     if left_out > 0 {
         provenance += &format!("; {left_out} requests left out");
     }
-    if matches!(end, End::Server) {
-        provenance += "; until the server ended";
+    if let Some(said) = end.said() {
+        provenance += &format!("; {said}");
     }
     spool.finish(provenance)?;
     if !quiet {
-        if matches!(end, End::Server) {
-            eprintln!("the server ended");
+        if let Some(said) = end.said() {
+            eprintln!("{said}");
         }
         let (requests, pages, left_out) = (grouped(requests.into()), grouped(pages.into()), grouped(left_out.into()));
         eprintln!(
@@ -104,7 +119,7 @@ fn take(
         let (heard, objects) = match listener.next() {
             Ok(Some(batch)) => batch,
             Ok(None) => return Ok(if ending { End::Asked } else { End::Server }),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(End::Server),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(End::BrokenOff),
             Err(error) => return Err(error).context("the server"),
         };
         for name in objects {
