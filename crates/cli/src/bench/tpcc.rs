@@ -165,6 +165,8 @@ pub struct Measured {
     pub cache: Option<CacheFigures>,
     pub cache_device: Option<DeviceFigures>,
     pub backing_device: Option<DeviceFigures>,
+    /// Time between the two looks at the figures.
+    pub looked_s: f64,
     /// How long the server took to be ready.
     pub ready: Duration,
     /// What the checks found wrong.
@@ -327,7 +329,7 @@ impl<'a> Bench<'a> {
         let plan = self.plan(0, self.arguments.warmup, self.arguments.duration);
         let watch = Watch { ended: self.ended.clone(), ..Watch::default() };
         let database = self.server.database();
-        let (ran, before, after) = self.drive(&*database, &plan, &watch, &mut mounted, variant, bar)?;
+        let (ran, before, after, looked_s) = self.drive(&*database, &plan, &watch, &mut mounted, variant, bar)?;
         // What comes now is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
@@ -342,6 +344,7 @@ impl<'a> Bench<'a> {
             cache,
             cache_device: since(|figures| figures.cache_device),
             backing_device: since(|figures| figures.backing_device),
+            looked_s,
             ran,
             ready,
             faults,
@@ -359,14 +362,15 @@ impl<'a> Bench<'a> {
         mounted: &mut Mounted,
         variant: &Variant,
         bar: &Progress,
-    ) -> Result<(Ran, Figures, Figures)> {
+    ) -> Result<(Ran, Figures, Figures, f64)> {
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(database, plan, watch));
-            let (started, mut shown, mut before) = (Instant::now(), 0, None);
+            let (started, mut shown, mut before, mut looked) = (Instant::now(), 0, None, Instant::now());
             while !clients.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
                 if before.is_none() && watch.counting.load(Relaxed) {
                     before = Some(mounted.ask("figures")?);
+                    looked = Instant::now();
                 }
                 let seconds = started.elapsed().as_secs().min((plan.warmup + plan.duration).as_secs());
                 if seconds > shown {
@@ -382,7 +386,7 @@ impl<'a> Bench<'a> {
                 if said.is_empty() { error } else { error.context(format!("the server said: {said}")) }
             })?;
             let after = mounted.ask("figures")?;
-            Ok((ran, before.unwrap_or_default(), after))
+            Ok((ran, before.unwrap_or_default(), after, looked.elapsed().as_secs_f64()))
         })
     }
 
