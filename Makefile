@@ -140,7 +140,7 @@ bench-peers: deps
 	benches/peers/run.sh crash h-arc
 	benches/peers/run.sh kill
 
-# A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache and under eight policies in
+# A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache and under six policies in
 # front of an emulated SSD (a quarter of an hour each). The databases lie in /dev/shm, which needs 2 GB.
 .PHONY: bench-tpcc
 bench-tpcc: deps
@@ -148,7 +148,7 @@ bench-tpcc: deps
 	@mkdir -p target/bench
 	for db in postgresql mariadb; do \
 		$(ENTRESOL) bench tpcc --db $$db --warehouses 1 --clients 16 --warmup 8s --duration 20s --memory 6MiB \
-			--cache-size 10% --policy none,lru,lc,tac,face,face-gsc,expcache,heuristicdb --ssd-only \
+			--cache-size 10% --policy none,lru,lc,tac,face,face-gsc,expcache --ssd-only \
 			--backing-profile face-raid0x16 --cache-profile 840-pro --scratch /dev/shm \
 			--json target/bench/tpcc-$$db.json --html target/bench/tpcc-$$db.html || exit 1; \
 	done

@@ -202,16 +202,28 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let each = (arguments.warmup + arguments.duration).as_secs();
     let total = each * u64::from(arguments.repeat) * bench.variants.len() as u64;
     let bar = Progress::start("measuring", Some(total), Unit::Items("s"), quiet);
-    for repeat in 1..=arguments.repeat {
-        for variant in bench.variants.clone() {
-            let measured = bench.measure(&variant, repeat, &bar)?;
-            if !quiet {
-                bar.aside(|| eprintln!("{}", report::line(&measured)));
+    let order =
+        (1..=arguments.repeat).flat_map(|repeat| bench.variants.clone().into_iter().map(move |its| (repeat, its)));
+    let mut failed = None;
+    for (repeat, variant) in order.collect::<Vec<_>>() {
+        match bench.measure(&variant, repeat, &bar) {
+            Ok(measured) => {
+                if !quiet {
+                    bar.aside(|| eprintln!("{}", report::line(&measured)));
+                }
+                runs.push(measured);
             }
-            runs.push(measured);
+            // What was measured before is told all the same.
+            Err(error) => {
+                failed = Some(error.context(format!("{}, run {repeat}", variant.name())));
+                break;
+            }
         }
     }
     drop(bar);
+    if let Some(error) = failed.take_if(|_| runs.is_empty()) {
+        return Err(error);
+    }
     let told = report::Told {
         arguments,
         server: bench.server.name(),
@@ -225,6 +237,9 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     }
     if let Some(path) = &arguments.html {
         output::write_file(path, report::page(&told).to_html().as_bytes())?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     if let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) {
         bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; "));
