@@ -57,6 +57,8 @@ pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
     }
 }
 
+/// How long clients may take to connect.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
 /// How long clients may take to notice that something is gone before they are told.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -120,6 +122,8 @@ impl Bench<'_> {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             };
+            // Not before all are connected and at work.
+            wait(CONNECTED_WITHIN, &|| watch.counting.load(Relaxed) || self.ended.load(Relaxed));
             wait(after, &|| self.ended.load(Relaxed));
             if !clients.is_finished() {
                 watch.crash.store(true, Relaxed);
