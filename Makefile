@@ -146,3 +146,16 @@ bench-doors: deps
 	cargo build --release --locked -p entresol
 	cargo build --release --locked -p entresol-front --examples
 	benches/doors/run.sh
+
+# A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache and under six policies in
+# front of an emulated SSD (a quarter of an hour each). The databases lie in /dev/shm, which needs 2 GB.
+.PHONY: bench-tpcc
+bench-tpcc: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for db in postgresql mariadb; do \
+		$(ENTRESOL) bench tpcc --db $$db --warehouses 1 --clients 16 --warmup 8s --duration 20s --memory 6MiB \
+			--cache-size 10% --policy none,lru,lc,tac,face,face-gsc,expcache --ssd-only \
+			--backing-profile face-raid0x16 --cache-profile 840-pro --scratch /dev/shm \
+			--json target/bench/tpcc-$$db.json --html target/bench/tpcc-$$db.html || exit 1; \
+	done

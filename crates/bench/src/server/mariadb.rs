@@ -59,7 +59,7 @@ impl MariaDbServer {
     fn settings(&self) -> Vec<String> {
         let Setup { data, run, memory_bytes, connections, .. } = &self.setup;
         // The least that it takes.
-        let pool = (*memory_bytes).max(5 << 20).next_multiple_of(1 << 20);
+        let pool = (*memory_bytes).max(6 << 20).next_multiple_of(1 << 20);
         vec![
             format!("--datadir={}", data.display()),
             format!("--socket={}", self.socket().display()),

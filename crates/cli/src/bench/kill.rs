@@ -1,17 +1,17 @@
 //! Kills under load: what was committed must be there afterwards, and the database's own checker content.
 
 use super::daemon::OpenFigures;
+use super::mounted::Mounted;
 use super::tpcc::{Bench, Victim};
 use super::variant::Variant;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use entresol_bench::drive::{self, Watch, told};
+use entresol_bench::drive::{self, Ran, Watch, told};
 use entresol_bench::tpcc::Ledger;
 use entresol_core::Random;
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
 use serde::Serialize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// What came of a kill.
@@ -57,6 +57,11 @@ pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
     }
 }
 
+/// How long clients may take to connect.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
+/// How long clients may take to notice that something is gone before they are told.
+const NOTICED_WITHIN: Duration = Duration::from_secs(2);
+
 impl Bench<'_> {
     fn rounds(&mut self, victim: Victim, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
         let mut random = Random::new(Random::mix(self.arguments.seed ^ 0x6b));
@@ -65,83 +70,75 @@ impl Bench<'_> {
         self.server.move_to(&self.place.mountpoint());
         self.server.start(&self.ended)?;
         for round in 1..=self.arguments.rounds {
-            bar.note(format!("{}, round {round}: load", variant.name()));
+            let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
+            note("load");
             let after = Duration::from_millis(500 + random.below(2500));
-            let plan = self.plan(u64::from(round) * CLIENTS_A_ROUND, Duration::ZERO, Duration::from_secs(3600));
-            // Who waits for an end of the clients must not be taken for who wants an end of all.
-            let ended = Arc::new(AtomicBool::new(false));
-            let watch = Watch { ended: ended.clone(), ..Watch::default() };
-            let database = self.server.database();
-            let ran = std::thread::scope(|scope| {
-                let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
-                let started = Instant::now();
-                while started.elapsed() < after && !clients.is_finished() && !self.ended.load(Relaxed) {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                if !clients.is_finished() {
-                    watch.crash.store(true, Relaxed);
-                    match victim {
-                        Victim::Daemon => mounted.kill(),
-                        Victim::Server => self.server.kill(),
-                        Victim::Both => {
-                            mounted.kill();
-                            self.server.kill();
-                        }
-                    }
-                    // Until the clients have noticed; those that wait for a server that waits are told.
-                    let since = Instant::now();
-                    while !clients.is_finished() && since.elapsed() < Duration::from_secs(2) {
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                    ended.store(true, Relaxed);
-                    self.server.kill();
-                }
-                clients.join().expect("clients do not panic")
-            });
-            let ran = ran.with_context(|| format!("{}, round {round}", variant.name()))?;
+            let struck = self.strike(victim, &mut mounted, round, after);
+            let ran = struck.with_context(|| format!("{}, round {round}", variant.name()))?;
             if self.ended.load(Relaxed) {
                 bail!("interrupted");
             }
-            bar.note(format!("{}, round {round}: recovery", variant.name()));
-            let opened = match victim {
-                Victim::Server => None,
-                Victim::Daemon | Victim::Both => {
-                    drop(mounted);
-                    let (again, found) = self.devices.mount(&self.place, variant)?;
-                    mounted = again;
-                    Some(found.opened)
-                }
-            };
+            note("recovery");
+            let mut opened = None;
+            if victim != Victim::Server {
+                drop(mounted);
+                let (again, found) = self.devices.mount(&self.place, variant)?;
+                mounted = again;
+                opened = Some(found.opened);
+            }
             let started = Instant::now();
             self.server.start(&self.ended)?;
             let ready_s = started.elapsed().as_secs_f64();
-            bar.note(format!("{}, round {round}: checks", variant.name()));
+            note("checks");
             mounted.ask("hurry")?;
             let (told, in_doubt) = (told(&ran.ledger), ran.ledger.in_doubt.len());
             ledger.append(ran.ledger);
             let mut faults = self.faults(&ledger)?;
             faults.extend(self.server.check()?);
             mounted.ask("pace")?;
-            let after_s = after.as_secs_f64();
-            let broken = !faults.is_empty();
-            killed.push(Killed {
-                variant: variant.name().into(),
-                round,
-                after_s,
-                told,
-                in_doubt,
-                opened,
-                ready_s,
-                faults,
-            });
+            let (variant, after_s) = (variant.name().to_owned(), after.as_secs_f64());
+            killed.push(Killed { variant, round, after_s, told, in_doubt, opened, ready_s, faults });
             bar.advance(1);
-            if broken {
+            if killed.last().is_some_and(|killed| !killed.faults.is_empty()) {
                 break;
             }
         }
         self.server.stop()?;
         mounted.close()?;
         Ok(killed)
+    }
+
+    /// Load for so long, then the kill: what clients did until they noticed.
+    fn strike(&mut self, victim: Victim, mounted: &mut Mounted, round: u32, after: Duration) -> Result<Ran> {
+        let plan = self.plan(u64::from(round) * CLIENTS_A_ROUND, Duration::ZERO, Duration::from_secs(3600));
+        // Its own, for who tells the clients of the kill does not want an end of all.
+        let watch = Watch::default();
+        let database = self.server.database();
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
+            let wait = |time: Duration, over: &dyn Fn() -> bool| {
+                let started = Instant::now();
+                while started.elapsed() < time && !clients.is_finished() && !over() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            };
+            // Not before all are connected and at work.
+            wait(CONNECTED_WITHIN, &|| watch.counting.load(Relaxed) || self.ended.load(Relaxed));
+            wait(after, &|| self.ended.load(Relaxed));
+            if !clients.is_finished() {
+                watch.crash.store(true, Relaxed);
+                if victim != Victim::Server {
+                    mounted.kill();
+                }
+                if victim != Victim::Daemon {
+                    self.server.kill();
+                }
+                wait(NOTICED_WITHIN, &|| false);
+                watch.ended.store(true, Relaxed);
+                self.server.kill();
+            }
+            Ok(clients.join().expect("clients do not panic")?)
+        })
     }
 }
 

@@ -127,7 +127,7 @@ impl Told<'_> {
         for run in self.runs {
             for (name, device) in [("cache", run.cache_device), ("backing", run.backing_device)] {
                 let Some(device) = device else { continue };
-                let seconds = run.ran.counted.as_secs_f64();
+                let seconds = run.looked_s;
                 let written = device.written_bytes as f64;
                 let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
                 table.push([
@@ -256,7 +256,7 @@ pub fn json(told: &Told) -> Result<String> {
             (kind.name().to_owned(), value)
         });
         json!({
-            "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(),
+            "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(), "looked_s": run.looked_s,
             "new_orders_per_minute": run.ran.new_orders_a_minute(),
             "transactions_per_second": run.ran.transactions_a_second(),
             "server_ready_s": run.ready.as_secs_f64(),

@@ -165,6 +165,8 @@ pub struct Measured {
     pub cache: Option<CacheFigures>,
     pub cache_device: Option<DeviceFigures>,
     pub backing_device: Option<DeviceFigures>,
+    /// Time between the two looks at the figures.
+    pub looked_s: f64,
     /// How long the server took to be ready.
     pub ready: Duration,
     /// What the checks found wrong.
@@ -200,16 +202,28 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let each = (arguments.warmup + arguments.duration).as_secs();
     let total = each * u64::from(arguments.repeat) * bench.variants.len() as u64;
     let bar = Progress::start("measuring", Some(total), Unit::Items("s"), quiet);
-    for repeat in 1..=arguments.repeat {
-        for variant in bench.variants.clone() {
-            let measured = bench.measure(&variant, repeat, &bar)?;
-            if !quiet {
-                bar.aside(|| eprintln!("{}", report::line(&measured)));
+    let order =
+        (1..=arguments.repeat).flat_map(|repeat| bench.variants.clone().into_iter().map(move |its| (repeat, its)));
+    let mut failed = None;
+    for (repeat, variant) in order.collect::<Vec<_>>() {
+        match bench.measure(&variant, repeat, &bar) {
+            Ok(measured) => {
+                if !quiet {
+                    bar.aside(|| eprintln!("{}", report::line(&measured)));
+                }
+                runs.push(measured);
             }
-            runs.push(measured);
+            // What was measured before is told all the same.
+            Err(error) => {
+                failed = Some(error.context(format!("{}, run {repeat}", variant.name())));
+                break;
+            }
         }
     }
     drop(bar);
+    if let Some(error) = failed.take_if(|_| runs.is_empty()) {
+        return Err(error);
+    }
     let told = report::Told {
         arguments,
         server: bench.server.name(),
@@ -223,6 +237,9 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     }
     if let Some(path) = &arguments.html {
         output::write_file(path, report::page(&told).to_html().as_bytes())?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     if let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) {
         bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; "));
@@ -327,7 +344,7 @@ impl<'a> Bench<'a> {
         let plan = self.plan(0, self.arguments.warmup, self.arguments.duration);
         let watch = Watch { ended: self.ended.clone(), ..Watch::default() };
         let database = self.server.database();
-        let (ran, before, after) = self.drive(&*database, &plan, &watch, &mut mounted, variant, bar)?;
+        let (ran, before, after, looked_s) = self.drive(&*database, &plan, &watch, &mut mounted, variant, bar)?;
         // What comes now is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
@@ -342,6 +359,7 @@ impl<'a> Bench<'a> {
             cache,
             cache_device: since(|figures| figures.cache_device),
             backing_device: since(|figures| figures.backing_device),
+            looked_s,
             ran,
             ready,
             faults,
@@ -359,14 +377,15 @@ impl<'a> Bench<'a> {
         mounted: &mut Mounted,
         variant: &Variant,
         bar: &Progress,
-    ) -> Result<(Ran, Figures, Figures)> {
+    ) -> Result<(Ran, Figures, Figures, f64)> {
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(database, plan, watch));
-            let (started, mut shown, mut before) = (Instant::now(), 0, None);
+            let (started, mut shown, mut before, mut looked) = (Instant::now(), 0, None, Instant::now());
             while !clients.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
                 if before.is_none() && watch.counting.load(Relaxed) {
                     before = Some(mounted.ask("figures")?);
+                    looked = Instant::now();
                 }
                 let seconds = started.elapsed().as_secs().min((plan.warmup + plan.duration).as_secs());
                 if seconds > shown {
@@ -382,7 +401,7 @@ impl<'a> Bench<'a> {
                 if said.is_empty() { error } else { error.context(format!("the server said: {said}")) }
             })?;
             let after = mounted.ask("figures")?;
-            Ok((ran, before.unwrap_or_default(), after))
+            Ok((ran, before.unwrap_or_default(), after, looked.elapsed().as_secs_f64()))
         })
     }
 
