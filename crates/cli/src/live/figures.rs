@@ -1,9 +1,11 @@
 //! The figures of a running cache: what `stats` prints of one, and what it prints as JSON.
 
+use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, DoorFigures};
 use entresol_engine::cache::CacheStats;
 use entresol_report::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// Counts since the cache was opened, and its state now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,9 @@ pub struct Figures {
     pub backing: Backing,
     /// Calls of the door.
     pub door: DoorFigures,
+    /// The account of each file, or of the store where it is one.
+    #[serde(default)]
+    pub objects: Vec<ObjectFigures>,
 }
 
 /// Page requests and what the policy did with them.
@@ -84,12 +89,13 @@ pub struct State {
     pub tiers_pages: Vec<u64>,
     pub room_pages: u64,
     pub lost_pages: u64,
+    pub objects: Vec<ObjectFigures>,
 }
 
 impl Figures {
     /// The figures of this process's cache.
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
-        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages } = state;
+        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, objects } = state;
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         Figures {
             process: std::process::id(),
@@ -134,6 +140,7 @@ impl Figures {
                 rescued_pages: keeper.rescued,
             },
             door,
+            objects,
         }
     }
 
@@ -160,6 +167,14 @@ impl Figures {
             [("reads", &door.read), ("writes", &door.write), ("flushes", &door.flush), ("discards", &door.discard)];
         lines.extend(calls.iter().filter(|(_, calls)| calls.calls > 0).map(|(name, calls)| (*name, calls.line())));
         lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
+    }
+
+    /// The accounts of its objects, where there is more than one. What `names` knows a path by stands in its place.
+    pub fn objects_table(&self, before: Option<&Figures>, names: &HashMap<String, String>) -> String {
+        match self.objects.len() {
+            0 | 1 => String::new(),
+            _ => objects::table(&self.objects, before.map_or(&[], |before| &before.objects), names),
+        }
     }
 
     fn bytes(&self, pages: u64) -> String {

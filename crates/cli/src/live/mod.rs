@@ -8,6 +8,7 @@ pub mod files;
 pub mod format;
 pub mod held;
 mod identity;
+mod objects;
 mod observed;
 mod running;
 pub mod serve;

@@ -2,16 +2,19 @@
 
 use super::control::Controlled;
 use super::figures::{Figures, State};
-use super::held::Held;
+use super::held::{Below, Held};
+use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::serve::{ModeArg, one_policy, top_tier};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
-use entresol_core::Size;
+use entresol_core::{ObjectId, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_front::files::FileLayer;
+use entresol_front::files::{FileCounts, FileLayer};
 use entresol_sim::PolicySpec;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,6 +30,8 @@ const SETTINGS: &[(&str, &str)] = &[
 pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
+    below: Below,
+    backing: PathBuf,
     page_bytes: u32,
     started: Instant,
 }
@@ -43,7 +48,8 @@ impl Running {
     /// The cache that was opened.
     pub fn new(held: &Held) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
-        Running { cache, calls, page_bytes: held.page_bytes, started: Instant::now() }
+        let (below, backing) = (held.below.clone(), held.backing.clone());
+        Running { cache, calls, below, backing, page_bytes: held.page_bytes, started: Instant::now() }
     }
 
     /// The cache as a door for a block serves it.
@@ -103,6 +109,21 @@ impl Running {
         Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
     }
 
+    /// The account of each object.
+    fn objects(&self) -> io::Result<Vec<ObjectFigures>> {
+        if let Below::Files(files) = &self.below {
+            let named = |file: FileCounts| {
+                let path = file.path.unwrap_or_default().to_string_lossy().into_owned();
+                ObjectFigures::new(file.object.0, path, file.size_bytes, file.counts)
+            };
+            return Ok(files.counts()?.into_iter().map(named).collect());
+        }
+        let counts = self.cache.with_objects(|objects| objects.counts())?;
+        let (path, size) = (self.backing.to_string_lossy(), self.cache.size_bytes());
+        let named = |(object, counts): (ObjectId, _)| ObjectFigures::new(object.0, path.to_string(), size, counts);
+        Ok(counts.into_iter().map(named).collect())
+    }
+
     /// The policy and those of its options that were given.
     fn policy(&self) -> String {
         let CacheConfig { policy, options, .. } = self.cache.config();
@@ -156,6 +177,7 @@ impl Controlled for Running {
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
+            objects: self.objects()?,
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
     }

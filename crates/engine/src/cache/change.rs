@@ -47,7 +47,8 @@ pub(super) fn rebuild<P: Policy>(
     let mut world = Some(world);
     let (tiers, pages) = (to.tiers.len(), to.tiers.iter().sum());
     let rebuild = Rebuild { world: &mut world, tiers, pages, handles: to.handles, mode };
-    match catalogue::build(to.policy, built_for, &to.options, rebuild) {
+    let built = to.built_with().and_then(|options| catalogue::build(to.policy, built_for, &options, rebuild));
+    match built {
         Ok(core) => (core, Ok(())),
         Err(error) => {
             let world = world.expect("a policy that was not built took nothing");
@@ -95,7 +96,7 @@ impl BlockCache {
         let to = CacheConfig { options: options.clone(), mode: config.mode, seed: config.seed, ..fresh };
         check_live(&to)?;
         self.check_room(&to)?;
-        let built_for = to.built_for(self.page_bytes);
+        let built_for = to.built_for(self.page_bytes, self.objects_max);
         let mut turn = self.locks.exclusive().map_err(StoreError::Io)?;
         turn.core().settle_for_change().map_err(StoreError::Io)?;
         turn.replace(|core| core.change(&to, &built_for))?;
