@@ -229,6 +229,12 @@ pub struct Info {
     pub log: bool,
     /// The LRU stack property holds: a larger cache contains a smaller one, so one pass serves all sizes.
     pub stack: bool,
+    /// Pages that it may know at once with its default options, residents and others, for each page of its tiers: what a
+    /// live cache gives it handles for.
+    pub known_per_page: usize,
+    /// The option that bounds, in pages, what it knows of pages outside its tiers, where that is all of them by default (`0`). A
+    /// live cache sets it.
+    pub known_bound: Option<&'static str>,
 }
 
 impl Info {
@@ -248,5 +254,7 @@ impl Info {
         clock: false,
         log: false,
         stack: false,
+        known_per_page: 3,
+        known_bound: None,
     };
 }

@@ -24,7 +24,7 @@ impl GrowingFile {
     ///
     /// # Errors
     /// `WouldBlock` when another process holds it; else what opening answered.
-    pub(crate) fn open(path: &Path, writable: bool, capacity_bytes: u64) -> io::Result<Self> {
+    pub fn open(path: &Path, writable: bool, capacity_bytes: u64) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(writable).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
             Errno::WOULDBLOCK => {

@@ -40,5 +40,5 @@ mod vfs;
 pub use api::Api;
 pub use backing::GrowingFile;
 pub use error::Error;
-pub use options::{Below, Options};
+pub use options::{Below, CAPACITY_BYTES, Options};
 pub use vfs::register;

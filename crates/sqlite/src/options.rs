@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// What is put between a cache and its database file, such as an emulated device.
 pub type Below = Arc<dyn Fn(Arc<GrowingFile>) -> io::Result<Arc<dyn Disk>> + Send + Sync>;
 
+/// The largest that a database can become to its cache, unless a program says otherwise: 256 TiB.
+pub const CAPACITY_BYTES: u64 = 1 << 48;
+
 /// How the cache of a database is made and run.
 #[derive(Clone)]
 pub struct Options {
@@ -55,7 +58,7 @@ impl Default for Options {
             page_bytes: 4096,
             trace: None,
             handles: None,
-            capacity_bytes: 1 << 48,
+            capacity_bytes: CAPACITY_BYTES,
             below: None,
         }
     }

@@ -1,6 +1,7 @@
 //! `entresol check`: is what a cache holds what was written to it?
 
 use super::identity::{self, Identity};
+use super::serve::is_database;
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
 use super::{Damage, ReadFile, check_apart, hold, is_damage};
 use crate::output;
@@ -24,7 +25,7 @@ pub struct CheckArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it caches, or the directory of files
+    /// The file that it caches, the directory of files, or the SQLite database
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
     /// The UUID that `entresol format` was given for a backing block device
@@ -91,6 +92,10 @@ fn check(arguments: &CheckArgs) -> Result<()> {
     let backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
     identity::check(&arguments.cache, superblock.backing, &arguments.backing, arguments.identity)?;
+    if is_database(&superblock) {
+        // What lies beyond the end of the database is nobody's.
+        return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes());
+    }
     let pages = backing.size_bytes().div_ceil(superblock.geometry.page_bytes.into());
     if pages != superblock.backing_pages {
         let made_for = superblock.backing_pages;

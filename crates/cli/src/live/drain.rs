@@ -2,7 +2,7 @@
 
 use super::files::{self, DirectArgs};
 use super::identity::{self, Identity};
-use super::serve::{CacheArgs, DeviceArgs, open};
+use super::serve::{CacheArgs, open_to_drain};
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub struct DrainArgs {
     /// The cache
     #[arg(long, value_name = "FILE")]
     pub cache: PathBuf,
-    /// The file that it caches, or the directory of files
+    /// The file that it caches, the directory of files, or the SQLite database
     #[arg(long, value_name = "FILE|DIR")]
     pub backing: PathBuf,
     /// The UUID that `entresol format` was given for a backing block device
@@ -27,8 +27,7 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
     let held = if backing.is_dir() {
         files::open(cache, backing, &CacheArgs::any_policy(), &DirectArgs::default())?.0
     } else {
-        let devices = DeviceArgs { identity: *identity, direct: false };
-        open(cache, backing, &CacheArgs::any_policy(), &devices)?
+        open_to_drain(cache, backing, *identity)?
     };
     held.drain(quiet)
 }

@@ -1,11 +1,12 @@
 //! The figures of a running cache: what `stats` prints of one, and what it prints as JSON.
 
+use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, DoorFigures};
 use entresol_engine::cache::CacheStats;
 use entresol_engine::disk::{CallCounts, DeviceCounts};
 use entresol_report::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Counts since the cache was opened, and its state now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub struct Figures {
     pub policy_gauges: BTreeMap<String, f64>,
     /// Calls of the door.
     pub door: DoorFigures,
+    /// The account of each file, or of the store where it is one.
+    #[serde(default)]
+    pub objects: Vec<ObjectFigures>,
 }
 
 /// Page requests and what the policy did with them.
@@ -165,13 +169,14 @@ pub struct State {
     pub policy_gauges: Vec<(&'static str, f64)>,
     /// Calls of the cache device and of the backing store.
     pub devices: [DeviceCounts; 2],
+    pub objects: Vec<ObjectFigures>,
 }
 
 impl Figures {
     /// The figures of this process's cache.
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
-        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, policy_gauges, devices } =
-            state;
+        let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
+        let State { policy_gauges, devices, objects, .. } = state;
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         let tiers = tiers_pages.len();
@@ -224,6 +229,7 @@ impl Figures {
             },
             policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
             door,
+            objects,
         }
     }
 
@@ -254,6 +260,14 @@ impl Figures {
             [("reads", &door.read), ("writes", &door.write), ("flushes", &door.flush), ("discards", &door.discard)];
         lines.extend(calls.iter().filter(|(_, calls)| calls.calls > 0).map(|(name, calls)| (*name, calls.line())));
         lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
+    }
+
+    /// The accounts of its objects, where there is more than one. What `names` knows a path by stands in its place.
+    pub fn objects_table(&self, before: Option<&Figures>, names: &HashMap<String, String>) -> String {
+        match self.objects.len() {
+            0 | 1 => String::new(),
+            _ => objects::table(&self.objects, before.map_or(&[], |before| &before.objects), names),
+        }
     }
 
     fn bytes(&self, pages: u64) -> String {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What lies below a cache, as far as it has an end of its own.
+#[derive(Clone)]
 pub enum Below {
     /// A file or a block device.
     Store,

@@ -9,6 +9,7 @@ pub mod format;
 pub mod held;
 mod identity;
 pub mod log;
+mod objects;
 pub mod observed;
 mod places;
 pub mod record;

@@ -2,19 +2,22 @@
 
 use super::control::{Controlled, Tape};
 use super::figures::{Figures, State};
-use super::held::Held;
+use super::held::{Below, Held};
 use super::log::{Level, Log};
+use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::serve::{ModeArg, one_policy, top_tier};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
-use entresol_core::Size;
+use entresol_core::{ObjectId, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_front::files::FileLayer;
+use entresol_front::files::{FileCounts, FileLayer};
 use entresol_sim::PolicySpec;
 use serde_json::json;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,6 +33,8 @@ const SETTINGS: &[(&str, &str)] = &[
 pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
+    below: Below,
+    backing: PathBuf,
     page_bytes: u32,
     places: PlacesOf,
     started: Instant,
@@ -48,8 +53,9 @@ impl Running {
     /// The cache that was opened.
     pub fn new(held: &Held, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
+        let (below, backing) = (held.below.clone(), held.backing.clone());
         let (page_bytes, places) = (held.page_bytes, held.places());
-        Running { cache, calls, page_bytes, places, started: Instant::now(), log }
+        Running { cache, calls, below, backing, page_bytes, places, started: Instant::now(), log }
     }
 
     /// The cache as a door for a block serves it.
@@ -109,6 +115,21 @@ impl Running {
         Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
     }
 
+    /// The account of each object.
+    fn objects(&self) -> io::Result<Vec<ObjectFigures>> {
+        if let Below::Files(files) = &self.below {
+            let named = |file: FileCounts| {
+                let path = file.path.unwrap_or_default().to_string_lossy().into_owned();
+                ObjectFigures::new(file.object.0, path, file.size_bytes, file.counts)
+            };
+            return Ok(files.counts()?.into_iter().map(named).collect());
+        }
+        let counts = self.cache.with_objects(|objects| objects.counts())?;
+        let (path, size) = (self.backing.to_string_lossy(), self.cache.size_bytes());
+        let named = |(object, counts): (ObjectId, _)| ObjectFigures::new(object.0, path.to_string(), size, counts);
+        Ok(counts.into_iter().map(named).collect())
+    }
+
     /// The policy and those of its options that were given.
     fn policy(&self) -> String {
         let CacheConfig { policy, options, .. } = self.cache.config();
@@ -164,6 +185,7 @@ impl Controlled for Running {
             lost_pages: self.cache.lost_pages()?.len() as u64,
             policy_gauges: self.cache.policy_gauges()?,
             devices: self.cache.devices(),
+            objects: self.objects()?,
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
     }

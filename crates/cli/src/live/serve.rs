@@ -3,16 +3,17 @@
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::log::LogArg;
-use super::survey;
-use super::{check_apart, hold};
+use super::survey::{self, Superblock};
+use super::{ReadFile, check_apart, hold, in_use_or, patiently};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Caching, Disk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Recovered};
 use entresol_policy::Info;
 use entresol_sim::PolicySpec;
+use entresol_sqlite::{CAPACITY_BYTES, GrowingFile};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -148,22 +149,56 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
     check_apart(path, backing)?;
     let started = Instant::now();
     let store = hold(path, devices.caching())?;
-    let executor = store.executor();
+    let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
     let below = hold(backing, devices.caching())?;
-    let name = || path.display().to_string();
-    let superblock = survey::superblock(&store).with_context(name)?;
-    let page_bytes = superblock.geometry.page_bytes;
     identity::check(path, superblock.backing, backing, devices.identity)?;
+    let page_bytes = superblock.geometry.page_bytes;
     if devices.direct {
         check_direct(backing, Disk::size_bytes(&below), page_bytes)?;
     }
     let backing_pages = Disk::size_bytes(&below).div_ceil(page_bytes.into());
     if superblock.backing_pages != backing_pages {
         let made_for = superblock.backing_pages;
-        bail!("{}: has {backing_pages} pages, the cache was made for {made_for}", backing.display());
+        let hint = if is_database(&superblock) { "; it is SQLite's: open it by the VFS" } else { "" };
+        bail!("{}: has {backing_pages} pages, the cache was made for {made_for}{hint}", backing.display());
     }
+    open_over(path, backing, store, below, &superblock, arguments, started)
+}
+
+/// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
+pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) -> Result<Held> {
+    let arguments = CacheArgs::any_policy();
+    let database = ReadFile::open(path).ok().and_then(|cache| survey::superblock(&cache).ok()).filter(is_database);
+    let Some(superblock) = database else {
+        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false });
+    };
+    check_apart(path, backing)?;
+    let started = Instant::now();
+    let store = hold(path, Caching::Buffered)?;
+    let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
+    let below = below.map_err(|error| in_use_or(backing, error))?;
+    identity::check(path, superblock.backing, backing, identity)?;
+    open_over(path, backing, store, below, &superblock, &arguments, started)
+}
+
+/// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
+pub(super) fn is_database(superblock: &Superblock) -> bool {
+    superblock.backing_pages == CAPACITY_BYTES / u64::from(superblock.geometry.page_bytes)
+}
+
+fn open_over(
+    path: &Path,
+    backing: &Path,
+    store: FileDisk,
+    below: impl Disk + 'static,
+    superblock: &Superblock,
+    arguments: &CacheArgs,
+    started: Instant,
+) -> Result<Held> {
+    let (executor, page_bytes) = (store.executor(), superblock.geometry.page_bytes);
     let config = config(arguments, superblock.geometry)?;
-    let cache = Arc::new(BlockCache::open(store, below, superblock.backing, &config).with_context(name)?);
+    let cache = BlockCache::open(store, below, superblock.backing, &config);
+    let cache = Arc::new(cache.with_context(|| path.display().to_string())?);
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     Ok(Held { path, backing, cache, below: Below::Store, found, page_bytes, log: arguments.log })

@@ -8,6 +8,7 @@ use super::{ReadFile, hex};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +74,7 @@ fn print(arguments: &StatsArgs, figures: &Figures, before: Option<&Figures>) -> 
     if arguments.json {
         return output::print(&format!("{}\n", serde_json::to_string(figures)?));
     }
-    output::print(&figures.table(before))
+    output::print(&(figures.table(before) + &figures.objects_table(before, &HashMap::new())))
 }
 
 fn watch(arguments: &StatsArgs, cache: &Path, first: Figures, seconds: f64) -> Result<()> {

@@ -49,7 +49,8 @@ pub(super) fn rebuild<P: Policy>(
     let mut world = Some(world);
     let (tiers, pages) = (to.tiers.len(), to.tiers.iter().sum());
     let rebuild = Rebuild { world: &mut world, tiers, pages, handles: to.handles, mode };
-    match catalogue::build(to.policy, built_for, &to.options, rebuild) {
+    let built = to.built_with().and_then(|options| catalogue::build(to.policy, built_for, &options, rebuild));
+    match built {
         Ok(core) => (core, Ok(())),
         Err(error) => {
             let world = world.expect("a policy that was not built took nothing");
@@ -116,7 +117,7 @@ impl BlockCache {
         };
         check_live(&to)?;
         self.check_room(&to)?;
-        let built_for = to.built_for(self.page_bytes);
+        let built_for = to.built_for(self.page_bytes, self.objects_max);
         let mut turn = self.exclusive_after(self.flush_through()).map_err(StoreError::Io)?;
         turn.core().settle_for_change().map_err(StoreError::Io)?;
         let dirty_limits = turn.keeper().dirty_limits.shares;

@@ -2,6 +2,7 @@
 
 use super::counts::Counts;
 use super::keeper::{Keeper, KeeperCounts, Source};
+use super::objects::Objects;
 use super::upkeep;
 use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
@@ -15,6 +16,8 @@ use std::ops::Range;
 pub(super) trait Core: Send {
     /// The log and the way below.
     fn keeper(&mut self) -> &mut Keeper;
+    /// Which pages are whose, and the account of each object.
+    fn objects(&mut self) -> &mut Objects;
     /// Is the cache device out of use?
     fn is_off(&self) -> bool;
     /// What becomes of writes.
@@ -168,8 +171,9 @@ impl<P: Policy> Engine<P> {
             return None;
         };
         self.world.begin(page, op, bytes, tag.now_us);
+        let absorbed = op.is_write() && self.mode == Mode::WriteBack && self.policy.state(handle).dirty;
         let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.world);
-        self.world.counts.outcome(op, outcome);
+        self.world.count(page, op, outcome, absorbed);
         Some((handle, self.world.end()))
     }
 
@@ -193,6 +197,7 @@ impl<P: Policy> Engine<P> {
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
             self.world.counts.around += 1;
             self.world.counts.writes += 1;
+            self.world.objects.went_around(page);
             return self.world.keeper.write_past(page, bytes);
         }
         let Some((handle, result)) = self.access(page, op, bytes, tag) else {
@@ -243,6 +248,10 @@ impl<P: Policy> Engine<P> {
 impl<P: Policy> Core for Engine<P> {
     fn keeper(&mut self) -> &mut Keeper {
         &mut self.world.keeper
+    }
+
+    fn objects(&mut self) -> &mut Objects {
+        &mut self.world.objects
     }
 
     fn is_off(&self) -> bool {

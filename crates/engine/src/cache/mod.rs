@@ -8,6 +8,7 @@ mod counts;
 mod directory;
 mod flight;
 mod keeper;
+mod objects;
 mod pages;
 mod read_many;
 mod read_now;
@@ -19,6 +20,7 @@ mod world;
 
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
+pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use tape::{Batch, Noted, Recording};
 
 use self::background::Background;
@@ -99,23 +101,36 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// Write-back with the policy's default options, and handles for three times the pages that fit.
+    /// Write-back with the policy's default options, and handles for as many pages as it knows with these.
     pub fn new(policy: &'static Info, tiers: &[usize]) -> Self {
         CacheConfig {
             policy,
             options: Options::defaults(policy),
             tiers: tiers.to_vec(),
-            handles: 3 * tiers.iter().sum::<usize>() + 16,
+            handles: policy.known_per_page * tiers.iter().sum::<usize>() + 16,
             mode: Mode::WriteBack,
             seed: 42,
             upkeep: Upkeep::default(),
         }
     }
 
-    fn built_for(&self, page_bytes: u64) -> Config {
+    /// The options that the policy is built with: what it would remember of all pages is bounded by the handles that it has, and
+    /// by less than that where it was told to.
+    fn built_with(&self) -> Result<Options, BuildError> {
+        let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") else {
+            return Ok(self.options.clone());
+        };
+        // One handle is the requested page's own.
+        let room = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);
+        let (given, bounded) = (self.options.summary(), format!("{bound}={room}"));
+        let given = given.split(':').filter(|part| !part.is_empty() && part.split('=').next() != Some(bound));
+        Options::parse(self.policy, given.chain([bounded.as_str()]))
+    }
+
+    fn built_for(&self, page_bytes: u64, objects: usize) -> Config {
         Config {
             pages: self.handles,
-            objects: 1,
+            objects,
             tiers: self.tiers.clone(),
             page_bytes: page_bytes as u32,
             seed: self.seed,
@@ -197,6 +212,7 @@ pub struct BlockCache {
     room_pages: u64,
     size_bytes: u64,
     page_bytes: u64,
+    objects_max: usize,
     recovered: Recovered,
     started: Instant,
     tape: Arc<Tape>,
@@ -207,7 +223,7 @@ pub struct BlockCache {
 struct Build {
     keeper: Keeper,
     config: CacheConfig,
-    backing_pages: u64,
+    objects: Objects,
 }
 
 impl Visitor for Build {
@@ -217,7 +233,7 @@ impl Visitor for Build {
         let pages = self.config.tiers.iter().sum();
         let CacheConfig { tiers, handles, mode, .. } = self.config;
         let page_bytes = self.keeper.log.geometry().page_bytes as usize;
-        let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.backing_pages);
+        let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.objects);
         let mut engine = Engine::new(policy, world, mode);
         engine.replay(pages);
         if mode != Mode::WriteBack {
@@ -254,6 +270,20 @@ impl BlockCache {
         identity: [u8; 16],
         config: &CacheConfig,
     ) -> Result<Self, CacheError> {
+        Self::open_objects(cache, backing, identity, config, Objects::new(1))
+    }
+
+    /// As [`open`](BlockCache::open), over several objects; what the cache holds of them is shown to the policy as theirs.
+    ///
+    /// # Errors
+    /// As [`open`](BlockCache::open).
+    pub fn open_objects<C: Disk + 'static, B: Disk + 'static>(
+        cache: C,
+        backing: B,
+        identity: [u8; 16],
+        config: &CacheConfig,
+        mut objects: Objects,
+    ) -> Result<Self, CacheError> {
         check_live(config)?;
         let size_bytes = backing.size_bytes();
         let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
@@ -264,10 +294,13 @@ impl BlockCache {
         let (log, recovered) = Log::open(cache, identity, backing_pages)?;
         let room_pages = log.geometry().capacity_pages();
         check_room(config, room_pages)?;
-        let built_for = config.built_for(page_bytes);
+        let objects_max = objects.objects_max();
+        objects.set_all_pages(backing_pages);
+        let built_for = config.built_for(page_bytes, objects_max);
         let keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
-        let build = Build { keeper, config: config.clone(), backing_pages };
-        let core = catalogue::build(config.policy, &built_for, &config.options, build)?.map_err(StoreError::Io)?;
+        let build = Build { keeper, config: config.clone(), objects };
+        let core =
+            catalogue::build(config.policy, &built_for, &config.built_with()?, build)?.map_err(StoreError::Io)?;
         let locks = Arc::new(Locks::new(core));
         let threads = (config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
         Ok(BlockCache {
@@ -278,6 +311,7 @@ impl BlockCache {
             room_pages,
             size_bytes,
             page_bytes,
+            objects_max,
             recovered,
             started: Instant::now(),
             tape: Arc::default(),
@@ -304,8 +338,9 @@ impl BlockCache {
         }
     }
 
-    fn tag(&self) -> Tag {
-        Tag { sequential: false, now_us: self.started.elapsed().as_micros() as u64 }
+    /// What is known of a request that comes now.
+    pub fn tag(&self, sequential: bool) -> Tag {
+        Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
 
     /// Reads the newest version of a page whose lock is held, and takes a turn at the core.
@@ -530,6 +565,14 @@ impl BlockCache {
         [self.gauges[0].counts(), self.gauges[1].counts()]
     }
 
+    /// What belongs to which object, to be changed, and the account of each: under the lock of decisions, so not for long.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn with_objects<R>(&self, use_them: impl FnOnce(&mut Objects) -> R) -> io::Result<R> {
+        Ok(use_them(self.locks.turn()?.core().objects()))
+    }
+
     /// Pages whose only copy could not be read: reading them is an error until they are written again.
     ///
     /// # Errors
@@ -554,15 +597,15 @@ impl Block for BlockCache {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.read_tagged(offset, bytes, self.tag())
+        self.read_tagged(offset, bytes, self.tag(false))
     }
 
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
-        self.read_now_tagged(offset, bytes, self.tag())
+        self.read_now_tagged(offset, bytes, self.tag(false))
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
-        self.write_tagged(offset, bytes, self.tag())?;
+        self.write_tagged(offset, bytes, self.tag(false))?;
         if fua { Block::flush(self) } else { Ok(()) }
     }
 
@@ -608,8 +651,8 @@ fn check_live(config: &CacheConfig) -> Result<(), CacheError> {
     let info = config.policy;
     let why = if info.future {
         "it needs to know the future"
-    } else if matches!(info.name, "heuristicdb" | "table-placement") {
-        "it needs the objects and queries of a database, which a range of bytes does not have"
+    } else if info.name == "table-placement" {
+        "it needs to be told of the queries of a database"
     } else {
         return Ok(());
     };

@@ -3,14 +3,13 @@
 use super::counts::Counts;
 use super::directory::Directory;
 use super::keeper::{Keeper, Source};
+use super::objects::Objects;
 use super::upkeep;
-use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Page, Request, Tier, Verb};
+use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::Driver;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
-
-const OBJECT: ObjectId = ObjectId(0);
 
 /// A page in the volatile tier.
 struct Frame {
@@ -37,6 +36,7 @@ pub(super) struct World {
     pub keeper: Keeper,
     pub directory: Directory,
     pub counts: Counts,
+    pub objects: Objects,
     /// By handle; empty when the policy has no volatile tier.
     frames: Vec<Option<Frame>>,
     /// Handles of frames that may be newer than anything the log has or was sent below.
@@ -47,24 +47,23 @@ pub(super) struct World {
     /// Recovered pages are being shown to the policy: bytes stay where they are.
     replaying: bool,
     now_us: u64,
-    backing_pages: u64,
     error: Option<io::Error>,
 }
 
 impl World {
-    pub fn new(keeper: Keeper, tiers: usize, handles: usize, page_bytes: usize, backing_pages: u64) -> Self {
+    pub fn new(keeper: Keeper, tiers: usize, handles: usize, page_bytes: usize, objects: Objects) -> Self {
         let frames = if tiers > 1 { handles } else { 0 };
         World {
             keeper,
             directory: Directory::new(handles),
             counts: Counts::default(),
+            objects,
             frames: std::iter::repeat_with(|| None).take(frames).collect(),
             unlogged: BTreeSet::new(),
             log_tier: Tier(tiers as u8 - 1),
             current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), past: false },
             replaying: false,
             now_us: 0,
-            backing_pages,
             error: None,
         }
     }
@@ -74,7 +73,7 @@ impl World {
         self.keeper.release_all();
         let page_bytes = self.current.bytes.len();
         let (counts, now_us) = (self.counts, self.now_us);
-        World { counts, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, self.backing_pages) }
+        World { counts, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, self.objects.emptied()) }
     }
 
     /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.
@@ -102,6 +101,12 @@ impl World {
     /// The tier that the log is.
     pub fn log_tier(&self) -> Tier {
         self.log_tier
+    }
+
+    /// Counts a request that was decided. `absorbed` when it replaced what was dirty.
+    pub fn count(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool) {
+        self.counts.outcome(op, outcome);
+        self.objects.outcome(page, op, outcome, absorbed, self.log_tier);
     }
 
     /// Ends a request: the error that befell it.
@@ -449,6 +454,7 @@ impl Driver for World {
         if !self.replaying {
             self.counts.movement(movement, self.current.op.is_write());
         }
+        self.objects.movement(self.directory.page(movement.page), movement, self.log_tier, !self.replaying);
         let result = self.carry_out(movement);
         self.attempt(result);
     }
@@ -462,19 +468,19 @@ impl Driver for World {
     }
 
     fn address(&self, page: Page) -> Address {
-        Address { object: OBJECT, block: self.directory.page(page) }
+        self.objects.address(self.directory.page(page))
     }
 
     fn successor(&self, page: Page) -> Option<Page> {
-        self.directory.find(self.directory.page(page) + 1)
+        self.directory.find(self.objects.neighbour(self.directory.page(page), 1)?)
     }
 
     fn predecessor(&self, page: Page) -> Option<Page> {
-        self.directory.find(self.directory.page(page).checked_sub(1)?)
+        self.directory.find(self.objects.neighbour(self.directory.page(page), -1)?)
     }
 
-    fn object_pages(&self, _object: ObjectId) -> u64 {
-        self.backing_pages
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.objects.pages(object)
     }
 }
 

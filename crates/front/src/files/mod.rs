@@ -6,7 +6,7 @@ mod direct;
 mod emulated;
 mod names;
 
-pub use cached::{Backing, CachedFiles, FilePage, FilesDisk, FilesError, Found, HIDDEN};
+pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;

@@ -52,6 +52,7 @@ impl Policy for Mq {
             OptionInfo { name: "queues", default: "8", help: "number of queues, 1 to 8" },
             OptionInfo { name: "history", default: "400%", help: "identifiers Qout remembers, of the capacity" },
         ],
+        known_per_page: 5,
         ..Info::PLAIN
     };
 

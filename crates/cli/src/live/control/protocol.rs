@@ -8,8 +8,8 @@ use std::io::{self, BufRead, Read};
 pub const VERSION: u32 = 1;
 /// Bytes of a question at most, its end of line included.
 pub const QUESTION_MAX: u64 = 16 << 10;
-/// Bytes of an answer at most.
-pub const ANSWER_MAX: u64 = 1 << 20;
+/// Bytes of an answer at most: an account of 65,536 files is some 20 MB.
+pub const ANSWER_MAX: u64 = 64 << 20;
 
 /// What a command asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,14 +4,16 @@ use super::Shared;
 use super::disk::{Below, within};
 use super::map::{Extent, REGION_BYTES};
 use crate::files::Sought;
+use entresol_core::ObjectId;
 use entresol_engine::Block;
+use entresol_engine::cache::Tag;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Ranges that the map remembers before the cache is flushed to be rid of them.
 const VOIDS_MAX: usize = 4096;
@@ -27,6 +29,10 @@ pub(super) struct CachedFile {
     /// By part of a GiB.
     regions: RwLock<Vec<Option<u64>>>,
     written: Mutex<Written>,
+    /// What the cache knows it as, once it has a region.
+    object: OnceLock<ObjectId>,
+    /// The page after the last one read, and after the last one written.
+    runs: [AtomicU64; 2],
 }
 
 /// What was left undone, or may have been before the start.
@@ -75,15 +81,49 @@ impl Written {
 }
 
 impl CachedFile {
-    /// A file as it is now; `regions` are those that it has had before, with pages from before perhaps.
-    pub fn new(shared: Arc<Shared>, below: Arc<Below>, regions: Vec<Option<u64>>) -> io::Result<Self> {
+    /// A file as it is now; `known` are the object that it is to the cache and the regions that it has had before, with pages
+    /// from before perhaps.
+    pub fn new(
+        shared: Arc<Shared>,
+        below: Arc<Below>,
+        known: Option<(ObjectId, Vec<Option<u64>>)>,
+    ) -> io::Result<Self> {
+        let (object, regions) = known.map_or((None, Vec::new()), |(object, regions)| (Some(object), regions));
         let size = AtomicU64::new(below.size()?);
         let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), forget_from: None });
-        Ok(Self { shared, below, size, shape, regions: RwLock::new(regions), written: Mutex::default() })
+        let object = object.map_or_else(OnceLock::new, OnceLock::from);
+        let (regions, written) = (RwLock::new(regions), Mutex::default());
+        let runs = [const { AtomicU64::new(u64::MAX) }; 2];
+        Ok(Self { shared, below, size, shape, regions, written, object, runs })
     }
 
     pub fn size(&self) -> u64 {
         self.size.load(Relaxed)
+    }
+
+    fn set_size(&self, bytes: u64) {
+        let before = self.size.swap(bytes, Relaxed);
+        let pages = |bytes: u64| bytes.div_ceil(self.page_bytes());
+        if let Some(&object) = self.object.get().filter(|_| pages(before) != pages(bytes)) {
+            // A cache that has stopped says so to the next request.
+            let _stopped = self.shared.cache.with_objects(|objects| objects.resize(object, pages(bytes)));
+        }
+    }
+
+    /// What the cache knows it as, if it does.
+    pub fn object(&self) -> Option<ObjectId> {
+        self.object.get().copied()
+    }
+
+    /// A region is a part of this file, also to the cache.
+    fn join(&self, region: u64, part: u64) -> io::Result<()> {
+        let pages = REGION_BYTES / self.page_bytes();
+        let size = self.size().div_ceil(self.page_bytes());
+        self.shared.cache.with_objects(|objects| {
+            let object = *self.object.get_or_init(|| objects.add());
+            objects.join(object, region * pages, pages, part * pages);
+            objects.resize(object, size);
+        })
     }
 
     /// Its parts that have a region, and which.
@@ -141,6 +181,7 @@ impl CachedFile {
                 let extent = Extent { file: self.below.key, part };
                 let region = self.shared.map().allocate(extent, self.shared.disk.regions_max())?;
                 self.shared.disk.join(region, self.below.clone(), extent);
+                self.join(region, part)?;
                 regions[part as usize] = Some(region);
                 region
             }
@@ -158,7 +199,13 @@ impl CachedFile {
         let region = self.regions.try_read().ok()?.get((offset / REGION_BYTES) as usize).copied().flatten()?;
         let at = region * REGION_BYTES + offset % REGION_BYTES;
         let whole = within(offset, count) == count;
-        (whole && self.shared.cache.read_now(at, &mut bytes[..count as usize])).then_some(count as usize)
+        let (pages, next) = (self.pages(offset, offset + count), &self.runs[0]);
+        let tag = self.shared.cache.tag(pages.start == next.load(Relaxed));
+        let found = whole && self.shared.cache.read_now_tagged(at, &mut bytes[..count as usize], tag);
+        found.then(|| {
+            next.store(pages.end, Relaxed);
+            count as usize
+        })
     }
 
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
@@ -168,7 +215,8 @@ impl CachedFile {
         while done < count {
             let from = offset + done as u64;
             let len = within(from, (count - done) as u64) as usize;
-            self.shared.cache.read(self.place(from)?, &mut bytes[done..done + len])?;
+            let tag = self.tag(0, from, len);
+            self.shared.cache.read_tagged(self.place(from)?, &mut bytes[done..done + len], tag)?;
             done += len;
         }
         Ok(count)
@@ -205,12 +253,19 @@ impl CachedFile {
                 Ok(()) => {
                     shape.forget_from = Some(shape.forget_from.map_or(size, |from| from.min(size)));
                 }
-                Err(_) => self.size.store(end, Relaxed),
+                Err(_) => self.set_size(end),
             }
             return Err(error);
         }
-        self.size.store(end, Relaxed);
+        self.set_size(end);
         Ok(())
+    }
+
+    /// What is known of a read (0) or a write (1): one that begins at the page after the last one's goes on with a run.
+    fn tag(&self, kind: usize, offset: u64, len: usize) -> Tag {
+        let pages = self.pages(offset, offset + len as u64);
+        let expected = self.runs[kind].swap(pages.end, Relaxed);
+        self.shared.cache.tag(pages.start == expected)
     }
 
     /// Writes to the cache.
@@ -221,7 +276,7 @@ impl CachedFile {
             let len = within(from, (bytes.len() - done) as u64) as usize;
             let at = self.place(from)?;
             self.note_dirty(from, len as u64);
-            self.shared.cache.write(at, &bytes[done..done + len], false)?;
+            self.shared.cache.write_tagged(at, &bytes[done..done + len], self.tag(1, from, len))?;
             done += len;
         }
         self.below.note_write();
@@ -304,13 +359,13 @@ impl CachedFile {
             self.make_growable(&mut shape)?;
             self.below.settle()?;
             self.below.resize(bytes)?;
-            self.size.store(bytes, Relaxed);
+            self.set_size(bytes);
             return Ok(());
         }
         self.below.settle()?;
         let _announced = self.announce(bytes, size)?;
         self.below.resize(bytes)?;
-        self.size.store(bytes, Relaxed);
+        self.set_size(bytes);
         shape.tail_is_zero = false;
         shape.forget_from = Some(shape.forget_from.map_or(bytes, |from| from.min(bytes)));
         // What cannot be done now is done before the file grows; it is as short as it should be.
@@ -341,7 +396,7 @@ impl CachedFile {
             self.below.allocate(how, offset, bytes)?;
         }
         if !how.contains(keep) {
-            self.size.store(end.max(size), Relaxed);
+            self.set_size(end.max(size));
         }
         Ok(())
     }

@@ -19,7 +19,8 @@ pub use start::{Backing, Found};
 
 use crate::files::{DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use disk::Below;
-use entresol_engine::cache::{BlockCache, CacheError};
+use entresol_core::ObjectId;
+use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use rustix::fs::FallocateFlags;
@@ -36,6 +37,9 @@ use std::time::UNIX_EPOCH;
 
 /// The name in a backing directory that belongs to the cache. A mount does not show it.
 pub const HIDDEN: &str = ".entresol";
+
+/// Files that a cache tells apart at once; what is more is counted, and seen by policies, as one.
+pub const OBJECTS_MAX: usize = 1 << 16;
 
 /// Why a directory cannot be served through a cache.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +115,9 @@ impl Shared {
             self.disk.part(region);
             let _noted = self.map().release(region);
         }
+        if let Some(object) = file.object() {
+            let _stopped = self.cache.with_objects(|objects| objects.remove(object));
+        }
     }
 }
 
@@ -125,6 +132,21 @@ pub struct CachedFiles {
     /// Drops what is removed, while nobody waits for it.
     removed: Mutex<Option<Sender<Arc<CachedFile>>>>,
     janitor: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The account of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileCounts {
+    /// What policies know it by.
+    pub object: ObjectId,
+    /// Which file it is; none for the rest.
+    pub id: Option<FileId>,
+    /// Where it is in the backing directory now, if it is there.
+    pub path: Option<PathBuf>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What was done with its pages since it was known to this process.
+    pub counts: ObjectCounts,
 }
 
 struct Known {
@@ -170,9 +192,9 @@ impl CachedFiles {
     }
 
     /// Takes a file that had regions before.
-    fn know(&self, below: Arc<Below>, regions: Vec<Option<u64>>) -> io::Result<Arc<CachedFile>> {
+    fn know(&self, below: Arc<Below>, object: ObjectId, regions: Vec<Option<u64>>) -> io::Result<Arc<CachedFile>> {
         let id = FileId { device: self.device, inode: below.key.inode };
-        let file = Arc::new(CachedFile::new(self.shared.clone(), below, regions)?);
+        let file = Arc::new(CachedFile::new(self.shared.clone(), below, Some((object, regions)))?);
         self.files().insert(id, Known { file: file.clone(), handles: 0 });
         Ok(file)
     }
@@ -182,10 +204,38 @@ impl CachedFiles {
         if self.direct.is_empty() {
             return Ok(false);
         }
+        let path = self.path_within(file)?.to_string_lossy().into_owned();
+        Ok(self.direct.iter().any(|pattern| pattern.matches(&path)))
+    }
+
+    /// Where a file is now in the backing directory.
+    fn path_within(&self, file: &File) -> io::Result<PathBuf> {
         let path = |file: &File| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (path, root) = (path(file)?, path(&self.root)?);
-        let within = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy();
-        Ok(self.direct.iter().any(|pattern| pattern.matches(&within)))
+        Ok(path.strip_prefix(&root).map(Path::to_owned).unwrap_or(path))
+    }
+
+    /// The account of every file that the cache has room for pages of, in no order, and of the rest: files that are gone, and
+    /// those beyond [`OBJECTS_MAX`].
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn counts(&self) -> io::Result<Vec<FileCounts>> {
+        let counted = self.shared.cache.with_objects(|objects| objects.counts())?;
+        let files = self.files();
+        let named = |(id, known): (&FileId, &Known)| {
+            let object = known.file.object().filter(|&object| object != REST)?;
+            // Its name may be going just now.
+            let path = self.path_within(&known.file.below.file()).ok()?;
+            Some((object, (*id, path, known.file.size())))
+        };
+        let mut names: HashMap<ObjectId, (FileId, PathBuf, u64)> = files.iter().filter_map(named).collect();
+        let counts = counted.into_iter().map(|(object, counts)| {
+            let (id, path, size_bytes) =
+                names.remove(&object).map_or((None, None, 0), |(id, p, s)| (Some(id), Some(p), s));
+            FileCounts { object, id, path, size_bytes, counts }
+        });
+        Ok(counts.collect())
     }
 
     /// The cache of the files' bytes, for who counts, drains or changes it. Bytes are read and written as files, and its end is
@@ -245,7 +295,7 @@ impl FileLayer for CachedFiles {
         }
         let key = key(&file.metadata()?).map_err(invalid)?;
         let below = Arc::new(Below::new(key, file, writable, false));
-        let file = Arc::new(CachedFile::new(self.shared.clone(), below, Vec::new())?);
+        let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
         Ok(Arc::new(Handle { id, file, files: self.files.clone() }))
     }

@@ -2,10 +2,11 @@
 
 use super::disk::{Below, FilesDisk, stamp};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
-use super::{CachedFiles, FilesError, HIDDEN, Shared, at, key};
+use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::files::Pattern;
+use entresol_core::ObjectId;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig};
+use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
@@ -244,7 +245,8 @@ impl CachedFiles {
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
         let map = FileMap::start(hidden, Contents { state: State::Open, regions, stamps, ..contents })?;
-        let opened = BlockCache::open(cache, below(disk.clone())?, contents.id, config);
+        let (objects, known) = objects(&present, page_bytes)?;
+        let opened = BlockCache::open_objects(cache, below(disk.clone())?, contents.id, config, objects);
         let refused = |key| FilesError::Changed(present[&key].path.clone());
         let cache = match opened {
             Ok(cache) => cache,
@@ -261,16 +263,21 @@ impl CachedFiles {
         let shared =
             Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
         let files = Self::new(shared, root, device, direct)?;
-        files.reconcile(&present, &held)?;
+        files.reconcile(&present, &known, &held)?;
         Ok((files, found))
     }
 
     /// Drops what the cache holds of files that are gone, of what is beyond the end of a file, and of changed files.
-    fn reconcile(&self, present: &HashMap<FileKey, Present>, held: &[(u64, bool)]) -> Result<(), FilesError> {
+    fn reconcile(
+        &self,
+        present: &HashMap<FileKey, Present>,
+        known: &HashMap<FileKey, ObjectId>,
+        held: &[(u64, bool)],
+    ) -> Result<(), FilesError> {
         let page_bytes = self.shared.page_bytes;
         let mut files = HashMap::new();
         for (&key, file) in present {
-            files.insert(key, self.know(file.below.clone(), file.regions())?);
+            files.insert(key, self.know(file.below.clone(), known[&key], file.regions())?);
         }
         let mut void: Vec<u64> = Vec::new();
         for &(page, dirty) in held {
@@ -298,6 +305,25 @@ impl CachedFiles {
         }
         Ok(())
     }
+}
+
+/// The files that are there as objects, in the order of their first regions.
+fn objects(
+    present: &HashMap<FileKey, Present>,
+    page_bytes: u64,
+) -> Result<(Objects, HashMap<FileKey, ObjectId>), FilesError> {
+    let mut objects = Objects::new(OBJECTS_MAX);
+    let mut known = HashMap::new();
+    let mut in_order: Vec<&Present> = present.values().collect();
+    in_order.sort_unstable_by_key(|file| file.parts.values().min().copied());
+    let pages = REGION_BYTES / page_bytes;
+    for file in in_order {
+        let object = objects.add();
+        file.parts.iter().for_each(|(part, region)| objects.join(object, region * pages, pages, part * pages));
+        objects.resize(object, file.below.size().map_err(at(&file.path))?.div_ceil(page_bytes));
+        known.insert(file.below.key, object);
+    }
+    Ok((objects, known))
 }
 
 impl From<StoreError> for FilesError {

@@ -66,6 +66,7 @@ impl Policy for HeuristicDb {
         tiers: &["nvm"],
         write_aware: true,
         addresses: true,
+        known_bound: Some("counted"),
         ..Info::PLAIN
     };
 
