@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::advise::AdviseCommand;
 use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
@@ -52,6 +53,8 @@ pub enum Command {
     Stats(StatsArgs),
     Set(SetArgs),
     Names(NamesArgs),
+    #[command(subcommand)]
+    Advise(AdviseCommand),
     /// Print a configuration for --config, every default written out and explained
     Config,
     /// Print a completion script for a shell

@@ -1,5 +1,6 @@
 //! The command `entresol`.
 
+mod advise;
 mod args;
 mod config;
 mod demo;
@@ -120,6 +121,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
         Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Advise(command) => advise::run(command, cli.quiet),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {
