@@ -1,5 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
+use crate::advise::AdviseCommand;
 use crate::bench::BenchCommand;
 use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
@@ -62,6 +63,8 @@ pub enum Command {
     Top(TopArgs),
     Metrics(MetricsArgs),
     Names(NamesArgs),
+    #[command(subcommand)]
+    Advise(AdviseCommand),
     /// Print a configuration for --config, every default written out and explained
     Config,
     /// Print a completion script for a shell

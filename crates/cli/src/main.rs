@@ -1,5 +1,6 @@
 //! The command `entresol`.
 
+mod advise;
 mod args;
 mod bench;
 mod config;
@@ -128,6 +129,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Record(arguments) => live::record::run(arguments, cli.quiet),
         Command::Top(arguments) => top::run(arguments),
         Command::Metrics(arguments) => metrics::run(arguments),
+        Command::Advise(command) => advise::run(command, cli.quiet),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {

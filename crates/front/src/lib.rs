@@ -8,6 +8,7 @@ mod error;
 mod file;
 pub mod files;
 pub mod fuse;
+pub mod hints;
 mod memory;
 pub mod nbd;
 #[cfg(target_os = "linux")]

@@ -94,6 +94,7 @@ impl Drop for Running {
 pub struct Postgres {
     pub scratch: Scratch,
     pub programs: PathBuf,
+    settings: String,
     running: Option<Running>,
 }
 
@@ -113,11 +114,17 @@ impl Postgres {
             "listen_addresses = ''\nunix_socket_directories = '{}'\nfsync = off\nautovacuum = off\n{settings}\n",
             sockets.display()
         );
-        let configuration = data.join("postgresql.auto.conf");
-        std::fs::write(configuration, own).expect("a configuration");
-        let mut server = Postgres { scratch, programs, running: None };
-        server.run();
+        let mut server = Postgres { scratch, programs, running: None, settings: own };
+        server.restart("");
         Some(server)
+    }
+
+    /// Starts it, again if it runs, with more lines of configuration.
+    pub fn restart(&mut self, more: &str) {
+        self.stop();
+        let configuration = self.data().join("postgresql.auto.conf");
+        std::fs::write(configuration, format!("{}{more}", self.settings)).expect("a configuration");
+        self.run();
     }
 
     pub fn data(&self) -> PathBuf {

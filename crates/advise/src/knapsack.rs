@@ -1,0 +1,159 @@
+//! The most valuable set of things that fits: greedy by value for its size, then exact by branch and bound.
+
+/// Partial sets that are looked at before the best one so far is taken. Some dozens of things take far fewer.
+const STEPS_MAX: u64 = 2_000_000;
+
+/// Something that takes room and has a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thing {
+    /// The room it takes.
+    pub size: u64,
+    /// What it is worth; what is not worth more than nothing is left out.
+    pub value: f64,
+}
+
+/// A set that fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// Indexes of the things, ascending.
+    pub things: Vec<usize>,
+    /// Their sizes together.
+    pub size: u64,
+    /// Their values together.
+    pub value: f64,
+    /// No set is worth more than this.
+    pub bound: f64,
+    /// No other set is worth more. False when there were too many to look at.
+    pub exact: bool,
+}
+
+/// Chooses a set whose sizes are at most `room` together.
+pub fn choose(things: &[Thing], room: u64) -> Chosen {
+    let worth = |&(_, thing): &(usize, Thing)| thing.value > 0.0 && thing.size <= room;
+    let mut order: Vec<(usize, Thing)> = things.iter().copied().enumerate().filter(worth).collect();
+    // What takes no room comes first of all.
+    let density = |thing: &Thing| thing.value / thing.size as f64;
+    order.sort_by(|(i, a), (j, b)| density(b).total_cmp(&density(a)).then(i.cmp(j)));
+    let mut search = Search { order: &order, best: greedy(&order, room), best_value: 0.0, taken: Vec::new(), steps: 0 };
+    search.best_value = search.best.iter().map(|&at| order[at].1.value).sum();
+    let bound = fractional(&order, room);
+    search.from(0, room, 0.0);
+    let exact = search.steps <= STEPS_MAX;
+    let best = search.best;
+    let size = best.iter().map(|&at| order[at].1.size).sum();
+    let mut chosen: Vec<usize> = best.iter().map(|&at| order[at].0).collect();
+    chosen.sort_unstable();
+    let value = chosen.iter().map(|&thing| things[thing].value).sum();
+    Chosen { things: chosen, size, value, bound: if exact { value } else { bound }, exact }
+}
+
+/// Takes what still fits, in order of density.
+fn greedy(order: &[(usize, Thing)], mut room: u64) -> Vec<usize> {
+    let mut taken = Vec::new();
+    for (at, (_, thing)) in order.iter().enumerate() {
+        if thing.size <= room {
+            room -= thing.size;
+            taken.push(at);
+        }
+    }
+    taken
+}
+
+/// The value when the last thing may be cut: no set of whole things is worth more.
+fn fractional(order: &[(usize, Thing)], mut room: u64) -> f64 {
+    let mut value = 0.0;
+    for (_, thing) in order {
+        if thing.size > room {
+            return value + thing.value * room as f64 / thing.size as f64;
+        }
+        room -= thing.size;
+        value += thing.value;
+    }
+    value
+}
+
+struct Search<'a> {
+    order: &'a [(usize, Thing)],
+    best: Vec<usize>,
+    best_value: f64,
+    taken: Vec<usize>,
+    steps: u64,
+}
+
+impl Search<'_> {
+    /// Decides on the things from `at` on. It goes as deep as there are things.
+    fn from(&mut self, at: usize, room: u64, value: f64) {
+        self.steps += 1;
+        if value > self.best_value {
+            self.best_value = value;
+            self.best.clone_from(&self.taken);
+        }
+        if self.steps > STEPS_MAX || value + fractional(&self.order[at..], room) <= self.best_value {
+            return;
+        }
+        let Some((_, thing)) = self.order.get(at) else { return };
+        if thing.size <= room {
+            self.taken.push(at);
+            self.from(at + 1, room - thing.size, value + thing.value);
+            self.taken.pop();
+        }
+        self.from(at + 1, room, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+
+    /// Looks at every set.
+    fn by_force(things: &[Thing], room: u64) -> f64 {
+        let sets = 0_u32..1 << things.len();
+        let of = |set: u32| things.iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1).map(|(_, thing)| thing);
+        let fits = sets.filter(|&set| of(set).map(|thing| thing.size).sum::<u64>() <= room);
+        fits.map(|set| of(set).map(|thing| thing.value).sum()).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn no_set_is_worth_more() {
+        const SEED: u64 = 17;
+        println!("seed {SEED}");
+        let mut random = Random::new(SEED);
+        let mut greedy_fell_short = 0;
+        for round in 0..400 {
+            let count = random.below(13) as usize;
+            let thing = |random: &mut Random| Thing {
+                size: random.below(60),
+                // Whole numbers, so that sums are exact; some are worth nothing, or less.
+                value: random.below(100) as f64 - 15.0,
+            };
+            let things: Vec<Thing> = (0..count).map(|_| thing(&mut random)).collect();
+            let room = random.below(200);
+            let chosen = choose(&things, room);
+            let wanted = by_force(&things, room);
+            assert!(chosen.exact && chosen.value == wanted, "round {round}: {chosen:?}, by force {wanted}: {things:?}");
+            assert!(chosen.size <= room && chosen.bound == wanted, "round {round}: {chosen:?}");
+            assert_eq!(chosen.value, chosen.things.iter().map(|&at| things[at].value).sum::<f64>());
+            assert_eq!(chosen.size, chosen.things.iter().map(|&at| things[at].size).sum::<u64>());
+            let mut dense: Vec<(usize, Thing)> =
+                things.iter().copied().enumerate().filter(|(_, thing)| thing.value > 0.0).collect();
+            dense.sort_by(|(_, a), (_, b)| (b.value / b.size as f64).total_cmp(&(a.value / a.size as f64)));
+            let greedy: f64 = greedy(&dense, room).iter().map(|&at| dense[at].1.value).sum();
+            greedy_fell_short += u32::from(greedy < wanted);
+        }
+        assert!(greedy_fell_short > 20, "{greedy_fell_short} of 400: the search has something to find");
+    }
+
+    #[test]
+    fn too_many_to_look_at_still_fit_and_have_a_bound() {
+        let mut random = Random::new(5);
+        // Values that grow with the sizes leave nothing to cut off.
+        let sizes: Vec<u64> = (0..200).map(|_| 1_000_000 + random.below(1_000_000)).collect();
+        let things: Vec<Thing> = sizes.iter().map(|&size| Thing { size, value: size as f64 }).collect();
+        let room = sizes.iter().sum::<u64>() / 2 + 1;
+        let chosen = choose(&things, room);
+        assert!(chosen.size <= room && chosen.value <= chosen.bound && chosen.bound <= room as f64, "{chosen:?}");
+        assert!(chosen.value > 0.98 * chosen.bound, "{} of {}", chosen.value, chosen.bound);
+        assert_eq!(choose(&[], 10), Chosen { things: vec![], size: 0, value: 0.0, bound: 0.0, exact: true });
+    }
+}

@@ -1,0 +1,275 @@
+//! Which tables and indexes to put on the fast device for good: 000, section 2.7.1, as a choice of a whole trace.
+//!
+//! An object that is placed is read from below once, from end to end, and written to the fast device; every access to it is
+//! served there, and what was written of it is written below once at the end. What that saves, by accesses or by the time of two
+//! devices, is its value, and its length the room it takes: a knapsack. A table that is scanned once is worth nothing by that
+//! account, and one that is read at random once is worth the difference between the two kinds of reading (000, section
+//! 2.7.2: Q10 and Q16 against Q3).
+
+use crate::cost::PageCosts;
+use crate::knapsack::{Chosen, Thing, choose};
+use entresol_core::Op;
+use entresol_sim::Row;
+use entresol_trace::{ObjectKind, Trace};
+
+/// How an object is used in a trace.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct ObjectUse {
+    /// Its name in the trace.
+    pub name: String,
+    /// Its length as far as the trace shows it, in pages.
+    pub pages: u64,
+    /// Page requests.
+    pub requests: u64,
+    /// Different pages that are accessed.
+    pub accessed_pages: u64,
+    /// Different pages that are written.
+    pub written_pages: u64,
+    /// Reads that continue no run, partial writes of pages counted too: they read first.
+    pub random_reads: u64,
+    /// Reads that continue a run.
+    pub sequential_reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// It cannot be placed: a log, or a file that lives as long as a query.
+    pub passing: bool,
+}
+
+impl ObjectUse {
+    /// Pages read and written for it where it is: a partial write is one of each.
+    pub fn accesses(&self) -> u64 {
+        self.random_reads + self.sequential_reads + self.writes
+    }
+
+    /// What all accesses cost on a device.
+    fn cost(&self, costs: &PageCosts) -> f64 {
+        self.random_reads as f64 * costs.random_read
+            + self.sequential_reads as f64 * costs.sequential_read
+            + self.writes as f64 * costs.write
+    }
+
+    /// What placing it saves: accesses there instead of below, less the way there and back.
+    pub fn saved(&self, below: &PageCosts, fast: &PageCosts) -> f64 {
+        let there = self.pages as f64 * (below.sequential_read + fast.write);
+        let back = self.written_pages as f64 * (fast.sequential_read + below.write);
+        self.cost(below) - self.cost(fast) - there - back
+    }
+}
+
+/// How each object of a trace is used, in the order of the trace's objects.
+pub fn object_uses(trace: &Trace) -> Vec<ObjectUse> {
+    let objects = trace.objects.iter();
+    let mut uses: Vec<ObjectUse> = objects
+        .map(|object| ObjectUse {
+            name: object.name.clone(),
+            pages: object.pages,
+            passing: object.kind != ObjectKind::Data,
+            ..ObjectUse::default()
+        })
+        .collect();
+    let mut written = vec![false; trace.footprint()];
+    for at in 0..trace.len() {
+        let request = trace.request(at);
+        let entry = &mut uses[trace.page_object[request.page.index()] as usize];
+        entry.requests += 1;
+        let fetched = u64::from(request.op != Op::Write);
+        if request.sequential {
+            entry.sequential_reads += fetched;
+        } else {
+            entry.random_reads += fetched;
+        }
+        if request.op.is_write() {
+            entry.writes += 1;
+            entry.written_pages += u64::from(!std::mem::replace(&mut written[request.page.index()], true));
+        }
+    }
+    for &object in trace.page_object.iter() {
+        uses[object as usize].accessed_pages += 1;
+    }
+    uses
+}
+
+/// A choice of objects.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Placement {
+    /// By object: what placing it saves.
+    pub saved: Vec<f64>,
+    /// By object: it is placed.
+    pub placed: Vec<bool>,
+    /// Pages that the placed ones take.
+    pub pages: u64,
+    /// What is saved together.
+    pub saved_together: f64,
+    /// No choice saves more than this.
+    pub bound: f64,
+    /// No choice saves more.
+    pub exact: bool,
+    /// Page requests to placed objects.
+    pub requests_fast: u64,
+    /// All page requests.
+    pub requests: u64,
+    /// Pages read from or written below: to and from what is placed, and for the accesses to all others.
+    pub pages_below: u64,
+    /// Of them those for accesses to what is not placed.
+    pub accesses_below: u64,
+}
+
+/// Chooses what to place on a fast device with room for so many pages.
+pub fn place(uses: &[ObjectUse], budget_pages: u64, below: &PageCosts, fast: &PageCosts) -> Placement {
+    let saved: Vec<f64> = uses.iter().map(|object| object.saved(below, fast)).collect();
+    let thing = |(object, &saved): (&ObjectUse, &f64)| {
+        let value = if object.passing || object.pages == 0 { 0.0 } else { saved };
+        Thing { size: object.pages, value }
+    };
+    let things: Vec<Thing> = uses.iter().zip(&saved).map(thing).collect();
+    let Chosen { things: chosen, size, value, bound, exact } = choose(&things, budget_pages);
+    let mut placed = vec![false; uses.len()];
+    chosen.iter().for_each(|&object| placed[object] = true);
+    let both = || uses.iter().zip(&placed);
+    let not_placed = both().filter(|(_, placed)| !**placed).map(|(object, _)| object.accesses()).sum();
+    let moved = |(object, &placed): (&ObjectUse, &bool)| {
+        if placed { object.pages + object.written_pages } else { object.accesses() }
+    };
+    Placement {
+        pages_below: both().map(moved).sum(),
+        accesses_below: not_placed,
+        requests_fast: both().filter(|(_, placed)| **placed).map(|(object, _)| object.requests).sum(),
+        requests: uses.iter().map(|object| object.requests).sum(),
+        saved,
+        placed,
+        pages: size,
+        saved_together: value,
+        bound,
+        exact,
+    }
+}
+
+/// Pages that a simulated cache reads and writes below, dirty ones at the end included: what [`Placement::pages_below`] is
+/// compared with.
+pub fn pages_below(row: &Row) -> u64 {
+    row.fetches + row.written_below() + row.dirty_at_end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::{Random, Size};
+    use entresol_policy::{Options, catalogue};
+    use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+    use entresol_trace::{GenerateSpec, generate};
+    use std::collections::BTreeSet;
+
+    fn trace(spec: &str) -> Trace {
+        generate(&GenerateSpec::parse(spec, 4096).expect("a specification"))
+    }
+
+    /// Replays a trace on two devices: pages read and written below when these objects are placed.
+    fn replayed(trace: &Trace, placed: &[bool]) -> u64 {
+        let mut below = 0;
+        let mut dirty = BTreeSet::new();
+        for (object, _) in placed.iter().enumerate().filter(|(_, placed)| **placed) {
+            below += trace.objects[object].pages;
+        }
+        for at in 0..trace.len() {
+            let request = trace.request(at);
+            if !placed[trace.address(request.page).object.index()] {
+                below += match request.op {
+                    Op::Read | Op::Write => 1,
+                    Op::Update => 2,
+                };
+            } else if request.op.is_write() {
+                dirty.insert(request.page);
+            }
+        }
+        below + dirty.len() as u64
+    }
+
+    const TRACES: [&str; 3] =
+        ["olap:n=20k:pages=4k:seed=5", "tpcc:n=20k:warehouses=1:seed=3", "olap:n=9k:pages=2k:seed=9"];
+
+    #[test]
+    fn no_choice_reads_and_writes_less_below() {
+        let mut random = Random::new(7);
+        for spec in TRACES {
+            let trace = trace(spec);
+            let uses = object_uses(&trace);
+            assert_eq!(uses.iter().map(|object| object.requests).sum::<u64>(), trace.len() as u64);
+            for percent in [0, 5, 20, 50, 100] {
+                let budget = trace.objects.iter().map(|object| object.pages).sum::<u64>() * percent / 100;
+                let placement = place(&uses, budget, &PageCosts::ONE, &PageCosts::NOTHING);
+                let mine = replayed(&trace, &placement.placed);
+                assert_eq!((mine, placement.exact), (placement.pages_below, true), "{spec} {percent} %");
+                let none = replayed(&trace, &vec![false; uses.len()]);
+                assert_eq!(none - mine, placement.saved_together as u64, "{spec} {percent} %");
+                // Every choice where there are few objects, else many.
+                let every = uses.len() <= 12;
+                let tries = if every { 1 << uses.len() } else { 4000 };
+                for choice in 0..tries {
+                    let set = if every { choice } else { random.below(1 << uses.len().min(60)) };
+                    let placed: Vec<bool> = (0..uses.len()).map(|object| set >> object & 1 == 1).collect();
+                    let takes: u64 =
+                        uses.iter().zip(&placed).filter(|(_, p)| **p).map(|(object, _)| object.pages).sum();
+                    if takes <= budget {
+                        let theirs = place_these(&uses, &placed);
+                        assert!(theirs >= mine, "{spec} {percent} %: {placed:?} {theirs}, chosen {mine}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`replayed`], from the sums of each object.
+    fn place_these(uses: &[ObjectUse], placed: &[bool]) -> u64 {
+        let pages = |(object, &placed): (&ObjectUse, &bool)| {
+            if placed { object.pages + object.written_pages } else { object.accesses() }
+        };
+        uses.iter().zip(placed).map(pages).sum()
+    }
+
+    #[test]
+    fn what_passes_by_is_not_placed_and_a_scan_is_not_worth_its_way() {
+        let object = |name: &str, random_reads, sequential_reads, passing| ObjectUse {
+            name: name.into(),
+            pages: 100,
+            requests: random_reads + sequential_reads,
+            accessed_pages: 100,
+            random_reads,
+            sequential_reads,
+            passing,
+            ..ObjectUse::default()
+        };
+        let uses =
+            [object("looked up", 100, 0, false), object("scanned", 0, 100, false), object("spilled", 900, 0, true)];
+        let by_accesses = place(&uses, 1000, &PageCosts::ONE, &PageCosts::NOTHING);
+        assert_eq!(by_accesses.placed, [false; 3], "each page is read once in any case");
+        let disk = PageCosts { random_read: 5000.0, sequential_read: 80.0, write: 5000.0 };
+        let flash = PageCosts { random_read: 90.0, sequential_read: 20.0, write: 30.0 };
+        let by_time = place(&uses, 1000, &disk, &flash);
+        assert_eq!(by_time.placed, [true, false, false]);
+        assert_eq!(by_time.saved_together, 100.0 * (5000.0 - 90.0) - 100.0 * (80.0 + 30.0));
+    }
+
+    #[test]
+    fn a_simulated_cache_without_room_reads_and_writes_what_no_placement_does() {
+        for spec in TRACES {
+            let trace = trace(spec);
+            let world = World::new(&trace);
+            let run = |name: &str, pages: u64| {
+                let info = catalogue::info(name).expect("a policy");
+                let policy = PolicySpec { info, options: Options::defaults(info) };
+                let layer = LayerSpec { policy, sizes: vec![Size::Pages(pages)] };
+                run_cell(&world, &[layer], String::new(), &CellOptions::default()).expect("a row")
+            };
+            let none = place(&object_uses(&trace), 0, &PageCosts::ONE, &PageCosts::NOTHING);
+            // The smallest object is larger than a page, so nothing is ever placed.
+            let row = run("table-placement", 1);
+            let placed: u64 = row.tiers.iter().map(|tier| tier.fetched).sum();
+            assert_eq!((pages_below(&row), placed), (none.pages_below, 0), "{spec}");
+            // With room for everything each page goes up once and, if it was written, down once.
+            let all = run("lru", trace.footprint() as u64);
+            let uses = object_uses(&trace);
+            let (reads, writes): (u64, u64) = (all.fetches, uses.iter().map(|object| object.written_pages).sum());
+            assert_eq!(pages_below(&all), reads + writes, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `entresol advise`: what to put where, from a trace.
+
+use crate::args::ReadArgs;
+use crate::{output, trace_source};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use entresol_advise::cost::PageCosts;
+use entresol_advise::placement::{ObjectUse, Placement, object_uses, pages_below, place};
+use entresol_core::Size;
+use entresol_device::profile;
+use entresol_report::{Cell, Column, NumberFormat, Progress, Table, TextStyle, Tone, Unit, grouped};
+use entresol_sim::{CellOptions, LayerSpec, Row, World, parse_policies, run_cell};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Policies that a choice is compared with unless others are named.
+const POLICIES: &str = "table-placement,lru,2q,arc,lirs,s3-fifo,w-tinylfu,tac,heuristicdb";
+/// The smallest device that costs are measured on.
+const DEVICE_BYTES_MIN: u64 = 1 << 30;
+
+/// Advice from a trace
+#[derive(Subcommand)]
+pub enum AdviseCommand {
+    Placement(PlacementArgs),
+}
+
+/// Which tables and indexes to put on the fast device, and what a cache of that size would bring instead
+///
+/// What is placed is read from below once and written there once at the end; all accesses between are served by the fast
+/// device. The choice saves the most page accesses below, or the most time when both devices are named. It is exact unless
+/// it says otherwise. Objects are what the trace calls so; logs and temporary files are never placed.
+#[derive(Args)]
+pub struct PlacementArgs {
+    /// Trace file, or generate:SPEC for a generated one
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Room on the fast device: bytes (10GiB), pages (2000p) or a share of the trace's footprint (20%)
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Size,
+    /// The fast device: a profile of the house or a TOML file; its times count instead of accesses
+    #[arg(long, value_name = "PROFILE", requires = "below")]
+    pub fast: Option<String>,
+    /// The device below
+    #[arg(long, value_name = "PROFILE", requires = "fast")]
+    pub below: Option<String>,
+    /// Policies to compare with, at the same size
+    #[arg(long, short, default_value = POLICIES, value_name = "LIST")]
+    pub policy: String,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Write everything to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What one page costs on both devices, in microseconds.
+#[derive(Serialize)]
+struct Costs {
+    fast: PageCosts,
+    below: PageCosts,
+}
+
+/// A cache at the same size.
+#[derive(Serialize)]
+struct Compared {
+    policy: String,
+    hits: u64,
+    pages_below: u64,
+    migrated_pages: u64,
+}
+
+#[derive(Serialize)]
+struct Advice<'a> {
+    trace: &'a str,
+    page_bytes: u32,
+    budget_pages: u64,
+    /// Absent: accesses were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    costs_us: Option<Costs>,
+    objects: &'a [ObjectUse],
+    placement: &'a Placement,
+    policies: Vec<Compared>,
+}
+
+/// Runs the command.
+pub fn run(command: &AdviseCommand, quiet: bool) -> Result<()> {
+    match command {
+        AdviseCommand::Placement(arguments) => placement(arguments, quiet),
+    }
+}
+
+fn placement(arguments: &PlacementArgs, quiet: bool) -> Result<()> {
+    let policies = parse_policies(&arguments.policy)?;
+    if let Some(path) = &arguments.json {
+        output::check_writable(path)?;
+    }
+    let named = trace_source::open(&arguments.trace, &arguments.read, policies.iter().any(|p| p.info.future), quiet)?;
+    let trace = &named.trace;
+    let budget = arguments.budget.pages(trace.page_bytes, trace.footprint() as u64);
+    ensure!(budget > 0, "a budget of {} is no page of {} B", arguments.budget, trace.page_bytes);
+    let uses = object_uses(trace);
+    let costs = costs(arguments, &uses, trace.page_bytes)?;
+    let (below, fast) = costs.as_ref().map_or((PageCosts::ONE, PageCosts::NOTHING), |costs| (costs.below, costs.fast));
+    let placement = place(&uses, budget, &below, &fast);
+
+    let world = World::new(trace);
+    let bar = Progress::start(&named.name, Some(policies.len() as u64), Unit::Items("policies"), quiet);
+    let mut rows = Vec::new();
+    for policy in &policies {
+        let layer = LayerSpec { policy: policy.clone(), sizes: vec![Size::Pages(budget)] };
+        rows.push(run_cell(&world, &[layer], arguments.budget.to_string(), &CellOptions::default())?);
+        bar.advance(1);
+    }
+    drop(bar);
+    if let Some(path) = &arguments.json {
+        let policies = rows.iter().map(compared).collect();
+        let (trace, page_bytes) = (named.name.as_str(), trace.page_bytes);
+        let advice = Advice {
+            trace,
+            page_bytes,
+            budget_pages: budget,
+            costs_us: costs,
+            objects: &uses,
+            placement: &placement,
+            policies,
+        };
+        output::write_file(path, (serde_json::to_string_pretty(&advice)? + "\n").as_bytes())?;
+    }
+    let in_time = arguments.fast.is_some();
+    let objects = objects_table(&uses, &placement, trace.page_bytes, in_time).to_text(TextStyle::stdout());
+    let compared = compared_table(&placement, &rows).to_text(TextStyle::stdout());
+    let said = verdict(&placement, budget, in_time);
+    output::print(&format!("{}\n{objects}{said}\n{compared}", trace_source::describe(&named)))
+}
+
+/// Times of the two devices, if they are named; each as large as all objects.
+fn costs(arguments: &PlacementArgs, uses: &[ObjectUse], page_bytes: u32) -> Result<Option<Costs>> {
+    let (Some(fast), Some(below)) = (&arguments.fast, &arguments.below) else { return Ok(None) };
+    let pages: u64 = uses.iter().map(|object| object.pages).sum();
+    let bytes = (pages * u64::from(page_bytes)).next_multiple_of(DEVICE_BYTES_MIN);
+    let of = |name: &str| -> Result<PageCosts> {
+        let profile = profile::load(name)?;
+        PageCosts::of_device(&profile, bytes, page_bytes).with_context(|| name.to_owned())
+    };
+    Ok(Some(Costs { fast: of(fast)?, below: of(below)? }))
+}
+
+fn compared(row: &Row) -> Compared {
+    Compared {
+        policy: row.policy.clone(),
+        hits: row.read_hits + row.write_hits,
+        pages_below: pages_below(row),
+        migrated_pages: row.migrated(),
+    }
+}
+
+/// A row per object that is accessed, what saves most for its size first.
+fn objects_table(uses: &[ObjectUse], placement: &Placement, page_bytes: u32, in_time: bool) -> Table {
+    let mut table = Table::new(
+        "Objects",
+        [
+            Column::text("object"),
+            Column::text("place"),
+            Column::number("size"),
+            Column::number("random reads"),
+            Column::number("sequential").priority(1),
+            Column::number("writes").priority(2),
+            Column::number(if in_time { "saves" } else { "saves accesses" }),
+            Column::number("per page"),
+        ],
+    );
+    let mut order: Vec<usize> = (0..uses.len()).filter(|&object| uses[object].requests > 0).collect();
+    let density = |object: usize| placement.saved[object] / uses[object].pages as f64;
+    order.sort_by(|&a, &b| density(b).total_cmp(&density(a)));
+    for object in order {
+        let used = &uses[object];
+        let place = match (placement.placed[object], used.passing) {
+            (true, _) => Cell::from("fast").tone(Tone::Good),
+            (false, true) => Cell::from("passing").tone(Tone::Muted),
+            (false, false) => Cell::from("below"),
+        };
+        let amount = |value: f64| match in_time {
+            true => Cell::short(value / 1e6, NumberFormat::Seconds),
+            false => Cell::fixed(value, 1),
+        };
+        table.push([
+            used.name.as_str().into(),
+            place,
+            Cell::short((used.pages * u64::from(page_bytes)) as f64, NumberFormat::Bytes),
+            used.random_reads.into(),
+            used.sequential_reads.into(),
+            used.writes.into(),
+            if in_time { amount(placement.saved[object]) } else { (placement.saved[object] as i64).into() },
+            amount(density(object)),
+        ]);
+    }
+    table
+}
+
+/// One line: what is placed, and whether that is the best there is.
+fn verdict(placement: &Placement, budget: u64, in_time: bool) -> String {
+    let count = placement.placed.iter().filter(|placed| **placed).count();
+    let (saved, bound) = match in_time {
+        true => {
+            let seconds = |us: f64| NumberFormat::Seconds.short(us / 1e6);
+            (seconds(placement.saved_together), seconds(placement.bound))
+        }
+        false => {
+            let accesses = |n: f64| format!("{} page accesses", grouped(n as i128));
+            (accesses(placement.saved_together), accesses(placement.bound))
+        }
+    };
+    let best =
+        if placement.exact { "no choice saves more".into() } else { format!("no choice saves more than {bound}") };
+    let (pages, budget) = (grouped(i128::from(placement.pages)), grouped(i128::from(budget)));
+    format!("{count} placed, {pages} of {budget} pages; saves {saved} ({best})\n")
+}
+
+/// The choice beside caches of the same size, in the order of what goes below.
+fn compared_table(placement: &Placement, rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        "Placement and caches of the same size",
+        [
+            Column::text("what"),
+            Column::number("hit ratio"),
+            Column::number("pages below"),
+            Column::number("migrated").help("pages moved up, and down again"),
+        ],
+    );
+    let moved = placement.pages_below - (placement.accesses_below);
+    let mut lines = vec![("this placement", placement.requests_fast, placement.requests, placement.pages_below, moved)];
+    for row in rows {
+        let hits = row.read_hits + row.write_hits;
+        lines.push((&row.policy, hits, row.requests, pages_below(row), row.migrated()));
+    }
+    lines.sort_by_key(|&(_, _, _, below, _)| below);
+    for (what, hits, requests, below, moved) in lines {
+        let ratio = if requests == 0 { f64::NAN } else { hits as f64 / requests as f64 };
+        table.push([what.into(), Cell::percent(ratio, 1), below.into(), moved.into()]);
+    }
+    table
+}

@@ -1,0 +1,289 @@
+//! Queries of MariaDB, from the log that its audit plugin writes (`server_audit_events=TABLE,QUERY`).
+//!
+//! A line is `time,server,user,host,connection,query,OPERATION,database,object,code`. Before a statement runs there is one for
+//! each table that it opens, after it one for itself. So a query has begun when the next line is about something else, or
+//! when there is none yet.
+
+use super::message::QueryId;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 16;
+/// A longer line has a statement in it whose end nobody needs.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// Tables of one query that are kept.
+const TABLES_MAX: usize = 4096;
+
+/// What the log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditEvent {
+    /// A query starts.
+    Begin {
+        /// Its connection and number.
+        query: QueryId,
+        /// Database and name of the tables that it opened.
+        tables: Vec<(String, String)>,
+    },
+    /// A query ended.
+    End {
+        /// Its connection and number.
+        query: QueryId,
+    },
+    /// A line that is none.
+    Malformed {
+        /// The beginning of it.
+        line: String,
+    },
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditLine {
+    /// A query opens a table.
+    Table {
+        /// The query.
+        query: QueryId,
+        /// The table's database.
+        database: String,
+        /// Its name.
+        table: String,
+    },
+    /// A query has ended.
+    Done {
+        /// The query.
+        query: QueryId,
+    },
+    /// Something else: a connection, a change of a table's definition.
+    Other,
+}
+
+/// Reads a line; none when it is no line of such a log.
+pub fn parse_line(line: &str) -> Option<AuditLine> {
+    let mut fields = line.splitn(8, ',').skip(4);
+    let (connection, number) = (fields.next()?.parse().ok()?, fields.next()?.parse::<u64>().ok()?);
+    // The server counts on with 64 bits; those that run at once differ in the lower half.
+    let query = QueryId { pid: connection, number: number as u32 };
+    let (operation, rest) = (fields.next()?, fields.next()?);
+    Some(match operation {
+        "READ" | "WRITE" => {
+            let (database, table) = rest.split_once(',')?;
+            let table = table.strip_suffix(',').unwrap_or(table);
+            AuditLine::Table { query, database: database.to_owned(), table: table.to_owned() }
+        }
+        "QUERY" => AuditLine::Done { query },
+        _ => AuditLine::Other,
+    })
+}
+
+/// The log as it grows.
+pub struct AuditLog {
+    path: PathBuf,
+    file: Option<File>,
+    /// Bytes after the last line that ended.
+    rest: Vec<u8>,
+    /// The rest of a line that was too long goes unread.
+    skips: bool,
+    /// The query whose tables come just now.
+    opening: Option<(QueryId, Vec<(String, String)>)>,
+}
+
+impl AuditLog {
+    /// Of which only what comes from now on is read. It may not be there yet.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn follow(path: &Path) -> io::Result<Self> {
+        let mut log = AuditLog { path: path.into(), file: None, rest: Vec::new(), skips: false, opening: None };
+        if let Some(file) = log.open()? {
+            let mut file = file;
+            io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+            log.file = Some(file);
+        }
+        Ok(log)
+    }
+
+    fn open(&self) -> io::Result<Option<File>> {
+        match File::open(&self.path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Is another file at the path, after the log was rotated?
+    fn is_another(&self, file: &File) -> bool {
+        let number = |found: std::fs::Metadata| (found.dev(), found.ino());
+        let there = std::fs::metadata(&self.path).ok().map(number);
+        there.is_some() && there != file.metadata().ok().map(number)
+    }
+
+    /// Shows what has come since the last call.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn poll(&mut self, mut show: impl FnMut(AuditEvent)) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = self.open()?;
+        }
+        let Some(file) = self.file.take() else { return Ok(()) };
+        // Asked before it is read to its end: what comes in between is in the file that is at the path then.
+        let another = self.is_another(&file);
+        self.read(&file, &mut show)?;
+        self.file = if another { None } else { Some(file) };
+        self.begun(&mut show);
+        if another { self.poll(show) } else { Ok(()) }
+    }
+
+    fn read(&mut self, mut file: &File, show: &mut impl FnMut(AuditEvent)) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let len = file.read(&mut chunk)?;
+            if len == 0 {
+                return Ok(());
+            }
+            self.take(&chunk[..len], show);
+        }
+    }
+
+    /// Takes bytes of the log.
+    fn take(&mut self, bytes: &[u8], show: &mut impl FnMut(AuditEvent)) {
+        let mut bytes = bytes;
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            if !std::mem::take(&mut self.skips) {
+                let mut line = std::mem::take(&mut self.rest);
+                line.extend(&bytes[..end]);
+                self.line(&String::from_utf8_lossy(&line), show);
+            }
+            bytes = &bytes[end + 1..];
+        }
+        if !self.skips {
+            self.rest.extend(bytes);
+        }
+        if self.rest.len() > LINE_BYTES_MAX {
+            let line = std::mem::take(&mut self.rest);
+            self.line(&String::from_utf8_lossy(&line), show);
+            self.skips = true;
+        }
+    }
+
+    fn line(&mut self, line: &str, show: &mut impl FnMut(AuditEvent)) {
+        match parse_line(line) {
+            Some(AuditLine::Table { query, database, table }) => {
+                if self.opening.as_ref().is_some_and(|(opens, _)| *opens != query) {
+                    self.begun(show);
+                }
+                let (_, tables) = self.opening.get_or_insert_with(|| (query, Vec::new()));
+                if tables.len() < TABLES_MAX {
+                    tables.push((database, table));
+                }
+            }
+            Some(AuditLine::Done { query }) => {
+                self.begun(show);
+                show(AuditEvent::End { query });
+            }
+            Some(AuditLine::Other) => {}
+            None => show(AuditEvent::Malformed { line: line.chars().take(80).collect() }),
+        }
+    }
+
+    /// All tables of a query have been named.
+    fn begun(&mut self, show: &mut impl FnMut(AuditEvent)) {
+        if let Some((query, tables)) = self.opening.take() {
+            show(AuditEvent::Begin { query, tables });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    const LINES: &str = "20261122 07:41:33,box,me,localhost,12,90,READ,tpch,orders,\n\
+        20261122 07:41:33,box,me,localhost,12,90,READ,tpch,lineitem,\n\
+        20261122 07:41:33,box,me,localhost,13,91,WRITE,tpch,part,\n\
+        20261122 07:41:34,box,me,localhost,12,90,QUERY,tpch,'select a, b from orders, lineitem',0\n\
+        20261122 07:41:34,box,me,localhost,13,91,QUERY,tpch,'update part set x = 1',1205\n\
+        20261122 07:41:35,box,me,localhost,13,0,DISCONNECT,,,0\n";
+
+    fn id(pid: u32, number: u32) -> QueryId {
+        QueryId { pid, number }
+    }
+
+    fn wanted() -> Vec<AuditEvent> {
+        let table = |name: &str| ("tpch".to_owned(), name.to_owned());
+        vec![
+            AuditEvent::Begin { query: id(12, 90), tables: vec![table("orders"), table("lineitem")] },
+            AuditEvent::Begin { query: id(13, 91), tables: vec![table("part")] },
+            AuditEvent::End { query: id(12, 90) },
+            AuditEvent::End { query: id(13, 91) },
+        ]
+    }
+
+    #[test]
+    fn a_log_is_followed_through_its_rotation() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("server_audit.log");
+        std::fs::write(&path, "what was there before\n").expect("a log");
+        let mut log = AuditLog::follow(&path).expect("a log");
+        let mut events = Vec::new();
+        let append = |text: &str| {
+            let file = File::options().append(true).create(true).open(&path);
+            file.expect("the log").write_all(text.as_bytes()).expect("room");
+        };
+        let (first, second) = LINES.split_at(200);
+        append(first);
+        log.poll(|event| events.push(event)).expect("it is read");
+        assert_eq!(events[..1], wanted()[..1]);
+        std::fs::rename(&path, scratch.path().join("server_audit.log.1")).expect("a rotation");
+        // The server wrote on to the old one, then began the new one.
+        let mut old =
+            File::options().append(true).open(scratch.path().join("server_audit.log.1")).expect("the old one");
+        let (rest, new) = second.split_at(second.find('\n').expect("a line") + 1);
+        old.write_all(rest.as_bytes()).expect("room");
+        append(new);
+        log.poll(|event| events.push(event)).expect("it is read");
+        assert_eq!(events, wanted());
+        append("nonsense\n");
+        log.poll(|event| events.push(event)).expect("it is read");
+        assert_eq!(events.last(), Some(&AuditEvent::Malformed { line: "nonsense".into() }));
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_yet_is_waited_for() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("server_audit.log");
+        let mut log = AuditLog::follow(&path).expect("no log yet");
+        let mut events = Vec::new();
+        log.poll(|event| events.push(event)).expect("nothing");
+        std::fs::write(&path, LINES).expect("a log");
+        log.poll(|event| events.push(event)).expect("it is read");
+        assert_eq!(events, wanted());
+    }
+
+    proptest! {
+        #[test]
+        fn however_the_bytes_come_they_say_the_same(cuts in proptest::collection::vec(1..200_usize, 0..20)) {
+            let mut log = AuditLog::follow(Path::new("/nowhere/at/all")).expect("nothing is opened");
+            let mut events = Vec::new();
+            let mut bytes = LINES.as_bytes();
+            for cut in cuts.into_iter().chain([LINES.len()]) {
+                let (now, later) = bytes.split_at(cut.min(bytes.len()));
+                log.take(now, &mut |event| events.push(event));
+                bytes = later;
+            }
+            prop_assert_eq!(events, wanted());
+        }
+
+        #[test]
+        fn any_bytes_are_lines_or_named(noise: Vec<u8>) {
+            let mut log = AuditLog::follow(Path::new("/nowhere/at/all")).expect("nothing is opened");
+            log.take(&noise, &mut |_| ());
+            log.take(b"\n", &mut |_| ());
+        }
+    }
+}
