@@ -3,7 +3,7 @@
 
 use entresol_core::Random;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Mode};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Mode, Upkeep};
 use entresol_engine::disk::{Disk, Power, SimDisk};
 use entresol_engine::store::Geometry;
 use entresol_policy::catalogue;
@@ -84,7 +84,9 @@ fn cache(policy: &str, tiers: &[usize]) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
     let (device, backing) = (gated(geometry.size_bytes()), gated(SIZE));
     BlockCache::format(&device.disk, geometry, &backing.disk, [1; 16], ID).expect("room");
     let gates = (device.gate.clone(), backing.gate.clone());
-    let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers);
+    // All that is counted then follows from the requests.
+    let upkeep = Upkeep::Requests;
+    let config = CacheConfig { upkeep, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
     (BlockCache::open(device, backing, ID, &config).expect("a cache"), gates.0, gates.1)
 }
 
