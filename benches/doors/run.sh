@@ -9,11 +9,12 @@
 set -eu
 cd "$(dirname "$0")/../.."
 SECONDS_EACH=${1:-1} ROUNDS=${2:-5} CPU=${CPU:-$(($(nproc) - 1))}
-pinned() { if [ "$CPU" = all ]; then "$@"; else taskset -c "$CPU" "$@"; fi; }
+PIN=(taskset -c "$CPU")
+[ "$CPU" != all ] || PIN=()
 
-pinned target/release/examples/fuse_speed "$SECONDS_EACH" "$ROUNDS"
+"${PIN[@]}" target/release/examples/fuse_speed "$SECONDS_EACH" "$ROUNDS"
 echo
-pinned target/release/examples/nbd_speed "$SECONDS_EACH" "$ROUNDS"
+"${PIN[@]}" target/release/examples/nbd_speed "$SECONDS_EACH" "$ROUNDS"
 
 if ! command -v fio >/dev/null || ! [ -x target/release/entresol ]; then
     echo "no fio, or no target/release/entresol: no figures of a mount under fio"
@@ -34,14 +35,14 @@ under_fio() {
     local program=$1 name=$2 dir=$SCRATCH/$2
     mkdir -p "$dir/backing" "$dir/mount"
     [ -e "$dir/cache" ] || "$program" -q format --cache "$dir/cache" --backing "$dir/backing" --size 256MiB
-    pinned "$program" -q mount --cache "$dir/cache" --policy face-gsc --dram 32MiB "$dir/backing" "$dir/mount" &
+    "${PIN[@]}" "$program" -q mount --cache "$dir/cache" --policy face-gsc --dram 32MiB "$dir/backing" "$dir/mount" &
     SERVER=$!
     for _ in $(seq 100); do mountpoint -q "$dir/mount" && break; sleep 0.1; done
     [ -e "$dir/mount/file" ] || dd if=/dev/zero of="$dir/mount/file" bs=1M count=16 status=none
     dd if="$dir/mount/file" of=/dev/null bs=1M status=none
     local before after json
     before=$(ticks $SERVER)
-    json=$(pinned fio --name=hit --filename="$dir/mount/file" --readonly --rw=randread --bs=4k --ioengine=psync --direct=1 \
+    json=$("${PIN[@]}" fio --name=hit --filename="$dir/mount/file" --readonly --rw=randread --bs=4k --ioengine=psync --direct=1 \
         --size=16M --time_based --runtime="$SECONDS_EACH" --output-format=json --eta=never)
     after=$(ticks $SERVER)
     echo "$json" | awk -v name="$name" -v ticks=$((after - before)) -v hz="$(getconf CLK_TCK)" '
