@@ -4,6 +4,7 @@ use crate::args::bytes;
 use crate::live::control;
 use crate::live::files::DirectArgs;
 use crate::live::held::Served;
+use crate::live::hints::{Heard, HintArgs};
 use crate::live::log::Level;
 use crate::live::serve::CacheArgs;
 use crate::{live, notify, output};
@@ -42,6 +43,8 @@ pub struct MountArgs {
     pub cached: CacheArgs,
     #[command(flatten)]
     pub direct: DirectArgs,
+    #[command(flatten)]
+    pub hints: HintArgs,
     /// Files as slow as this device: a profile of the house (an unknown one lists them) or a TOML file. Each is a device of
     /// its own from when it is first opened; reads, writes and syncs take its time, whatever concerns names the host's
     #[arg(long, value_name = "PROFILE")]
@@ -54,9 +57,11 @@ pub struct MountArgs {
 /// Runs the command.
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
-        let (served, files) = open(cache, &arguments.backing, &arguments.cached, &arguments.direct, quiet)?;
+        let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
+        let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
         serve(arguments, files, 16, &how, quiet)?;
+        heard.end(quiet);
         return served.end("");
     }
     live::files::check_complete(&arguments.backing)?;
@@ -73,22 +78,26 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     }
 }
 
-/// Opens the cache of a directory and serves it to other commands; what it found is said.
+/// Opens the cache of a directory, which will be mounted there, and serves it to other commands; what it found is said.
 pub fn open(
     cache: &Path,
     directory: &Path,
+    mountpoint: &Path,
     arguments: &CacheArgs,
     direct: &DirectArgs,
+    hints: &HintArgs,
     quiet: bool,
-) -> Result<(Served, Arc<dyn FileLayer>)> {
+) -> Result<(Served, Arc<dyn FileLayer>, Heard)> {
     let (held, files, names) = live::files::open(cache, directory, arguments, direct)?;
+    // Before others are told that it is there: what is wrong with the socket is said first.
+    let heard = hints.open(&files, mountpoint, directory)?;
     let served = held.serve(quiet);
     let Found { files: known, gone, changed } = names;
     let message = format!("{known} files known, {gone} gone, {changed} changed without the cache");
     let figures = json!({ "known": known, "gone": gone, "changed": changed });
     served.log().event(Level::Info, "files", &message, figures);
     let files = served.running.files(files);
-    Ok((served, files))
+    Ok((served, files, heard))
 }
 
 /// Files that are devices of this profile.

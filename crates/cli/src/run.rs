@@ -1,6 +1,7 @@
 //! `entresol run`: a command that sees a directory through a cache, and nobody else does.
 
 use crate::live::files::DirectArgs;
+use crate::live::hints::HintArgs;
 use crate::live::serve::CacheArgs;
 use crate::mount;
 use anyhow::{Context, Result, anyhow, bail};
@@ -41,6 +42,8 @@ pub struct RunArgs {
     pub cached: CacheArgs,
     #[command(flatten)]
     pub direct: DirectArgs,
+    #[command(flatten)]
+    pub hints: HintArgs,
     /// Threads that carry out what has to wait
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
@@ -61,7 +64,8 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     let directory = arguments.backing.canonicalize().with_context(|| arguments.backing.display().to_string())?;
     let here = std::env::current_dir().context("the current directory")?;
-    let (served, files) = mount::open(&arguments.cache, &directory, &arguments.cached, &arguments.direct, quiet)?;
+    let RunArgs { cache, cached, direct, hints, .. } = arguments;
+    let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
     let options = mount::options(arguments.workers, Some(&arguments.cache));
@@ -76,6 +80,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Err(error) => Err(error),
     };
     end(mounted)?;
+    heard.end(quiet);
     served.end("")?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?;
     Ok(code(status))

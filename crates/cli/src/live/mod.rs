@@ -7,6 +7,7 @@ pub mod figures;
 pub mod files;
 pub mod format;
 pub mod held;
+pub mod hints;
 mod identity;
 pub mod log;
 mod objects;

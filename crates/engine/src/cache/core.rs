@@ -7,7 +7,7 @@ use super::upkeep;
 use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
-use entresol_core::{Op, Page};
+use entresol_core::{Hint, Op, Page};
 use entresol_policy::{Config, Policy};
 use std::io;
 use std::ops::Range;
@@ -18,6 +18,8 @@ pub(super) trait Core: Send {
     fn keeper(&mut self) -> &mut Keeper;
     /// Which pages are whose, and the account of each object.
     fn objects(&mut self) -> &mut Objects;
+    /// Tells the policy of a query.
+    fn hint(&mut self, hint: Hint);
     /// Is the cache device out of use?
     fn is_off(&self) -> bool;
     /// What becomes of writes.
@@ -252,6 +254,12 @@ impl<P: Policy> Core for Engine<P> {
 
     fn objects(&mut self) -> &mut Objects {
         &mut self.world.objects
+    }
+
+    fn hint(&mut self, hint: Hint) {
+        if !self.off {
+            self.policy.hint(hint, &mut self.world);
+        }
     }
 
     fn is_off(&self) -> bool {

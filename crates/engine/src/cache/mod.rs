@@ -10,6 +10,7 @@ mod flight;
 mod keeper;
 mod objects;
 mod pages;
+mod queries;
 mod read_many;
 mod read_now;
 mod room;

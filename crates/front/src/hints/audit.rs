@@ -4,12 +4,19 @@
 //! each table that it opens, after it one for itself. So a query has begun when the next line is about something else, or
 //! when there is none yet.
 
+use super::Hints;
 use super::message::QueryId;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+/// Between two looks at the log.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 16;
 /// A longer line has a statement in it whose end nobody needs.
@@ -193,6 +200,43 @@ impl AuditLog {
     fn begun(&mut self, show: &mut impl FnMut(AuditEvent)) {
         if let Some((query, tables)) = self.opening.take() {
             show(AuditEvent::Begin { query, tables });
+        }
+    }
+}
+
+/// A log that is followed until this is dropped.
+pub struct AuditFollower {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AuditFollower {
+    /// Follows the log of the server whose data directory is at `within`, below what is served.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn start(path: &Path, within: String, hints: Arc<Hints>) -> io::Result<Self> {
+        let mut log = AuditLog::follow(path)?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let until = ends.clone();
+        let follow = move || {
+            while !until.load(Ordering::Relaxed) {
+                // What cannot be read now may be later: a log between two rotations.
+                let _passing = log.poll(|event| hints.audit(&within, event));
+                std::thread::sleep(PATIENCE);
+            }
+        };
+        let thread = std::thread::Builder::new().name("audit log".into()).spawn(follow)?;
+        Ok(AuditFollower { ends, thread: Some(thread) })
+    }
+}
+
+impl Drop for AuditFollower {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It only counts and passes on; a panic there was printed.
+            let _ = thread.join();
         }
     }
 }

@@ -10,7 +10,7 @@ mod resolve;
 mod running;
 mod socket;
 
-pub use audit::{AuditEvent, AuditLog, parse_line as parse_audit_line};
+pub use audit::{AuditEvent, AuditFollower, AuditLog, parse_line as parse_audit_line};
 pub use message::{MESSAGE_BYTES_MAX, Malformed, Message, QueryId, Use, parse};
 pub use resolve::Served;
 pub use socket::HintSocket;

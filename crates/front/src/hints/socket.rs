@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How soon it is noticed that it is to end.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Datagrams that were sent before the end and are still heard; the system queues fewer.
+const LEFT_MAX: usize = 4096;
 
 /// A socket that is heard until this is dropped; then it is removed.
 pub struct HintSocket {
@@ -63,9 +65,13 @@ impl HintSocket {
         let hear = move || {
             // A byte more than a message may have: a longer one is cut off there, and seen to be too long.
             let mut bytes = [0; MESSAGE_BYTES_MAX + 1];
-            while !until.load(Ordering::Relaxed) {
+            let mut left = LEFT_MAX;
+            while left > 0 {
+                let ends = until.load(Ordering::Relaxed);
+                left -= usize::from(ends);
                 match socket.recv(&mut bytes) {
                     Ok(len) => heard.datagram(&bytes[..len]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && ends => return,
                     Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                     // A socket for datagrams that fails at all stays so.
                     Err(_) => return,

@@ -7,6 +7,7 @@
 //! Names, sizes, holes and attributes are the backing directory's at any time. Only bytes are in the cache: a page beyond
 //! the end of its file is void, and one across the end is zeroes beyond it.
 
+mod advised;
 mod disk;
 mod file;
 mod map;

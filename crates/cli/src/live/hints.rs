@@ -1,0 +1,95 @@
+//! `--hints` and `--audit-log`: a mounted cache hears of queries.
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use entresol_front::files::{CachedFiles, FileId};
+use entresol_front::hints::{Advised, AuditFollower, HintCounts, HintSocket, Hints, Served};
+use entresol_names::Names;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How databases tell a cache of their queries
+#[derive(Args, Clone, Default)]
+pub struct HintArgs {
+    /// Hear of queries on this Unix datagram socket, from PostgreSQL's extension or another program that speaks its language
+    /// (docs/hints.md)
+    #[arg(long, value_name = "SOCKET", requires = "cache")]
+    pub hints: Option<PathBuf>,
+    /// Hear of queries from this log of MariaDB's audit plugin; the server's data directory is among the files
+    #[arg(long, value_name = "LOG", requires = "cache")]
+    pub audit_log: Option<PathBuf>,
+}
+
+/// As long as it is there, queries are heard of, if that was asked for.
+pub struct Heard {
+    hints: Option<Arc<Hints>>,
+    socket: Option<HintSocket>,
+    audit: Option<AuditFollower>,
+    /// By its number the files are found, whatever is mounted over the directory.
+    _backing: Option<File>,
+}
+
+/// Passes on to files that somebody else owns too.
+struct Shared(Arc<CachedFiles>);
+
+impl Advised for Shared {
+    fn query_begins(&self, query: u32, files: &[FileId]) -> usize {
+        self.0.query_begins(query, files)
+    }
+
+    fn query_ends(&self, query: u32) {
+        self.0.query_ends(query);
+    }
+}
+
+impl HintArgs {
+    /// Begins to hear, before the files are mounted.
+    pub fn open(&self, files: &Arc<CachedFiles>, mountpoint: &Path, backing: &Path) -> Result<Heard> {
+        if self.hints.is_none() && self.audit_log.is_none() {
+            return Ok(Heard { hints: None, socket: None, audit: None, _backing: None });
+        }
+        let mountpoint = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
+        let within = self.audit_log.as_ref().map(|_| data_directory(backing)).transpose()?;
+        let backing = File::open(backing).with_context(|| backing.display().to_string())?;
+        let by_number = PathBuf::from(format!("/proc/self/fd/{}", backing.as_raw_fd()));
+        let log = |line: &str| eprintln!("entresol: {line}");
+        let served = Served::new(mountpoint, by_number);
+        let hints = Arc::new(Hints::new(served, Box::new(Shared(files.clone())), Box::new(log)));
+        let socket = self.hints.as_ref().map(|path| HintSocket::open(path, hints.clone())).transpose()?;
+        let follow = |(path, within): (&PathBuf, String)| {
+            AuditFollower::start(path, within, hints.clone()).with_context(|| path.display().to_string())
+        };
+        let audit = self.audit_log.as_ref().zip(within).map(follow).transpose()?;
+        Ok(Heard { hints: Some(hints), socket, audit, _backing: Some(backing) })
+    }
+}
+
+/// Where MariaDB's data directory is, below the backing directory.
+fn data_directory(backing: &Path) -> Result<String> {
+    let names = Names::find(backing)?;
+    let found: Vec<&str> = names.troubles().filter(|(_, server, _)| *server == "InnoDB").map(|place| place.0).collect();
+    ensure!(
+        found.len() == 1,
+        "{}: {} data directories of MariaDB here or in two directories below; an audit log is about one",
+        backing.display(),
+        found.len()
+    );
+    Ok(found[0].to_owned())
+}
+
+impl Heard {
+    /// Hears no more, and says what was heard.
+    pub fn end(self, quiet: bool) {
+        // What was sent before is heard first.
+        drop((self.socket, self.audit));
+        let Some(hints) = self.hints.as_ref().filter(|_| !quiet) else { return };
+        let HintCounts { begins, files_known, files_unknown, malformed, elsewhere, truncated, .. } = hints.counts();
+        let wrong = malformed + elsewhere + truncated;
+        eprintln!(
+            "heard of {begins} queries; of their files {files_known} were known and {files_unknown} not; {wrong} messages \
+             could not be used, or not in full"
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! Queries that databases tell of, in the words of the cache: files are objects.
+
+use super::CachedFiles;
+use crate::files::FileId;
+use crate::hints::Advised;
+use entresol_core::ObjectId;
+use entresol_engine::cache::REST;
+
+impl Advised for CachedFiles {
+    fn query_begins(&self, query: u32, files: &[FileId]) -> usize {
+        let objects: Vec<ObjectId> = {
+            let known = self.files();
+            let object = |id: &FileId| known.get(id)?.file.object().filter(|&object| object != REST);
+            files.iter().filter_map(object).collect()
+        };
+        // A cache that has stopped says so to the next request.
+        let _stopped = self.shared.cache.query_begins(query, &objects);
+        objects.len()
+    }
+
+    fn query_ends(&self, query: u32) {
+        let _stopped = self.shared.cache.query_ends(query);
+    }
+}
