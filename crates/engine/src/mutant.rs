@@ -41,6 +41,10 @@ pub(crate) enum Mutant {
     FramesDropped,
     /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
     RewriteCovered,
+    /// Growth: the superblock speaks of segments before the device has them durably.
+    GrownTooEarly,
+    /// Growth: segments are used of which the superblock does not speak.
+    GrownUnsaid,
     /// A repair forgets damaged dirty copies as if they were clean.
     RepairForgets,
 }
@@ -48,7 +52,7 @@ pub(crate) enum Mutant {
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 19] = [
+    pub(crate) const ALL: [Mutant; 21] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -68,6 +72,8 @@ impl Mutant {
         Mutant::FramesDropped,
         Mutant::RewriteCovered,
         Mutant::RepairForgets,
+        Mutant::GrownTooEarly,
+        Mutant::GrownUnsaid,
     ];
 }
 

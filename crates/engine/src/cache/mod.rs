@@ -5,6 +5,7 @@ mod core;
 mod counts;
 mod directory;
 mod flight;
+mod grow;
 mod keeper;
 mod read_now;
 mod turn;
@@ -24,7 +25,7 @@ use flight::read_page_below;
 use keeper::{Keeper, Source, Store};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use turn::{Locks, Turn};
@@ -167,7 +168,7 @@ pub struct BlockCache {
     locks: Locks,
     config: Mutex<CacheConfig>,
     read_only: AtomicBool,
-    room_pages: u64,
+    room_pages: AtomicU64,
     size_bytes: u64,
     page_bytes: u64,
     recovered: Recovered,
@@ -239,7 +240,7 @@ impl BlockCache {
             locks: Locks::new(core),
             config: Mutex::new(config.clone()),
             read_only: AtomicBool::new(config.mode == Mode::ReadOnly),
-            room_pages,
+            room_pages: AtomicU64::new(room_pages),
             size_bytes,
             page_bytes,
             recovered,
@@ -248,12 +249,12 @@ impl BlockCache {
     }
 
     fn check_room(&self, config: &CacheConfig) -> Result<(), CacheError> {
-        check_room(config, self.room_pages)
+        check_room(config, self.room_pages())
     }
 
     /// Pages that the tier on the cache device can have at most.
     pub fn room_pages(&self) -> u64 {
-        self.room_pages
+        self.room_pages.load(Ordering::Acquire)
     }
 
     fn check_range(&self, offset: u64, len: u64) -> io::Result<()> {
