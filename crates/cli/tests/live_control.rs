@@ -143,6 +143,43 @@ fn set_changes_policy_and_sizes_and_what_is_cached_stays() {
 }
 
 #[test]
+fn set_makes_the_cache_larger_and_what_is_cached_stays() {
+    let scratch = formatted();
+    let set = |settings: &[&str]| scratch.ok(&[&["set", "--cache", "cache"], settings].concat());
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    let before = figures(&scratch)["room_pages"].as_u64().expect("a count");
+    client.write(0, &[5; 300 * PAGE], FUA);
+    let refused = scratch.refused(&["set", "--cache", "cache", "device-size=2MiB"]);
+    says(&refused, &["device-size: ", "needs", "2097152"]);
+    says(
+        &scratch.refused(&["set", "--cache", "cache", "device-size=50%"]),
+        &["device-size: '50%' is not a size in bytes"],
+    );
+    says(&set(&["device-size=4MiB", "cache-size=100%"]), &["the cache has room for ", "policy is lru, of "]);
+    let now = figures(&scratch);
+    let room = now["room_pages"].as_u64().expect("a count");
+    assert!(room > 2 * before - 20 && now["tiers_pages"] == serde_json::json!([room]), "{before}: {now}");
+    // The log goes round, so that its segments lie in the order in which the slots came to it.
+    for round in 0..4 {
+        for page in 0..1000u64 {
+            client.write(page * PAGE as u64, &[page as u8 ^ round; PAGE], 0);
+        }
+    }
+    client.write(0, &[3; PAGE], FUA);
+    drop(client);
+    terminate(child);
+    let checked = scratch.ok(&["check", "--cache", "cache", "--backing", "disk"]);
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    for page in 1..1000u64 {
+        assert_eq!(client.read(page * PAGE as u64, PAGE as u32), [page as u8 ^ 3; PAGE], "{checked}");
+    }
+    drop(client);
+    terminate(child);
+}
+
+#[test]
 fn a_killed_server_leaves_nothing_that_stands_in_the_way() {
     let scratch = formatted();
     let mut child = start(&scratch, "lru", "write-back");

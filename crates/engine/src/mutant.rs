@@ -41,6 +41,10 @@ pub(crate) enum Mutant {
     FramesDropped,
     /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
     RewriteCovered,
+    /// Growth: the superblock speaks of segments before the device has them durably.
+    GrownTooEarly,
+    /// Growth: segments are used of which the superblock does not speak.
+    GrownUnsaid,
     /// A repair forgets damaged dirty copies as if they were clean.
     RepairForgets,
     /// The log's device is synced before it has all batches that the sync is to cover.
@@ -58,7 +62,7 @@ pub(crate) enum Mutant {
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 24] = [
+    pub(crate) const ALL: [Mutant; 26] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -83,6 +87,8 @@ impl Mutant {
         Mutant::CleanedTooEarly,
         Mutant::UnripeTaken,
         Mutant::RewriteCleaned,
+        Mutant::GrownTooEarly,
+        Mutant::GrownUnsaid,
     ];
 }
 

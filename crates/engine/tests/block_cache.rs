@@ -184,7 +184,7 @@ fn a_device_that_is_no_cache_of_this_store_is_refused_with_the_reason() {
     };
     assert!(why(&copy_onto(GEOMETRY.size_bytes() - 1024), &backing, ID).contains("shrunk"));
     let newer = copy_onto(GEOMETRY.size_bytes());
-    [8, 4096 + 8].into_iter().for_each(|byte| newer.flip(byte, 1));
+    [8, 4096 + 8].into_iter().for_each(|byte| newer.flip(byte, 0));
     assert!(why(&newer, &backing, ID).contains("version 3"));
     let damaged = copy_onto(GEOMETRY.size_bytes());
     [70, 4096 + 70].into_iter().for_each(|byte| damaged.flip(byte, 1));

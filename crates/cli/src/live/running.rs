@@ -26,6 +26,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ("mode", "write-back, write-through, write-around or read-only"),
     ("policy", "NAME or NAME:OPTION=VALUE:... as `entresol policies` lists them"),
     ("cache-size", "a size such as 50%, 10GiB or 2000p, at most the room there is"),
+    (
+        "device-size",
+        "a size in bytes such as 20GiB, larger than it is: the cache takes up so much of its file or device",
+    ),
     ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
 ];
 
@@ -46,6 +50,7 @@ enum Setting {
     Mode(ModeArg),
     Policy(PolicySpec),
     CacheSize(Size),
+    DeviceSize(u64),
     Dram(Size),
 }
 
@@ -96,6 +101,10 @@ impl Running {
                 *tiers.last_mut().expect("a policy has a tier") =
                     size.pages(self.page_bytes, self.cache.room_pages()) as usize;
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
+            }
+            Setting::DeviceSize(bytes) => {
+                let room = self.cache.grow(bytes).context("device-size")?;
+                Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
             }
             Setting::Dram(size) => {
                 let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
@@ -168,6 +177,10 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
         }
         "policy" => Setting::Policy(one_policy(value).context("policy")?),
         "cache-size" => Setting::CacheSize(size()?),
+        "device-size" => match size()? {
+            Size::Bytes(bytes) => Setting::DeviceSize(bytes),
+            _ => bail!("device-size: '{value}' is not {possible}"),
+        },
         _ => Setting::Dram(size()?),
     })
 }

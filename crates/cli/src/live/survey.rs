@@ -23,7 +23,7 @@ pub trait Bytes {
 pub enum SurveyError {
     #[error("not an Entresol cache: neither superblock is there")]
     NotACache,
-    #[error("a cache of layout version {0}; this program knows version 1")]
+    #[error("a cache of layout version {0}; this program knows version 2 only")]
     Version(u32),
     #[error("both superblocks are damaged")]
     Superblocks,
@@ -45,6 +45,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug)]
 struct End {
     place: u64,
+    slot: u32,
     tail: u64,
     chain: u32,
 }
@@ -117,7 +118,7 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
     if bytes[..8] != SUPERBLOCK_MAGIC {
         return Err(SurveyError::NotACache);
     }
-    if u32_at(bytes, 8) != 1 {
+    if u32_at(bytes, 8) != 2 {
         return Err(SurveyError::Version(u32_at(bytes, 8)));
     }
     if crc32c(&bytes[..508]) != u32_at(bytes, 508) {
@@ -131,7 +132,8 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
     };
     let geometry =
         Geometry { page_bytes: u32_at(bytes, 92), segment_pages: u32_at(bytes, 96), segments: u32_at(bytes, 100) };
-    let end = End { place: u64_at(bytes, 72), tail: u64_at(bytes, 80), chain: u32_at(bytes, 88) };
+    let end =
+        End { place: u64_at(bytes, 72), slot: u32_at(bytes, 108), tail: u64_at(bytes, 80), chain: u32_at(bytes, 88) };
     if geometry.check().is_err() || end.tail > end.place {
         return Err(SurveyError::Superblocks);
     }
@@ -182,6 +184,8 @@ enum Kind {
 struct Table {
     epoch: u64,
     place: u64,
+    slot: u32,
+    next: u32,
     tail: u64,
     durable: End,
     chain: u32,
@@ -215,41 +219,72 @@ fn decode_table(block: &[u8], uuid: &[u8; 16]) -> Option<Table> {
         entries.push((page, kind, u32_at(entry, 8)));
     }
     let pages = entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).count() as u64;
-    let durable = End { place: u64_at(block, 48), tail: u64_at(block, 56), chain: u32_at(block, 64) };
+    let durable =
+        End { place: u64_at(block, 48), slot: u32_at(block, 92), tail: u64_at(block, 56), chain: u32_at(block, 64) };
+    let (slot, next) = (u32_at(block, 84), u32_at(block, 88));
     let (epoch, place, tail, chain) = (u64_at(block, 24), u64_at(block, 32), u64_at(block, 40), u32_at(block, 68));
-    (pages == u64::from(u32_at(block, 76))).then_some(Table { epoch, place, tail, durable, chain, entries, pages, crc })
+    (pages == u64::from(u32_at(block, 76))).then_some(Table {
+        epoch,
+        place,
+        slot,
+        next,
+        tail,
+        durable,
+        chain,
+        entries,
+        pages,
+        crc,
+    })
+}
+
+/// The first table of the segment in a slot.
+#[derive(Clone, Copy)]
+struct First {
+    place: u64,
+    epoch: u64,
 }
 
 struct Reader<'a, F> {
     file: &'a F,
     superblock: Superblock,
+    /// Of every slot, if there is one of this cache.
+    firsts: Vec<Option<First>>,
 }
 
-impl<F: Bytes> Reader<'_, F> {
+impl<'a, F: Bytes> Reader<'a, F> {
+    fn new(file: &'a F, superblock: Superblock) -> Self {
+        Reader { file, superblock, firsts: Vec::new() }
+    }
+
     fn segment_pages(&self) -> u64 {
         u64::from(self.superblock.geometry.segment_pages)
     }
 
-    fn byte_of(&self, place: u64) -> u64 {
+    /// Where a place is if its segment lies in a slot.
+    fn byte_of(&self, slot: u32, place: u64) -> u64 {
         let geometry = self.superblock.geometry;
-        let slot = place / self.segment_pages() % u64::from(geometry.segments);
-        geometry.base() + (slot * self.segment_pages() + place % self.segment_pages()) * u64::from(geometry.page_bytes)
+        let block = u64::from(slot) * self.segment_pages() + place % self.segment_pages();
+        geometry.base() + block * u64::from(geometry.page_bytes)
     }
 
-    fn damaged(&self, place: u64, why: &'static str) -> SurveyError {
-        SurveyError::Damaged { byte: self.byte_of(place), why }
+    fn damaged(&self, slot: u32, place: u64, why: &'static str) -> SurveyError {
+        SurveyError::Damaged { byte: self.byte_of(slot, place), why }
     }
 
-    fn blocks(&self, place: u64, count: u64) -> io::Result<Vec<u8>> {
+    fn blocks(&self, byte: u64, count: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; (count * u64::from(self.superblock.geometry.page_bytes)) as usize];
-        self.file.read_at(self.byte_of(place), &mut bytes)?;
+        self.file.read_at(byte, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The table of this cache that a place holds.
-    fn table(&self, place: u64) -> io::Result<Option<Table>> {
-        let block = self.blocks(place, 1)?;
-        Ok(decode_table(&block, &self.superblock.uuid).filter(|table| table.place == place))
+    /// The table of this cache that a place in a slot holds.
+    fn table(&self, slot: u32, place: u64) -> io::Result<Option<Table>> {
+        if slot >= self.superblock.geometry.segments {
+            return Ok(None);
+        }
+        let block = self.blocks(self.byte_of(slot, place), 1)?;
+        let table = decode_table(&block, &self.superblock.uuid);
+        Ok(table.filter(|table| table.place == place && table.slot == slot))
     }
 
     /// Which pages of a batch disagree with their CRC, in the order of the table.
@@ -257,28 +292,32 @@ impl<F: Bytes> Reader<'_, F> {
         if table.pages == 0 {
             return Ok(Vec::new());
         }
-        let bytes = self.blocks(table.place + 1, table.pages)?;
+        let bytes = self.blocks(self.byte_of(table.slot, table.place + 1), table.pages)?;
         let crcs = table.entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).map(|entry| entry.2);
         let pages = bytes.chunks_exact(self.superblock.geometry.page_bytes as usize);
         Ok(pages.zip(crcs).map(|(page, crc)| crc32c(page) != crc).collect())
     }
 
-    /// The batch after one: none begins in the last block of a segment.
-    fn next(&self, place: u64, table: &Table) -> u64 {
-        let next = place + 1 + table.pages;
+    /// Slot and place of the batch after one: none begins in the last block of a segment.
+    fn next(&self, table: &Table) -> (u32, u64) {
+        let next = table.place + 1 + table.pages;
         let left = self.segment_pages() - next % self.segment_pages();
-        if left == 1 { next + 1 } else { next }
+        let next = if left == 1 { next + 1 } else { next };
+        let same = next / self.segment_pages() == table.place / self.segment_pages();
+        (if same { table.slot } else { table.next }, next)
     }
 
-    /// The newest first table of a segment of this epoch.
-    fn newest(&self) -> Result<Option<Table>, SurveyError> {
+    /// The newest first table of a segment of this epoch. Notes all first tables.
+    fn newest(&mut self) -> Result<Option<Table>, SurveyError> {
         let mut newest: Option<Table> = None;
-        for slot in 0..u64::from(self.superblock.geometry.segments) {
-            let block = self.blocks(slot * self.segment_pages(), 1)?;
-            let here = |table: &Table| self.byte_of(table.place) == self.byte_of(slot * self.segment_pages());
-            let Some(table) = decode_table(&block, &self.superblock.uuid).filter(here) else { continue };
+        for slot in 0..self.superblock.geometry.segments {
+            let block = self.blocks(self.byte_of(slot, 0), 1)?;
+            let begins = |table: &Table| table.slot == slot && table.place.is_multiple_of(self.segment_pages());
+            let table = decode_table(&block, &self.superblock.uuid).filter(begins);
+            self.firsts.push(table.as_ref().map(|table| First { place: table.place, epoch: table.epoch }));
+            let Some(table) = table else { continue };
             if table.epoch > self.superblock.epoch {
-                return Err(self.damaged(table.place, "a table is newer than both superblocks"));
+                return Err(self.damaged(slot, table.place, "a table is newer than both superblocks"));
             }
             let newer = newest.as_ref().is_none_or(|other| table.place > other.place);
             if table.epoch == self.superblock.epoch && newer {
@@ -289,36 +328,47 @@ impl<F: Bytes> Reader<'_, F> {
     }
 
     /// Where the log ends, and how many batches that is beyond what is certain.
-    fn end(&self) -> Result<(End, u64), SurveyError> {
+    fn end(&mut self) -> Result<(End, u64), SurveyError> {
         let newest = self.newest()?;
         let mut end = newest.as_ref().map_or(self.superblock.end, |table| table.durable);
         if self.superblock.end.place > end.place {
             end = self.superblock.end;
         }
         let mut batches = 0;
-        while let Some(table) = self.table(end.place)? {
+        while let Some(table) = self.table(end.slot, end.place)? {
             let ours = table.epoch == self.superblock.epoch && table.chain == end.chain;
             if !ours || self.unsound(&table)?.contains(&true) {
                 break;
             }
-            end = End { place: self.next(end.place, &table), tail: table.tail, chain: table.crc };
+            let (slot, place) = self.next(&table);
+            end = End { place, slot, tail: table.tail, chain: table.crc };
             batches += 1;
         }
-        let last = newest.map_or(end.place, |table| table.place.max(end.place));
-        for place in end.place..(last / self.segment_pages() + 1) * self.segment_pages() {
-            let table = self.table(place)?.filter(|table| table.epoch == self.superblock.epoch);
-            if table.is_some_and(|table| table.durable.place > end.place) {
-                return Err(self.damaged(end.place, "a batch that was durable is not there any more"));
+        let ours = |first: &First| first.epoch == self.superblock.epoch && first.place > end.place;
+        let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| Some((slot, first.filter(ours)?.place)));
+        for (slot, from) in std::iter::once((end.slot, end.place)).chain(later) {
+            for place in from..(from / self.segment_pages() + 1) * self.segment_pages() {
+                let table = self.table(slot, place)?.filter(|table| table.epoch == self.superblock.epoch);
+                if table.is_some_and(|table| table.durable.place > end.place) {
+                    return Err(self.damaged(end.slot, end.place, "a batch that was durable is not there any more"));
+                }
             }
         }
         Ok((end, batches))
+    }
+
+    /// The slot of a segment: of several that claim to be it, the one of the latest epoch.
+    fn slot_of(&self, place: u64) -> Option<u32> {
+        let claims = (0..).zip(&self.firsts).filter_map(|(slot, first)| Some((slot, (*first)?)));
+        let here = claims.filter(|(_, first)| first.place / self.segment_pages() == place / self.segment_pages());
+        here.max_by_key(|(_, first)| first.epoch).map(|(slot, _)| slot)
     }
 }
 
 /// Reads all tables, and with `verify` the pages too.
 pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
     let superblock = superblock(file)?;
-    let reader = Reader { file, superblock };
+    let mut reader = Reader::new(file, superblock);
     let (end, unsynced_batches) = reader.end()?;
     let first = end.tail / reader.segment_pages();
     let mut found = Survey {
@@ -331,15 +381,19 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
         obsolete_damaged: 0,
     };
     let mut damaged = HashSet::new();
-    let (mut place, mut chain) = (end.tail, None);
+    let (mut place, mut slot, mut chain) = (end.tail, 0, None);
     while place < end.place {
-        let table = reader.table(place)?;
-        let table = table.ok_or_else(|| reader.damaged(place, "a table that was durable is not there any more"))?;
+        if place.is_multiple_of(reader.segment_pages()) {
+            slot = reader.slot_of(place).unwrap_or(0);
+        }
+        let table = reader.table(slot, place)?;
+        let table =
+            table.ok_or_else(|| reader.damaged(slot, place, "a table that was durable is not there any more"))?;
         if chain.is_some_and(|chain| chain != table.chain) {
-            return Err(reader.damaged(place, "the table does not follow the one before"));
+            return Err(reader.damaged(slot, place, "the table does not follow the one before"));
         }
         if table.entries.iter().any(|entry| entry.0 >= superblock.backing_pages) {
-            return Err(reader.damaged(place, "the table names a page beyond the end of the backing store"));
+            return Err(reader.damaged(slot, place, "the table names a page beyond the end of the backing store"));
         }
         let unsound = if verify { reader.unsound(&table)? } else { vec![false; table.pages as usize] };
         found.batches += 1;
@@ -350,7 +404,7 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
                 Kind::Page { dirty } => {
                     at += 1;
                     found.versions += 1;
-                    let byte = reader.byte_of(at);
+                    let byte = reader.byte_of(slot, at);
                     let sound = !unsound.next().expect("one for each page");
                     if !sound {
                         damaged.insert(byte);
@@ -358,7 +412,7 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
                     found.pages.insert(page, Version { byte, dirty, lost: false, sound });
                 }
                 Kind::Lost => {
-                    let byte = reader.byte_of(place);
+                    let byte = reader.byte_of(slot, place);
                     found.pages.insert(page, Version { byte, dirty: true, lost: true, sound: true });
                 }
                 Kind::Gone => drop(found.pages.remove(&page)),
@@ -370,7 +424,10 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
             }
         }
         chain = Some(table.crc);
-        place = reader.next(place, &table);
+        place = reader.next(&table).1;
+    }
+    if chain.is_some_and(|chain| chain != end.chain) {
+        return Err(reader.damaged(end.slot, end.place, "the last table is not the one that was there"));
     }
     found.obsolete_damaged = damaged.len() as u64 - found.count(|version| !version.sound);
     Ok(found)

@@ -7,6 +7,7 @@ mod core;
 mod counts;
 mod directory;
 mod flight;
+mod grow;
 mod keeper;
 mod objects;
 mod pages;
@@ -36,7 +37,7 @@ use flight::read_page_below;
 use keeper::{Keeper, Source, Store};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tape::Tape;
@@ -210,7 +211,7 @@ pub struct BlockCache {
     config: Mutex<CacheConfig>,
     read_only: AtomicBool,
     background: Mutex<Option<Background>>,
-    room_pages: u64,
+    room_pages: AtomicU64,
     size_bytes: u64,
     page_bytes: u64,
     objects_max: usize,
@@ -309,7 +310,7 @@ impl BlockCache {
             config: Mutex::new(config.clone()),
             read_only: AtomicBool::new(config.mode == Mode::ReadOnly),
             background: Mutex::new(threads.transpose().map_err(StoreError::Io)?),
-            room_pages,
+            room_pages: AtomicU64::new(room_pages),
             size_bytes,
             page_bytes,
             objects_max,
@@ -321,12 +322,12 @@ impl BlockCache {
     }
 
     fn check_room(&self, config: &CacheConfig) -> Result<(), CacheError> {
-        check_room(config, self.room_pages)
+        check_room(config, self.room_pages())
     }
 
     /// Pages that the tier on the cache device can have at most.
     pub fn room_pages(&self) -> u64 {
-        self.room_pages
+        self.room_pages.load(Ordering::Acquire)
     }
 
     fn check_range(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 const BACKING: [u8; 16] = [9; 16];
+/// Segments to which a cache grows.
+const SEGMENTS_MAX: u32 = 40;
 /// Where the header of a table and its first eight entries end (docs/cache-format.md).
 const FIRST_ENTRIES_END: u64 = 96 + 8 * 12;
 
@@ -96,6 +98,8 @@ pub(super) struct Tally {
     pub cleaned_ahead: u64,
     /// Policies and tiers that were changed in use.
     pub changes: u64,
+    /// Cache devices that were made larger in use.
+    pub growths: u64,
 }
 
 /// What came of a flipped bit.
@@ -272,8 +276,9 @@ impl History {
 
     /// What happens once in a while.
     fn rare(&mut self, cache: &BlockCache) -> Outcome<()> {
-        match self.random.below(9) {
+        match self.random.below(10) {
             8 => self.change(cache),
+            9 => self.grow(cache),
             0 => {
                 self.try_io("draining", cache.drain())?;
                 self.flushed();
@@ -291,6 +296,22 @@ impl History {
                 Ok(())
             }
         }
+    }
+
+    /// A larger cache device.
+    fn grow(&mut self, cache: &BlockCache) -> Outcome<()> {
+        let mut geometry = self.setup.geometry;
+        geometry.segments += 1 + self.random.below(4) as u32;
+        if geometry.segments > SEGMENTS_MAX {
+            return Ok(());
+        }
+        // A few bytes more are no segment.
+        let bytes = geometry.size_bytes() + self.random.below(geometry.segment_bytes());
+        let room = cache.grow(bytes).map_err(|error| self.why(format!("growing to {bytes} bytes: {error}")))?;
+        assert_eq!((room, cache.room_pages()), (geometry.capacity_pages(), room));
+        self.setup.geometry = geometry;
+        self.tally.growths += 1;
+        Ok(())
     }
 
     /// Another policy, or other tiers of the same one.
@@ -360,6 +381,8 @@ impl History {
             }
         }
         let cache = self.open().map_err(wrong)?;
+        // A growth that the crash interrupted may have come about.
+        self.setup.geometry = crate::store::geometry(&self.cache).map_err(|error| error.to_string())?;
         for page in 0..self.oracle.pages() {
             let bytes = self.read(&cache, page).map_err(wrong)?;
             self.oracle.check_after_crash(page, &bytes)?;

@@ -11,6 +11,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether the kernel's page cache stands between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ const RING_BYTES_MAX: usize = 1 << 30;
 /// is a block device that is mounted.
 pub struct FileDisk {
     file: File,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     caching: Caching,
     /// Or why there are none.
     rings: Result<Rings, String>,
@@ -41,7 +42,7 @@ pub struct FileDisk {
 
 impl std::fmt::Debug for FileDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "{:?} of {} bytes, {:?}, {}", self.file, self.size_bytes, self.caching, self.executor())
+        write!(f, "{:?} of {} bytes, {:?}, {}", self.file, self.size_bytes(), self.caching, self.executor())
     }
 }
 
@@ -62,7 +63,7 @@ impl FileDisk {
     pub fn create(path: &Path, size_bytes: u64, caching: Caching) -> io::Result<Self> {
         let mut disk = Self::with(OpenOptions::new().read(true).write(true).create(true), path, caching)?;
         disk.file.set_len(size_bytes)?;
-        disk.size_bytes = size_bytes;
+        disk.size_bytes = AtomicU64::new(size_bytes);
         Ok(disk)
     }
 
@@ -82,7 +83,7 @@ impl FileDisk {
             io::Error::new(error.kind(), format!("{} is in use by another process: {error}", path.display()))
         })?;
         // A block device has no length of its own in its metadata.
-        let size_bytes = file.seek(SeekFrom::End(0))?;
+        let size_bytes = AtomicU64::new(file.seek(SeekFrom::End(0))?);
         Ok(FileDisk { file, size_bytes, caching, rings: Rings::new().map_err(|error| error.to_string()) })
     }
 
@@ -202,8 +203,8 @@ impl FileDisk {
 
     fn check_range(&self, at: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
         match at.checked_add(len as u64) {
-            Some(end) if end <= self.size_bytes => Ok(()),
-            _ => Err(io::Error::new(kind, format!("{len} bytes at {at} of a device of {} bytes", self.size_bytes))),
+            Some(end) if end <= self.size_bytes() => Ok(()),
+            _ => Err(io::Error::new(kind, format!("{len} bytes at {at} of a device of {} bytes", self.size_bytes()))),
         }
     }
 }
@@ -214,7 +215,7 @@ fn is_whole(at: u64, len: usize) -> bool {
 
 impl Disk for FileDisk {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
     }
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
@@ -251,6 +252,21 @@ impl Disk for FileDisk {
             Err(_) if transfers.len() >= 2 * THREAD_TRANSFERS => self.by_threads(transfers),
             _ => self.one_by_one(transfers),
         }
+    }
+
+    /// A file is extended; of a block device that was made larger the new size is taken notice of.
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        if size_bytes > self.size_bytes() && self.file.metadata()?.is_file() {
+            self.file.set_len(size_bytes)?;
+        }
+        // Every transfer says where it begins: the file's own position is nobody else's.
+        let found = (&self.file).seek(SeekFrom::End(0))?;
+        self.size_bytes.fetch_max(found, Ordering::AcqRel);
+        if found >= size_bytes {
+            return Ok(());
+        }
+        let error = format!("the device has {found} bytes, not {size_bytes}");
+        Err(io::Error::new(io::ErrorKind::Unsupported, error))
     }
 
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
@@ -407,7 +423,7 @@ mod tests {
             println!("no /dev/full here, skipped");
             return;
         };
-        let disk = FileDisk { size_bytes: 1 << 20, ..disk };
+        let disk = FileDisk { size_bytes: AtomicU64::new(1 << 20), ..disk };
         let mut transfers: Vec<Transfer> =
             (0..20).map(|i| Transfer::Write { at: i * 4096, bytes: &[1; 4096] }).collect();
         let error = disk.submit(&mut transfers).expect_err("it is full");

@@ -56,7 +56,7 @@ impl Transfer<'_> {
     }
 }
 
-/// A device or file of fixed size: positions and lengths in bytes.
+/// A device or file: positions and lengths in bytes.
 ///
 /// A write that returned is seen by every later read. It survives a crash only after a [`sync`](Disk::sync) that began
 /// after it returned; until then any 512-byte sector of it may survive or not, in any order. After a failed sync
@@ -88,6 +88,18 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// What the device answered.
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()>;
+
+    /// Makes it at least so large. What is added survives a crash after a sync only, as what is written does.
+    ///
+    /// # Errors
+    /// `Unsupported` where the size cannot be changed; else what the device answered.
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        if size_bytes <= self.size_bytes() {
+            return Ok(());
+        }
+        let error = format!("a device of {} bytes cannot be made larger from here", self.size_bytes());
+        Err(io::Error::new(io::ErrorKind::Unsupported, error))
+    }
 
     /// Performs transfers that do not depend on each other; their order is not defined.
     ///
@@ -123,6 +135,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
         (**self).discard(at, bytes)
+    }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        (**self).grow(size_bytes)
     }
 
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {

@@ -116,7 +116,6 @@ struct State {
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
     power: Power,
-    size_bytes: u64,
 }
 
 impl SimDisk {
@@ -132,7 +131,7 @@ impl SimDisk {
             random: Random::new(0),
             counts: [0; 3],
         };
-        SimDisk { state: Arc::new(Mutex::new(state)), power: power.clone(), size_bytes }
+        SimDisk { state: Arc::new(Mutex::new(state)), power: power.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -169,6 +168,10 @@ impl SimDisk {
         let mut state = self.lock();
         state.random = Random::new(seed);
         let mut unsynced = std::mem::take(&mut state.unsynced);
+        // What was added since the last sync is not there any more, or is.
+        let (kept, added) = (state.stable.len(), state.image.len());
+        let size = if added > kept && state.random.chance(0.5) { kept } else { added };
+        state.stable.resize(added, 0);
         let kind = state.random.below(5);
         // Without a sync between them two writes of one sector may land in either order.
         if kind >= 2 {
@@ -193,6 +196,7 @@ impl SimDisk {
                 }
             }
         }
+        state.stable.truncate(size);
         state.image = state.stable.clone();
         state.faults.clear();
     }
@@ -230,7 +234,7 @@ fn eio(what: &str) -> io::Error {
 
 impl Disk for SimDisk {
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.lock().image.len() as u64
     }
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
@@ -265,7 +269,7 @@ impl Disk for SimDisk {
                 return Err(eio("short write"));
             }
             Some(Fault::Misdirected(by)) => {
-                let room = self.size_bytes - bytes.len() as u64 + 1;
+                let room = state.image.len() as u64 - bytes.len() as u64 + 1;
                 state.write(((at + by) % room) as usize, bytes);
             }
             Some(Fault::LostWrite) => {}
@@ -283,9 +287,13 @@ impl Disk for SimDisk {
         state.counts[2] += 1;
         if state.fault(|fault| fault == Fault::SyncError).is_some() {
             state.unsynced.clear();
+            let size = state.image.len();
+            state.stable.resize(size, 0);
             state.image = state.stable.clone();
             return Err(eio("sync"));
         }
+        let size = state.image.len();
+        state.stable.resize(size, 0);
         for write in std::mem::take(&mut state.unsynced) {
             state.stable[write.at..write.at + write.bytes.len()].copy_from_slice(&write.bytes);
         }
@@ -304,6 +312,15 @@ impl Disk for SimDisk {
             Transfer::Write { at, bytes } => self.write_at(*at, bytes),
         };
         order.into_iter().map(perform).fold(Ok(()), io::Result::and)
+    }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        let cut = self.power.consume()?;
+        let mut state = self.lock();
+        state.check(0, 0, io::ErrorKind::Other)?;
+        let size = (size_bytes as usize).max(state.image.len());
+        state.image.resize(size, 0);
+        if cut { Err(off()) } else { Ok(()) }
     }
 
     /// What is discarded reads as zeros from now on, and after a crash as zeros or what was there.

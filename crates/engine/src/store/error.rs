@@ -10,7 +10,9 @@ pub enum StoreError {
     #[error("not an Entresol cache: neither superblock is there (format it first)")]
     NotACache,
     /// The superblock is of another version of the layout.
-    #[error("a cache of layout version {found}; this program knows version 1")]
+    #[error(
+        "a cache of layout version {found}; this program knows version 2 only: drain it with the program that made it, then format it"
+    )]
     Version {
         /// The version that was found.
         found: u32,

@@ -98,6 +98,13 @@ impl Index {
         }
     }
 
+    /// The same for a ring of so many blocks, which are more.
+    pub(super) fn grown(&self, blocks: u32) -> Self {
+        let mut grown = Index::new(blocks, self.tail);
+        self.iter().for_each(|(page, entry)| grown.insert(page, entry));
+        grown
+    }
+
     /// Pages in it.
     pub fn len(&self) -> usize {
         self.numbers.len() + self.lost.len()

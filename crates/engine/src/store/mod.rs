@@ -65,6 +65,8 @@ pub(crate) struct Log<D> {
     epoch: u64,
     /// What the log holds of each page.
     pub index: Index,
+    /// Slots of the device in the order in which segments are written: the segment s lies in the one at s modulo their number.
+    order: Vec<u32>,
     tail: u64,
     /// Tail in the last table written.
     written_tail: u64,
@@ -95,7 +97,7 @@ impl<D: Disk> Log<D> {
         if found < needed {
             return Err(StoreError::TooSmall { needed, found });
         }
-        let end = LogEnd { place: 0, tail: 0, chain: 0 };
+        let end = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
         // A generation above any that an earlier superblock can have: if the second copy is lost, the first counts.
         let generation = Superblock::read(disk).map_or(1, |earlier| earlier.generation + 1);
         let superblock = Superblock { geometry, identity, state: State::Closed, generation, epoch: 0, end };
@@ -122,7 +124,12 @@ impl<D: Disk> Log<D> {
 
     /// Where a place is on the device, in bytes.
     pub fn byte_of(&self, place: u64) -> u64 {
-        byte_of(&self.geometry, place)
+        byte_of(&self.geometry, self.slot_of(place), place)
+    }
+
+    /// The slot in which the segment of a place lies, or will.
+    fn slot_of(&self, place: u64) -> u32 {
+        self.order[(place / self.segment_pages() % self.order.len() as u64) as usize]
     }
 
     /// The device.
@@ -276,6 +283,8 @@ impl<D: Disk> Log<D> {
             uuid: self.identity.uuid,
             epoch: self.epoch,
             place: self.place,
+            slot: self.slot_of(self.place),
+            next: self.slot_of(self.place + self.segment_pages()),
             tail: self.tail,
             durable: self.durable,
             chain: self.chain,
@@ -356,7 +365,8 @@ impl<D: Disk> Log<D> {
     /// Up to where a sync of the device makes the log durable, if it begins when all is written that is sealed now; none when
     /// it is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
-        let end = LogEnd { place: self.place, tail: self.written_tail, chain: self.chain };
+        let end =
+            LogEnd { place: self.place, slot: self.slot_of(self.place), tail: self.written_tail, chain: self.chain };
         self.unsynced.then_some(SyncPoint(end))
     }
 
@@ -427,6 +437,40 @@ impl<D: Disk> Log<D> {
         self.index.move_tail(self.segment_pages());
     }
 
+    /// Goes on with so many segments, more than before. The device has room for them, durably.
+    ///
+    /// # Errors
+    /// `Geometry` when there can be no such log, `TooSmall` when the device has no room; else what it answered, after which
+    /// the log must not be used any more.
+    pub fn grow(&mut self, segments: u32) -> Result<(), StoreError> {
+        let before = self.geometry;
+        let grown = Geometry { segments, ..before };
+        grown.check()?;
+        if segments <= before.segments {
+            return Err(StoreError::Geometry { geometry: grown, why: "it has as many segments already" });
+        }
+        let (needed, found) = (grown.size_bytes(), self.disk.size_bytes());
+        if found < needed {
+            return Err(StoreError::TooSmall { needed, found });
+        }
+        self.geometry = grown;
+        if !mutant::is(Mutant::GrownUnsaid) {
+            self.write_superblock(State::Open)?;
+        }
+        // The new slots come after the one being filled: its next table says so. The order of all others stays.
+        let (first, count) = (self.durable.tail / self.segment_pages(), u64::from(before.segments));
+        let until_now = self.place / self.segment_pages() + 1 - first;
+        let old = |ahead: u64| self.order[((first + ahead) % count) as usize];
+        let slots = (0..until_now).map(old).chain(before.segments..segments).chain((until_now..count).map(old));
+        let mut order = vec![0; segments as usize];
+        for (segment, slot) in (first..).zip(slots) {
+            order[(segment % u64::from(segments)) as usize] = slot;
+        }
+        self.order = order;
+        self.index = self.index.grown(grown.blocks());
+        Ok(())
+    }
+
     /// Notes in the superblock that the log ends in good order. Everything must be durable.
     ///
     /// # Errors
@@ -482,10 +526,10 @@ pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a place is on the device, in bytes.
-fn byte_of(geometry: &Geometry, place: u64) -> u64 {
-    let ring = u64::from(geometry.segment_pages) * u64::from(geometry.segments);
-    geometry.base() + place % ring * u64::from(geometry.page_bytes)
+/// Where a place is on the device, in bytes, if its segment lies in this slot.
+fn byte_of(geometry: &Geometry, slot: u32, place: u64) -> u64 {
+    let within = place % u64::from(geometry.segment_pages);
+    geometry.base() + u64::from(slot) * geometry.segment_bytes() + within * u64::from(geometry.page_bytes)
 }
 
 /// Where the batch after one of so many blocks begins: a segment's last block alone holds none.

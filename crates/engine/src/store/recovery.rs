@@ -37,17 +37,40 @@ pub struct Recovered {
     pub took: Duration,
 }
 
+/// The first table of the segment in a slot.
+#[derive(Clone, Copy)]
+struct First {
+    place: u64,
+    epoch: u64,
+}
+
 /// What an open reads of a store.
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
+    /// Of every slot, if a table of this cache is there.
+    firsts: Vec<Option<First>>,
     /// The first block of every slot, unless that is too much to keep.
     first_blocks: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
 }
 
+/// A place and the slot of its segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    slot: u32,
+    place: u64,
+}
+
+/// What the log holds, and the order of its slots.
+struct Loaded {
+    index: Index,
+    order: Vec<u32>,
+}
+
 /// Consecutive blocks of one segment.
 struct Stretch {
+    slot: u32,
     place: u64,
     bytes: AlignedBytes,
 }
@@ -62,13 +85,16 @@ impl<D: Disk> Log<D> {
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
         let read_bytes = Cell::new(Superblock::READ_BYTES);
-        let mut walk = Walk { disk: &disk, superblock, first_blocks: None, read_bytes };
+        let mut walk = Walk { disk: &disk, superblock, firsts: Vec::new(), first_blocks: None, read_bytes };
         let newest = walk.newest_table()?;
         let certain = newest.as_ref().map_or(superblock.end, |head| head.durable);
         let certain = if superblock.end.place > certain.place { superblock.end } else { certain };
+        if certain.slot >= superblock.geometry.segments {
+            return Err(walk.damaged(Spot { slot: 0, place: certain.place }, "it lies beyond the end of the cache"));
+        }
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
-        walk.check_nothing_durable_follows(end, newest.as_ref())?;
-        let index = walk.load(end)?;
+        walk.check_nothing_durable_follows(end)?;
+        let Loaded { index, order } = walk.load(end)?;
         let mut recovered = Recovered {
             clean_shutdown: superblock.state == State::Closed,
             unsynced_batches,
@@ -85,6 +111,7 @@ impl<D: Disk> Log<D> {
             generation: superblock.generation,
             epoch: superblock.epoch + 1,
             index,
+            order,
             tail: end.tail,
             written_tail: end.tail,
             place: end.place,
@@ -130,8 +157,8 @@ impl<D: Disk> Walk<'_, D> {
         self.geometry().page_bytes as usize
     }
 
-    fn damaged(&self, place: u64, why: &'static str) -> StoreError {
-        StoreError::Damaged { block: place, byte: byte_of(self.geometry(), place), why }
+    fn damaged(&self, Spot { slot, place }: Spot, why: &'static str) -> StoreError {
+        StoreError::Damaged { block: place, byte: byte_of(self.geometry(), slot, place), why }
     }
 
     fn is_ours(&self, head: &Head) -> bool {
@@ -146,19 +173,19 @@ impl<D: Disk> Walk<'_, D> {
         u64::from(self.geometry().segment_pages)
     }
 
-    /// Reads blocks that begin at these places, as many bytes each.
-    fn read(&self, places: impl Iterator<Item = u64>, bytes: &mut [u8], each: usize) -> io::Result<()> {
-        let reads = places.zip(bytes.chunks_mut(each));
-        let mut reads: Vec<Transfer> =
-            reads.map(|(place, bytes)| Transfer::Read { at: byte_of(self.geometry(), place), bytes }).collect();
+    /// Reads blocks that begin at these spots, as many bytes each.
+    fn read(&self, spots: impl Iterator<Item = Spot>, bytes: &mut [u8], each: usize) -> io::Result<()> {
+        let at = |spot: Spot| byte_of(self.geometry(), spot.slot, spot.place);
+        let reads = spots.zip(bytes.chunks_mut(each));
+        let mut reads: Vec<Transfer> = reads.map(|(spot, bytes)| Transfer::Read { at: at(spot), bytes }).collect();
         let read: usize = reads.iter().map(Transfer::len).sum();
         self.read_bytes.set(self.read_bytes.get() + read as u64);
         self.disk.submit(&mut reads)
     }
 
-    /// Step 1: the newest first table of a segment that this epoch has written.
+    /// Step 1: what segment is in which slot, and the newest first table of one that this epoch has written.
     fn newest_table(&mut self) -> Result<Option<Head>, StoreError> {
-        let (page_bytes, segment_pages) = (self.page_bytes(), self.segment_pages());
+        let page_bytes = self.page_bytes();
         let slots = self.geometry().segments as usize;
         let keep = slots * page_bytes <= KEPT_BYTES_MAX;
         let at_once = if keep { slots } else { TABLES };
@@ -166,15 +193,14 @@ impl<D: Disk> Walk<'_, D> {
         let mut newest: Option<Head> = None;
         for first in (0..slots).step_by(at_once) {
             let number = at_once.min(slots - first);
-            let starts = (first as u64..).map(|slot| slot * segment_pages).take(number);
-            self.read(starts.clone(), &mut blocks[..number * page_bytes], page_bytes)?;
-            for (block, start) in blocks.chunks_exact(page_bytes).zip(starts) {
-                let here = |head: &Head| byte_of(self.geometry(), head.place) == byte_of(self.geometry(), start);
-                let Some(head) = table::decode_head(block).filter(|head| here(head) && self.is_ours(head)) else {
-                    continue;
-                };
+            let spots = (first as u32..).map(|slot| Spot { slot, place: 0 }).take(number);
+            self.read(spots.clone(), &mut blocks[..number * page_bytes], page_bytes)?;
+            for (block, Spot { slot, .. }) in blocks.chunks_exact(page_bytes).zip(spots) {
+                let head = self.first_in(slot, block);
+                self.firsts.push(head.map(|Head { place, epoch, .. }| First { place, epoch }));
+                let Some(head) = head else { continue };
                 if head.epoch > self.superblock.epoch {
-                    return Err(self.damaged(head.place, "it is newer than both superblocks"));
+                    return Err(self.damaged(Spot { slot, place: head.place }, "it is newer than both superblocks"));
                 }
                 let newer = newest.as_ref().is_none_or(|other| head.place > other.place);
                 if self.is_of_this_epoch(&head) && newer {
@@ -186,106 +212,198 @@ impl<D: Disk> Walk<'_, D> {
         Ok(newest)
     }
 
-    /// The blocks from a place to the end of its segment.
-    fn rest_of_segment(&self, place: u64) -> io::Result<Stretch> {
+    /// The head of a table of this cache with which the segment in a slot begins.
+    fn first_in(&self, slot: u32, block: &[u8]) -> Option<Head> {
+        let begins = |head: &Head| head.slot == slot && head.place.is_multiple_of(self.segment_pages());
+        table::decode_head(block).filter(|head| begins(head) && self.is_ours(head))
+    }
+
+    /// The blocks from a spot to the end of its segment.
+    fn rest_of_segment(&self, Spot { slot, place }: Spot) -> io::Result<Stretch> {
         let blocks = self.segment_pages() - place % self.segment_pages();
         let each = STRETCH_BYTES.max(self.page_bytes());
         let mut bytes = AlignedBytes::zeroed(blocks as usize * self.page_bytes());
-        self.read((place..).step_by(each / self.page_bytes()), &mut bytes, each)?;
-        Ok(Stretch { place, bytes })
+        let places = (place..).step_by(each / self.page_bytes());
+        self.read(places.map(|place| Spot { slot, place }), &mut bytes, each)?;
+        Ok(Stretch { slot, place, bytes })
     }
 
     /// Step 2: goes on from where the log was certainly durable as long as batches count.
     fn walk_unsynced(&self, certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
         let mut end = certain;
         let mut batches = 0;
-        let mut stretch = self.rest_of_segment(end.place)?;
+        let mut stretch = self.rest_of_segment(spot(end))?;
         loop {
-            if !stretch.holds(end.place, self.page_bytes()) {
-                stretch = self.rest_of_segment(end.place)?;
+            if !stretch.holds(spot(end), self.page_bytes()) {
+                stretch = self.rest_of_segment(spot(end))?;
             }
             let Some(table) = stretch.table(end.place, self.page_bytes()) else { break };
             let chained = table.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
             if !self.is_of_this_epoch(&table.head) || !chained || !stretch.agrees(&table, self.page_bytes()) {
                 break;
             }
-            let place = next_place(self.geometry(), end.place, 1 + u64::from(table.pages));
-            end = LogEnd { place, tail: table.head.tail, chain: table.crc };
+            let Spot { slot, place } = self.after(&table);
+            if slot >= self.geometry().segments {
+                return Err(self.damaged(spot(end), "what follows it lies beyond the end of the cache"));
+            }
+            end = LogEnd { place, slot, tail: table.head.tail, chain: table.crc };
             batches += 1;
         }
         Ok((end, batches))
     }
 
+    /// Where the batch after this one begins.
+    fn after(&self, table: &Table) -> Spot {
+        let Head { place, slot, next, .. } = table.head;
+        let after = next_place(self.geometry(), place, 1 + u64::from(table.pages));
+        let same = after / self.segment_pages() == place / self.segment_pages();
+        Spot { slot: if same { slot } else { next }, place: after }
+    }
+
     /// Step 3: a batch beyond the end that was written when the log was durable past it proves damage.
-    fn check_nothing_durable_follows(&self, end: LogEnd, newest: Option<&Head>) -> Result<(), StoreError> {
-        let segment_pages = self.segment_pages();
-        let last = newest.map_or(end.place, |head| head.place.max(end.place));
-        let mut place = end.place;
-        while place <= last {
-            let stretch = self.rest_of_segment(place)?;
-            let next = (place / segment_pages + 1) * segment_pages;
-            for place in place..next {
+    fn check_nothing_durable_follows(&self, end: LogEnd) -> Result<(), StoreError> {
+        let begun_later = |first: &First| first.place > end.place && first.epoch == self.superblock.epoch;
+        let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| {
+            let First { place, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
+            Some(Spot { slot, place })
+        });
+        for begin in std::iter::once(spot(end)).chain(later) {
+            let stretch = self.rest_of_segment(begin)?;
+            for place in begin.place..(begin.place / self.segment_pages() + 1) * self.segment_pages() {
                 let table = stretch.table(place, self.page_bytes()).filter(|table| self.is_of_this_epoch(&table.head));
                 if table.is_some_and(|table| table.head.durable.place > end.place) {
-                    return Err(self.damaged(end.place, "a batch that was durable is not there any more"));
+                    return Err(self.damaged(spot(end), "a batch that was durable is not there any more"));
                 }
             }
-            place = next;
         }
         Ok(())
     }
 
     /// Step 4: the tables from the tail to the end, oldest first. Segments are independent until then: the first block
     /// of each is a table, so as many are read at once as there are transfers in a submission.
-    fn load(&self, end: LogEnd) -> Result<Index, StoreError> {
+    fn load(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
         let (segment_pages, blocks) = (self.segment_pages(), self.geometry().blocks());
         if !end.tail.is_multiple_of(segment_pages) || end.place - end.tail.min(end.place) > u64::from(blocks) {
-            return Err(self.damaged(end.place, "its tail is no place where a live segment can begin"));
+            return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
         }
+        let starts = self.live_segments(end)?;
+        let order = self.order(&starts, end)?;
         let mut index = Index::new(blocks, end.tail);
         let mut chain = None;
-        let starts: Vec<u64> = (end.tail..end.place).step_by(segment_pages as usize).collect();
         for starts in starts.chunks(TABLES) {
             for table in self.tables(starts, end)?.iter().flatten() {
-                let place = table.head.place;
+                let at = Spot { slot: table.head.slot, place: table.head.place };
                 if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
-                    return Err(self.damaged(place, "the table does not follow the one before"));
+                    return Err(self.damaged(at, "the table does not follow the one before"));
                 }
                 let pages = self.superblock.identity.backing_pages;
                 if table.records.iter().any(|record| record.page >= pages) {
-                    return Err(self.damaged(place, "the table names a page beyond the end of the backing store"));
+                    return Err(self.damaged(at, "the table names a page beyond the end of the backing store"));
                 }
                 load_table(table, &mut index);
                 chain = Some(table.crc);
             }
         }
-        Ok(index)
+        if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
+            return Err(self.damaged(spot(end), "the last table is not the one that was there"));
+        }
+        Ok(Loaded { index, order })
     }
 
-    /// The tables of segments that begin at these places, up to the end of the log, each segment's in order.
-    fn tables(&self, starts: &[u64], end: LogEnd) -> Result<Vec<Vec<Table>>, StoreError> {
+    /// Where the segments from the tail to the end begin, oldest first. What an earlier epoch left of one beyond its end is
+    /// void, and a later one has written that segment anew; the chain tells whether all is as it was.
+    fn live_segments(&mut self, end: LogEnd) -> Result<Vec<Spot>, StoreError> {
+        let starts: Vec<u64> = (end.tail..end.place).step_by(self.segment_pages() as usize).collect();
+        let mut found: Vec<Option<(u64, u32)>> = vec![None; starts.len()];
+        for again in [false, true] {
+            for (slot, first) in (0..).zip(&self.firsts) {
+                let Some(First { place, epoch }) = first.filter(|first| first.place >= end.tail) else { continue };
+                let at = ((place - end.tail) / self.segment_pages()) as usize;
+                if let Some(found) = found.get_mut(at).filter(|found| found.is_none_or(|(other, _)| epoch > other)) {
+                    *found = Some((epoch, slot));
+                }
+            }
+            if again || found.iter().all(Option::is_some) {
+                break;
+            }
+            self.read_firsts_again()?;
+        }
+        let spots = starts.iter().zip(&found).map(|(&place, found)| {
+            let (_, slot) = found.ok_or_else(|| {
+                // Which slot it was cannot be told any more, if several have no table.
+                let slot = self.firsts.iter().position(Option::is_none).unwrap_or(0) as u32;
+                self.damaged(Spot { slot, place }, "a table that was durable is not there any more")
+            })?;
+            Ok(Spot { slot, place })
+        });
+        spots.collect()
+    }
+
+    /// What is wrong on the way may be right on the device.
+    fn read_firsts_again(&mut self) -> io::Result<()> {
+        let mut block = AlignedBytes::zeroed(self.page_bytes());
+        let each = block.len();
+        for slot in 0..self.firsts.len() {
+            let spot = Spot { slot: slot as u32, place: 0 };
+            if self.firsts[slot].is_none() {
+                self.read(std::iter::once(spot), &mut block, each)?;
+                self.firsts[slot] =
+                    self.first_in(spot.slot, &block).map(|Head { place, epoch, .. }| First { place, epoch });
+                if let Some(blocks) = &mut self.first_blocks {
+                    blocks[slot * each..][..each].copy_from_slice(&block);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The order of all slots: those of live segments as they are, then the one that was announced, then the others.
+    fn order(&self, live: &[Spot], end: LogEnd) -> Result<Vec<u32>, StoreError> {
+        let slots = self.geometry().segments;
+        let mut order = vec![None; slots as usize];
+        let mut used = vec![false; slots as usize];
+        let announced =
+            Some(spot(end)).filter(|end| live.len() < order.len() && !is_in_last(live, *end, self.segment_pages()));
+        for &Spot { slot, place } in live.iter().chain(&announced) {
+            if std::mem::replace(&mut used[slot as usize], true) {
+                return Err(self.damaged(Spot { slot, place }, "two segments lie in one slot"));
+            }
+            order[(place / self.segment_pages() % u64::from(slots)) as usize] = Some(slot);
+        }
+        let mut free = (end.slot + 1..slots).chain(0..end.slot + 1).filter(|&slot| !used[slot as usize]);
+        let first = end.place / self.segment_pages() % u64::from(slots);
+        let mut whole = vec![0; slots as usize];
+        for at in (first..u64::from(slots)).chain(0..first) {
+            let slot = order[at as usize].or_else(|| free.next());
+            whole[at as usize] = slot.expect("there are as many slots as places for them");
+        }
+        Ok(whole)
+    }
+
+    /// The tables of segments that begin at these spots, up to the end of the log, each segment's in order.
+    fn tables(&self, starts: &[Spot], end: LogEnd) -> Result<Vec<Vec<Table>>, StoreError> {
         let page_bytes = self.page_bytes();
         let mut tables: Vec<Vec<Table>> = starts.iter().map(|_| Vec::new()).collect();
-        let mut wanted: Vec<(usize, u64)> = starts.iter().copied().enumerate().collect();
+        let mut wanted: Vec<(usize, Spot)> = starts.iter().copied().enumerate().collect();
         let mut blocks = AlignedBytes::zeroed(starts.len() * page_bytes);
         while !wanted.is_empty() {
-            let unread = wanted.iter().map(|&(_, place)| place).filter(|&place| self.kept(place).is_none());
+            let unread = wanted.iter().map(|&(_, spot)| spot).filter(|&spot| self.kept(spot).is_none());
             self.read(unread, &mut blocks, page_bytes)?;
             let mut read = blocks.chunks_exact(page_bytes);
             let mut following = Vec::new();
-            for (segment, place) in wanted {
-                let block = self.kept(place).unwrap_or_else(|| read.next().expect("one for each that was read"));
-                let table = match self.table_of(block, place) {
+            for (segment, spot) in wanted {
+                let block = self.kept(spot).unwrap_or_else(|| read.next().expect("one for each that was read"));
+                let table = match self.table_of(block, spot) {
                     // What is wrong on the way may be right on the device.
-                    None => self.table_again(place)?,
+                    None => self.table_again(spot)?,
                     table => table,
                 };
                 let table =
-                    table.ok_or_else(|| self.damaged(place, "a table that was durable is not there any more"))?;
-                let next = next_place(self.geometry(), place, 1 + u64::from(table.pages));
+                    table.ok_or_else(|| self.damaged(spot, "a table that was durable is not there any more"))?;
+                let next = next_place(self.geometry(), spot.place, 1 + u64::from(table.pages));
                 tables[segment].push(table);
-                if next < end.place && next / self.segment_pages() == place / self.segment_pages() {
-                    following.push((segment, next));
+                if next < end.place && next / self.segment_pages() == spot.place / self.segment_pages() {
+                    following.push((segment, Spot { place: next, ..spot }));
                 }
             }
             wanted = following;
@@ -293,35 +411,45 @@ impl<D: Disk> Walk<'_, D> {
         Ok(tables)
     }
 
-    fn table_of(&self, block: &[u8], place: u64) -> Option<Table> {
-        table::decode(block).filter(|table| table.head.place == place && self.is_ours(&table.head))
+    fn table_of(&self, block: &[u8], Spot { slot, place }: Spot) -> Option<Table> {
+        let here = |head: &Head| head.place == place && head.slot == slot;
+        table::decode(block).filter(|table| here(&table.head) && self.is_ours(&table.head))
     }
 
-    fn table_again(&self, place: u64) -> io::Result<Option<Table>> {
+    fn table_again(&self, spot: Spot) -> io::Result<Option<Table>> {
         let mut block = AlignedBytes::zeroed(self.page_bytes());
         let each = block.len();
-        self.read(std::iter::once(place), &mut block, each)?;
-        Ok(self.table_of(&block, place))
+        self.read(std::iter::once(spot), &mut block, each)?;
+        Ok(self.table_of(&block, spot))
     }
 
-    /// The block at a place if it was kept.
-    fn kept(&self, place: u64) -> Option<&[u8]> {
-        let (segment, within) = (place / self.segment_pages(), place % self.segment_pages());
-        let blocks = self.first_blocks.as_ref().filter(|_| within == 0)?;
-        let slot = (segment % u64::from(self.geometry().segments)) as usize;
-        Some(&blocks[slot * self.page_bytes()..][..self.page_bytes()])
+    /// The block at a spot if it was kept.
+    fn kept(&self, Spot { slot, place }: Spot) -> Option<&[u8]> {
+        let first = place.is_multiple_of(self.segment_pages());
+        let blocks = self.first_blocks.as_ref().filter(|_| first)?;
+        Some(&blocks[slot as usize * self.page_bytes()..][..self.page_bytes()])
     }
 }
 
+/// Where the next batch goes.
+fn spot(end: LogEnd) -> Spot {
+    Spot { slot: end.slot, place: end.place }
+}
+
+/// Does a spot lie in the last of these segments?
+fn is_in_last(live: &[Spot], Spot { place, .. }: Spot, segment_pages: u64) -> bool {
+    live.last().is_some_and(|last| last.place / segment_pages == place / segment_pages)
+}
+
 impl Stretch {
-    fn holds(&self, place: u64, page_bytes: usize) -> bool {
-        (self.place..self.place + (self.bytes.len() / page_bytes) as u64).contains(&place)
+    fn holds(&self, Spot { slot, place }: Spot, page_bytes: usize) -> bool {
+        slot == self.slot && (self.place..self.place + (self.bytes.len() / page_bytes) as u64).contains(&place)
     }
 
     /// The table at a place.
     fn table(&self, place: u64, page_bytes: usize) -> Option<Table> {
         let block = &self.bytes[(place - self.place) as usize * page_bytes..][..page_bytes];
-        table::decode(block).filter(|table| table.head.place == place)
+        table::decode(block).filter(|table| table.head.place == place && table.head.slot == self.slot)
     }
 
     /// Do all pages of a batch agree with their CRCs?

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes between the two copies, and what is read and written of each.
 const COPY_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"\x89ETCACHE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Blocks of a ring are counted in 32 bits, and one number is none.
 const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
 
@@ -43,6 +43,19 @@ impl Geometry {
         let geometry = sizes.map(room).find(|geometry| geometry.segments >= 64).unwrap_or_else(|| room(16));
         geometry.check()?;
         Ok(geometry)
+    }
+
+    /// The same with as many segments as fit into so many bytes, at least one more.
+    ///
+    /// # Errors
+    /// `TooSmall` when none is added.
+    pub fn grown_to(&self, size_bytes: u64) -> Result<Self, StoreError> {
+        let fit = size_bytes.saturating_sub(self.base()) / self.segment_bytes();
+        let segments = fit.min(BLOCKS_MAX / u64::from(self.segment_pages)) as u32;
+        if segments <= self.segments {
+            return Err(StoreError::TooSmall { needed: self.size_bytes() + self.segment_bytes(), found: size_bytes });
+        }
+        Ok(Geometry { segments, ..*self })
     }
 
     /// Blocks of the ring.
@@ -101,6 +114,8 @@ impl Geometry {
 pub(super) struct LogEnd {
     /// Place of the next batch.
     pub place: u64,
+    /// Slot of its segment.
+    pub slot: u32,
     /// First live place: the start of a segment.
     pub tail: u64,
     /// CRC of the last table.
@@ -153,7 +168,9 @@ struct Raw {
     page_bytes: U32,
     segment_pages: U32,
     segments: U32,
-    zeros: [u8; 404],
+    reserved: [u8; 4],
+    slot: U32,
+    zeros: [u8; 396],
     crc: U32,
 }
 
@@ -180,7 +197,9 @@ impl Superblock {
             page_bytes: page_bytes.into(),
             segment_pages: segment_pages.into(),
             segments: segments.into(),
-            zeros: [0; 404],
+            reserved: [0; 4],
+            slot: self.end.slot.into(),
+            zeros: [0; 396],
             crc: 0.into(),
         };
         raw.crc = crc32c(&raw.as_bytes()[..RAW - 4]).into();
@@ -214,8 +233,11 @@ impl Superblock {
             2 => State::Retired,
             _ => return Err(StoreError::Superblocks),
         };
-        let end = LogEnd { place: raw.place.get(), tail: raw.tail.get(), chain: raw.chain.get() };
-        if end.tail > end.place || !end.tail.is_multiple_of(u64::from(geometry.segment_pages)) {
+        let end = LogEnd { place: raw.place.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() };
+        if end.tail > end.place
+            || end.slot >= geometry.segments
+            || !end.tail.is_multiple_of(u64::from(geometry.segment_pages))
+        {
             return Err(StoreError::Superblocks);
         }
         Ok(Superblock {
@@ -276,7 +298,7 @@ mod tests {
             state: State::Closed,
             generation: 5,
             epoch: 6,
-            end: LogEnd { place: 1000, tail: 256, chain: 8 },
+            end: LogEnd { place: 1000, slot: 99, tail: 256, chain: 8 },
         }
     }
 

@@ -50,7 +50,9 @@ struct RawHeader {
     entries: U32,
     pages: U32,
     crc: U32,
-    zeros: [u8; 12],
+    slot: U32,
+    next: U32,
+    durable_slot: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -78,6 +80,10 @@ pub(super) struct Head {
     pub uuid: [u8; 16],
     pub epoch: u64,
     pub place: u64,
+    /// Slot of its segment.
+    pub slot: u32,
+    /// Slot of the segment after it.
+    pub next: u32,
     pub tail: u64,
     pub durable: LogEnd,
     pub chain: u32,
@@ -112,7 +118,9 @@ pub(super) fn encode(head: &Head, records: &[Record], block: &mut [u8]) -> u32 {
         entries: (records.len() as u32).into(),
         pages: (pages as u32).into(),
         crc: 0.into(),
-        zeros: [0; 12],
+        slot: head.slot.into(),
+        next: head.next.into(),
+        durable_slot: head.durable.slot.into(),
     };
     block[..HEADER].copy_from_slice(raw.as_bytes());
     for (record, bytes) in records.iter().zip(block[HEADER..].chunks_exact_mut(ENTRY)) {
@@ -148,12 +156,18 @@ fn whole(block: &[u8]) -> Option<RawHeader> {
 }
 
 fn head(raw: &RawHeader) -> Head {
-    let durable =
-        LogEnd { place: raw.durable_place.get(), tail: raw.durable_tail.get(), chain: raw.durable_chain.get() };
+    let durable = LogEnd {
+        place: raw.durable_place.get(),
+        slot: raw.durable_slot.get(),
+        tail: raw.durable_tail.get(),
+        chain: raw.durable_chain.get(),
+    };
     Head {
         uuid: raw.uuid,
         epoch: raw.epoch.get(),
         place: raw.place.get(),
+        slot: raw.slot.get(),
+        next: raw.next.get(),
         tail: raw.tail.get(),
         durable,
         chain: raw.chain.get(),
@@ -199,8 +213,8 @@ mod tests {
     use entresol_core::Random;
 
     fn head() -> Head {
-        let durable = LogEnd { place: 500, tail: 256, chain: 9 };
-        Head { uuid: [7; 16], epoch: 3, place: 512, tail: 256, durable, chain: 11 }
+        let durable = LogEnd { place: 500, slot: 4, tail: 256, chain: 9 };
+        Head { uuid: [7; 16], epoch: 3, place: 512, slot: 6, next: 5, tail: 256, durable, chain: 11 }
     }
 
     fn records(n: usize, seed: u64) -> Vec<Record> {

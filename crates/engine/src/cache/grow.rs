@@ -1,0 +1,50 @@
+//! A larger cache device while the cache is in use: what it holds stays where it is.
+
+use super::keeper::Keeper;
+use super::upkeep::Lease;
+use super::{BlockCache, CacheError};
+use crate::disk::Disk;
+use crate::mutant::{self, Mutant};
+use crate::store::{Geometry, StoreError};
+use std::io;
+use std::sync::atomic::Ordering;
+
+impl Keeper {
+    /// Goes on with as much of the log's device as so many bytes are.
+    fn grow(&mut self, device_bytes: u64) -> Result<Geometry, StoreError> {
+        let grown = self.log.geometry().grown_to(device_bytes)?;
+        self.log.disk().grow(grown.size_bytes())?;
+        // The superblock must not speak of what a crash would take away again.
+        let durable = if mutant::is(Mutant::GrownTooEarly) { Ok(()) } else { self.log.disk().sync() };
+        self.noted(durable)?;
+        let result = self.log.grow(grown.segments);
+        self.broken |= matches!(result, Err(StoreError::Io(_)));
+        result.map(|()| grown)
+    }
+}
+
+impl BlockCache {
+    /// Takes up more of the cache device: as many segments as so many bytes of it have room for. A file is extended to that;
+    /// a block device must have been made larger before. What is cached stays cached; requests wait for four syncs, and
+    /// while the index is made anew: a fifth of a second for two million pages.
+    ///
+    /// The tiers stay as they are: [`set_tiers`](BlockCache::set_tiers) gives the policy the new room, of which this returns
+    /// the size in pages.
+    ///
+    /// A cache is not made smaller in use. Drained and closed it can be formatted anew.
+    ///
+    /// # Errors
+    /// When that is no larger than the cache is, when the device cannot be made so large, when it fails.
+    pub fn grow(&self, device_bytes: u64) -> Result<u64, CacheError> {
+        let mut turn = self.locks.exclusive().map_err(StoreError::Io)?;
+        if turn.core().is_off() {
+            let error = io::Error::other("the cache device has failed; it cannot be made larger any more");
+            return Err(StoreError::Io(error).into());
+        }
+        let result = turn.keeper().grow(device_bytes);
+        turn.mend().map_err(StoreError::Io)?;
+        let room = result?.capacity_pages();
+        self.room_pages.store(room, Ordering::Release);
+        Ok(room)
+    }
+}
