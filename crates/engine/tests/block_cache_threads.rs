@@ -10,8 +10,8 @@ use entresol_engine::disk::{Disk, Power, SimDisk};
 use entresol_engine::store::Geometry;
 use entresol_policy::catalogue;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 /// One sector: no page is ever torn.
 const PAGE: usize = 512;
@@ -326,4 +326,67 @@ fn eight_threads_hit_as_often_as_one() {
         println!("{policy}: {:.2} % by one thread, {:.2} % by eight", 100.0 * one, 100.0 * eight);
         assert!((one - eight).abs() < 0.005, "{policy}: {one} by one thread, {eight} by eight");
     }
+}
+
+/// A disk during whose next sync something happens.
+struct Meanwhile {
+    disk: SimDisk,
+    event: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+}
+
+impl Disk for Meanwhile {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()?;
+        if let Some(event) = self.event.lock().expect("nobody panics").take() {
+            event();
+        }
+        Ok(())
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.discard(at, bytes)
+    }
+}
+
+/// The flush has a newer version durable below, and the log an older one that counts as not written back: what comes to be
+/// the newest in the log meanwhile must be durable there too.
+#[test]
+fn a_page_that_is_cached_again_while_a_flush_writes_it_below_does_not_grow_older() {
+    let disks = formatted(&Power::steady());
+    let event: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    let device = Meanwhile { disk: disks.0.clone(), event: Arc::clone(&event) };
+    let config =
+        CacheConfig { mode: Mode::WriteAround, ..CacheConfig::new(catalogue::info("lru").expect("lru"), &[4]) };
+    let cache = Arc::new(BlockCache::open(device, disks.1.clone(), ID, &config).expect("a cache in order"));
+    let read = |page: u64| cache.read(page * PAGE as u64, &mut [0; PAGE]).expect("a read");
+    // Read back before it is durable below, it is entered as dirty; then the policy gives it up.
+    cache.write(0, &stamped(0, 1), false).expect("a write");
+    (0..5).for_each(read);
+    cache.write(0, &stamped(0, 2), false).expect("a write");
+    let other = Arc::clone(&cache);
+    let again = move || other.read(0, &mut [0; PAGE]).expect("a read during the sync");
+    *event.lock().expect("nobody panics") = Some(Box::new(again));
+    cache.flush().expect("a flush");
+    assert!(event.lock().expect("nobody panics").is_none(), "the log was synced");
+    drop(cache);
+    for seed in 0..20 {
+        disks.0.crash(seed);
+        disks.1.crash(seed);
+    }
+    let cache = open(&disks, &CacheConfig { mode: Mode::WriteBack, ..config });
+    let mut bytes = [0; PAGE];
+    cache.read(0, &mut bytes).expect("a read");
+    assert!(bytes == stamped(0, 2), "version {}", bytes[0]);
 }
