@@ -328,10 +328,13 @@ fn eight_threads_hit_as_often_as_one() {
     }
 }
 
+/// What happens once.
+type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
 /// A disk during whose next sync something happens.
 struct Meanwhile {
     disk: SimDisk,
-    event: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    event: Event,
 }
 
 impl Disk for Meanwhile {
@@ -365,7 +368,7 @@ impl Disk for Meanwhile {
 #[test]
 fn a_page_that_is_cached_again_while_a_flush_writes_it_below_does_not_grow_older() {
     let disks = formatted(&Power::steady());
-    let event: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    let event = Event::default();
     let device = Meanwhile { disk: disks.0.clone(), event: Arc::clone(&event) };
     let config =
         CacheConfig { mode: Mode::WriteAround, ..CacheConfig::new(catalogue::info("lru").expect("lru"), &[4]) };

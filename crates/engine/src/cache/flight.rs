@@ -199,7 +199,7 @@ impl Keeper {
         for (page, cover) in settled {
             let Some(entry) = self.log.index.get(page) else { continue };
             // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
-            urgent |= !self.log.is_version_durable(entry.place);
+            urgent |= !self.log.is_written_durably(entry.place + 1);
             match cover {
                 Cover::Same(place) if place == entry.place && entry.dirty => {
                     let result = self.log.cleaned(page);

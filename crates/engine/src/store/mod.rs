@@ -389,11 +389,6 @@ impl<D: Disk> Log<D> {
         self.durable.place >= place
     }
 
-    /// Is the version at a place on stable storage?
-    pub fn is_version_durable(&self, place: u64) -> bool {
-        place < self.durable.place
-    }
-
     /// Reads a version.
     ///
     /// # Errors
