@@ -138,6 +138,10 @@ impl<D: Disk> Disk for Metered<D> {
         self.disk.discard(at, bytes)
     }
 
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        self.disk.grow(size_bytes)
+    }
+
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         // Nobody mixes them.
         let writes = matches!(transfers.first(), Some(Transfer::Write { .. }));
