@@ -34,7 +34,7 @@ fn what_cannot_be_replayed_is_refused() {
         ("lru", &["--dram", "5%"][..], "manages one tier"),
         ("face", &[][..], "say how much with --dram"),
         ("min", &[][..], "needs to know the future"),
-        ("heuristicdb", &[][..], "objects and queries"),
+        ("table-placement", &[][..], "queries"),
     ] {
         let said = scratch.refused(&[&["-q", "replay", TRACE, "-p", policy][..], extra].concat());
         assert!(said.contains(why), "{policy}: {said}");

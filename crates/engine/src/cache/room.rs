@@ -28,6 +28,9 @@ pub(super) fn queue_max(segment_pages: usize, background: bool) -> usize {
     if background { QUEUE_SEGMENTS * segment_pages } else { segment_pages }
 }
 
+/// Pages that one request may append to the log: a group of `face-gsc` that is kept and one that comes from memory.
+const MOVED_MAX: u64 = 128;
+
 impl Keeper {
     /// Must the queue be written before a request may add to it?
     pub fn is_queue_full(&self) -> bool {
@@ -101,7 +104,9 @@ impl Keeper {
 
     /// Is there room for a request?
     pub fn is_ready(&self) -> bool {
-        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= FREE_MIN;
+        // Between two parts of somebody's upkeep a request cannot make room itself, and finds beforehand what it may need.
+        let moved = if self.apart { MOVED_MAX.div_ceil(u64::from(self.log.geometry().segment_pages)) } else { 0 };
+        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= FREE_MIN + moved;
         room && !self.must_catch_up()
     }
 }
