@@ -239,7 +239,7 @@ fn in_another_order(trace: &Trace, seed: u64, burst: u64) -> Trace {
     while pages.len() < trace.len() {
         let share: &mut std::ops::Range<usize> = &mut shares[random.below(8) as usize];
         for _ in 0..=random.below(burst) {
-            if share.is_empty() && next < trace.len() {
+            if share.start == share.end && next < trace.len() {
                 *share = next..(next + 16).min(trace.len());
                 next += 16;
             }
