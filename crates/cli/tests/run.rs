@@ -50,8 +50,8 @@ fn is_cleaned_up(scratch: &Scratch) {
 fn the_command_alone_sees_the_cached_directory() {
     let scratch = formatted();
     // Its umask and its current directory are those of who ran it.
-    let script = "umask; cd data && echo cached > f && sync f && cat f && grep -c entresol /proc/self/mounts; echo go; \
-                  read line; cat f";
+    let script = "umask; cd data && echo cached > f && sync f && cat f; \
+                  grep entresol /proc/self/mounts | grep -cF \" $(pwd -P) \"; echo go; read line; cat f";
     let mut command = shell(&scratch, script);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);

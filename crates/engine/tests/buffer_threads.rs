@@ -6,7 +6,7 @@ use entresol_engine::buffer::{BufferError, BufferManager, BufferOptions, Cleaner
 use entresol_engine::table::{HashTable, PageTable};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
-use entresol_trace::{Trace, generate};
+use entresol_trace::{Column, Trace, generate};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -229,6 +229,61 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
         }
     }
     assert!(apart.is_empty(), "{apart:#?}");
+}
+
+/// The stream as eight threads take it in shares of 16, one of them at random going on by up to `burst` requests at a time.
+fn in_another_order(trace: &Trace, seed: u64, burst: u64) -> Trace {
+    let mut random = Random::new(seed);
+    let (mut next, mut shares) = (0, vec![0..0; 8]);
+    let (mut pages, mut ops) = (Vec::new(), Vec::new());
+    while pages.len() < trace.len() {
+        let share: &mut std::ops::Range<usize> = &mut shares[random.below(8) as usize];
+        for _ in 0..=random.below(burst) {
+            if share.start == share.end && next < trace.len() {
+                *share = next..(next + 16).min(trace.len());
+                next += 16;
+            }
+            if let Some(i) = share.next() {
+                pages.push(trace.pages[i]);
+                ops.push(trace.ops[i]);
+            }
+        }
+    }
+    Trace {
+        page_bytes: trace.page_bytes,
+        pages: Column::Owned(pages),
+        ops: Column::Owned(ops),
+        times_us: None,
+        next_use: None,
+        page_object: Column::Owned(trace.page_object.to_vec()),
+        page_block: Column::Owned(trace.page_block.to_vec()),
+        objects: trace.objects.clone(),
+        events: Vec::new(),
+        provenance: String::new(),
+    }
+}
+
+/// How much of what threads change is the order of arrival alone, without threads, pins or batches: next to nothing, but for
+/// some of those that are apart above. docs/results/live-replay.md has what it prints.
+#[test]
+fn what_another_order_changes() {
+    let trace =
+        generate(&"zipf:n=400000:pages=20000:seed=21:write=5:update=80".parse().expect("a trace specification"));
+    let orders: Vec<Trace> =
+        (0..10).map(|seed| in_another_order(&trace, seed % 5, if seed < 5 { 1 } else { 16 })).collect();
+    for policy in ["lru", "arc", "clock-pro", "mru", "lb-clock", "longest"] {
+        let info = catalogue::info(policy).expect("a policy");
+        let ratio = |trace: &Trace| {
+            let policy = PolicySpec { info, options: Options::defaults(info) };
+            let layer = LayerSpec { policy, sizes: vec![Size::Pages(2000)] };
+            let row = run_cell(&World::new(trace), &[layer], String::new(), &CellOptions::default()).expect("a cell");
+            (row.read_hits + row.write_hits) as f64 / row.requests as f64
+        };
+        let (in_order, others) = (ratio(&trace), orders.iter().map(ratio).collect::<Vec<f64>>());
+        println!("{policy}: in order {in_order:.4}, in others {others:.4?}");
+        let moved = others.iter().map(|other| (other - in_order).abs()).fold(0.0, f64::max);
+        assert_eq!(moved >= 0.0005, ["mru", "lb-clock", "longest"].contains(&policy), "{policy}: {moved:.4}");
+    }
 }
 
 /// Storage that notes how many pages it was asked for at a time.
