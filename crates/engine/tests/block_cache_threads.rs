@@ -237,9 +237,13 @@ const POLICIES: [(&str, Mode); 7] = [
 ];
 
 fn formatted(power: &Power) -> (SimDisk, SimDisk) {
-    let cache = SimDisk::new(geometry().size_bytes(), power);
+    formatted_as(geometry(), power)
+}
+
+fn formatted_as(geometry: Geometry, power: &Power) -> (SimDisk, SimDisk) {
+    let cache = SimDisk::new(geometry.size_bytes(), power);
     let backing = SimDisk::new(PAGES * PAGE as u64, power);
-    BlockCache::format(&cache, geometry(), &backing, [1; 16], ID).expect("room");
+    BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
     (cache, backing)
 }
 
@@ -367,7 +371,8 @@ impl Disk for Meanwhile {
 /// the newest in the log meanwhile must be durable there too.
 #[test]
 fn a_page_that_is_cached_again_while_a_flush_writes_it_below_does_not_grow_older() {
-    let disks = formatted(&Power::steady());
+    // So much room that the read need not wait for the flush, within which it comes.
+    let disks = formatted_as(Geometry { segments: 40, ..geometry() }, &Power::steady());
     let event = Event::default();
     let device = Meanwhile { disk: disks.0.clone(), event: Arc::clone(&event) };
     let config =
