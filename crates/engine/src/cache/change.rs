@@ -31,6 +31,8 @@ impl Visitor for Rebuild<'_> {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let world = self.world.take().expect("it was put there").emptied(self.tiers, self.handles);
+        let mut world = world;
+        world.keeper.moved_max = super::room::moved_max(self.tiers);
         let mut engine = Engine::new(policy, world, self.mode);
         engine.replay(self.pages);
         engine.show_all();

@@ -97,6 +97,8 @@ pub(super) struct Keeper {
     pub wanting: usize,
     /// Upkeep is under way somewhere and has given the lock back for a while.
     pub apart: bool,
+    /// Pages that a request of the policy may append.
+    pub moved_max: u64,
     /// The log's device has failed: nothing that it did not sync can be counted on.
     pub broken: bool,
     pub counts: KeeperCounts,
@@ -127,6 +129,7 @@ impl Keeper {
             owned: false,
             wanting: 0,
             apart: false,
+            moved_max: super::room::moved_max(2),
             broken: false,
             counts: KeeperCounts::default(),
         }

@@ -299,7 +299,8 @@ impl BlockCache {
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
-        let keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
+        let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
+        keeper.moved_max = room::moved_max(config.tiers.len());
         let build = Build { keeper, config: config.clone(), objects };
         let core =
             catalogue::build(config.policy, &built_for, &config.built_with()?, build)?.map_err(StoreError::Io)?;

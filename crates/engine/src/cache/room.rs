@@ -28,8 +28,11 @@ pub(super) fn queue_max(segment_pages: usize, background: bool) -> usize {
     if background { QUEUE_SEGMENTS * segment_pages } else { segment_pages }
 }
 
-/// Pages that one request may append to the log: a group of `face-gsc` that is kept and one that comes from memory.
-const MOVED_MAX: u64 = 128;
+/// Pages that one request may append to the log, by the number of tiers: a policy with memory above may move a group that is
+/// kept and one that comes from memory (`face-gsc`), one without moves a few.
+pub(super) fn moved_max(tiers: usize) -> u64 {
+    if tiers > 1 { 128 } else { 8 }
+}
 
 impl Keeper {
     /// Must the queue be written before a request may add to it?
@@ -105,7 +108,7 @@ impl Keeper {
     /// Is there room for a request?
     pub fn is_ready(&self) -> bool {
         // Between two parts of somebody's upkeep a request cannot make room itself, and finds beforehand what it may need.
-        let moved = if self.apart { MOVED_MAX.div_ceil(u64::from(self.log.geometry().segment_pages)) } else { 0 };
+        let moved = if self.apart { self.moved_max.div_ceil(u64::from(self.log.geometry().segment_pages)) } else { 0 };
         let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= FREE_MIN + moved;
         room && !self.must_catch_up()
     }
