@@ -4,7 +4,7 @@ use crate::error::{Code, Failure, Result, argument};
 use crate::{Cache, FormatOptions};
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
 use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
@@ -86,7 +86,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
         return Err(argument("the backing store is empty"));
     }
     let page_bytes = if options.page_bytes == 0 { 4096 } else { options.page_bytes };
-    Geometry { page_bytes, segment_pages: 4, segments: 8 }.check()?;
+    Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log }.check()?;
     let size = if options.size_bytes == 0 { held.size_bytes() } else { options.size_bytes };
     let geometry = Geometry::for_device(size, page_bytes)?;
     if size > held.size_bytes() {

@@ -21,6 +21,7 @@ use crate::timed::TimedArgs;
 use crate::top::TopArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
+use entresol_engine::store::Layout;
 use entresol_trace::{Format, Split};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -261,6 +262,12 @@ fn page_size(text: &str) -> Result<u32, String> {
     let bytes = size.pages(1, 0);
     let fits = bytes.is_power_of_two() && (64..=16 << 20).contains(&bytes);
     if fits { Ok(bytes as u32) } else { Err("a page size is a power of two from 64 B to 16 MiB".to_owned()) }
+}
+
+/// The layout of a cache by its name.
+pub fn layout(text: &str) -> Result<Layout, String> {
+    let named = [Layout::Log, Layout::Slots].into_iter().find(|layout| layout.name() == text);
+    named.ok_or_else(|| "it must be log or slots".to_owned())
 }
 
 /// Bytes as a person writes them: 4096, 64KiB, 10GB.

@@ -8,7 +8,7 @@ use entresol_core::{Op, Page, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag, Upkeep};
 use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout as StoreLayout};
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, Row, World, parse_policies, run_cell};
 use entresol_trace::Trace;
@@ -35,6 +35,9 @@ pub struct ReplayArgs {
     /// Bytes of a segment of the cache [default: 1MiB, less where fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
     pub segment_size: Option<u64>,
+    /// How pages are kept on the cache device
+    #[arg(long, value_name = "log|slots", value_parser = args::layout, default_value = "log")]
+    pub layout: StoreLayout,
     /// Flush after every N writes, as a database does at a commit; 0: at the end only
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub flush_every: u64,
@@ -153,7 +156,7 @@ fn one(
         ..CacheConfig::new(policy.info, &tiers)
     };
     let room = *tiers.last().expect("a policy has a tier") as u64;
-    let geometry = geometry(room, trace.page_bytes, arguments.segment_size)?;
+    let geometry = geometry(room, trace.page_bytes, arguments.segment_size, arguments.layout)?;
     let cache = nameless(&arguments.dir, "cache", geometry.size_bytes())?;
     let backing = nameless(&arguments.dir, "backing", layout.pages * u64::from(trace.page_bytes))?;
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16])?;
@@ -166,16 +169,16 @@ fn one(
 }
 
 /// A store with room for so many pages.
-fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>) -> Result<Geometry> {
+fn geometry(pages: u64, page_bytes: u32, segment_bytes: Option<u64>, layout: StoreLayout) -> Result<Geometry> {
     let wanted = pages * u64::from(page_bytes);
     let mut size = wanted + wanted / 3;
     loop {
         let geometry = match segment_bytes {
-            None => Geometry::for_device(size.max(16 * 16 * u64::from(page_bytes)), page_bytes)?,
+            None => Geometry::for_device(size.max(16 * 16 * u64::from(page_bytes)), page_bytes)?.with(layout),
             Some(bytes) => {
                 let segment_pages = u32::try_from(bytes / u64::from(page_bytes))?;
                 let segments = u32::try_from(size.div_ceil(bytes.max(1)))?.max(8);
-                let geometry = Geometry { page_bytes, segment_pages, segments };
+                let geometry = Geometry { page_bytes, segment_pages, segments, layout };
                 geometry.check()?;
                 geometry
             }

@@ -283,10 +283,42 @@ fn load(client: &mut Client, model: &mut Model, random: &mut Random) -> u64 {
     }
 }
 
-fn kill_rounds(rounds: u64, seed: u64) {
+#[test]
+fn a_store_of_slots_is_checked_and_repaired_too() {
+    let scratch = formatted();
+    let both = ["--cache", "cache", "--backing", "disk"];
+    says(&scratch.refused(&[&["format", "--layout", "rows"], &both[..]].concat()), &["--layout", "log or slots"]);
+    scratch.ok(&[&["-q", "format", "--force", "--layout", "slots"], &both[..]].concat());
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    client.write(0, &[5; 3 * PAGE], FUA);
+    drop(client);
+    terminate(child);
+    says(&scratch.ok(&["stats", "--cache", "cache"]), &["layout         slots: 468 slots, a journal of 28 blocks"]);
+    says(&scratch.ok(&[&["check"], &both[..]].concat()), &["3 pages: 3 dirty, 0 clean, 0 lost"]);
+    let sound = scratch.bytes("cache");
+    let repair = |at: usize, code: i32| {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        scratch.file("cache", &bytes);
+        let output = scratch.run(&[&["check", "--repair"], &both[..]].concat());
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
+        assert_eq!(output.status.code(), Some(code), "a flipped bit at {at}: {said}");
+        said
+    };
+    // The journal begins after the superblocks, and slot 0 after it.
+    says(&repair(8192 + 29 * 4096, 1), &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"]);
+    says(&repair(8192 + 100, 1), &["cannot be repaired", "format the cache again"]);
+    says(&repair(100, 0), &["one superblock is damaged", "written again", "3 dirty"]);
+    scratch.ok(&[&["-q", "drain"], &both[..]].concat());
+    assert_eq!(scratch.bytes("disk")[..3 * PAGE], [5; 3 * PAGE]);
+}
+
+fn kill_rounds(rounds: u64, seed: u64, layout: &str) {
     println!("seed {seed} (what is sent; when the kill comes is the clock's)");
     let scratch = formatted();
     let both = ["--cache", "cache", "--backing", "disk"];
+    scratch.ok(&[&["-q", "format", "--force", "--layout", layout], &both[..]].concat());
     let (mut model, mut random, mut answered) = (Model::new(), Random::new(seed), 0);
     for round in 0..rounds {
         let policy = ["face-gsc", "lru", "arc", "lc", "h-arc", "sieve"][random.below(6) as usize];
@@ -329,11 +361,17 @@ fn kill_rounds(rounds: u64, seed: u64) {
 
 #[test]
 fn no_durable_write_is_lost_by_a_kill() {
-    kill_rounds(10, 1);
+    kill_rounds(10, 1, "log");
+}
+
+#[test]
+fn no_durable_write_is_lost_by_a_kill_over_slots() {
+    kill_rounds(10, 3, "slots");
 }
 
 #[test]
 #[ignore = "a hundred rounds take a minute: `make test-long` runs it"]
 fn no_durable_write_is_lost_by_a_hundred_kills() {
-    kill_rounds(100, 2);
+    kill_rounds(100, 2, "log");
+    kill_rounds(100, 4, "slots");
 }

@@ -4,7 +4,7 @@
 use entresol_core::{Op, Page, Size};
 use entresol_engine::cache::{BlockCache, CacheConfig, Tag};
 use entresol_engine::disk::{Power, SimDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
 use entresol_trace::native::{self, Spool};
@@ -68,9 +68,15 @@ fn block(trace: &Trace, page: u32) -> u64 {
 }
 
 /// Runs the trace through a block cache, checking what every read returns. What the cache was told goes to the spool.
-fn live_counts(trace: &Trace, info: &'static Info, tiers: &[usize], mut spool: Option<&mut Spool>) -> Counted {
+fn live_counts(
+    trace: &Trace,
+    info: &'static Info,
+    tiers: &[usize],
+    layout: Layout,
+    mut spool: Option<&mut Spool>,
+) -> Counted {
     let power = Power::steady();
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 20, layout };
     let cache = SimDisk::new(geometry.size_bytes(), &power);
     let backing = SimDisk::new(PAGES * PAGE, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
@@ -143,13 +149,16 @@ fn the_block_cache_counts_what_the_simulator_counts() {
         for tiers in sizes {
             let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
             println!("{} {tiers:?}", info.name);
-            let (live, simulated) = (live_counts(&trace, info, &tiers, None), simulated(&world, info, &tiers));
-            assert_eq!(live, simulated, "{} {tiers:?}: (live, simulated)", info.name);
-            compared += 1;
+            let simulated = simulated(&world, info, &tiers);
+            for layout in [Layout::Log, Layout::Slots] {
+                let live = live_counts(&trace, info, &tiers, layout, None);
+                assert_eq!(live, simulated, "{} {tiers:?} {layout:?}: (live, simulated)", info.name);
+                compared += 1;
+            }
         }
     }
     println!("{compared} cells");
-    assert!(compared > 100);
+    assert!(compared > 200);
 }
 
 /// The way of `entresol record`: what is heard of a cache in use, written as a trace and simulated, gives the cache's counts.
@@ -163,7 +172,7 @@ fn what_was_recorded_simulates_to_what_was_counted() {
         let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
         let mut spool = Spool::create(&path, PAGE as u32).expect("a place");
         spool.object("disk", ObjectKind::Data);
-        let live = live_counts(&trace, info, &tiers, Some(&mut spool));
+        let live = live_counts(&trace, info, &tiers, Layout::Log, Some(&mut spool));
         spool.finish(String::new()).expect("a trace");
         let recorded = native::open(&path).expect("a trace");
         assert_eq!((recorded.len(), recorded.footprint()), (trace.len(), trace.footprint()));

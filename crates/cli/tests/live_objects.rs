@@ -4,7 +4,7 @@
 use entresol_core::{Op, Random, Size};
 use entresol_engine::cache::{CacheConfig, ObjectCounts, REST};
 use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_front::files::{Backing, CachedFiles, FileData, FileId, FileLayer};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
@@ -137,7 +137,7 @@ fn live(config: &CacheConfig) -> Live {
         let made = File::create(backing.join(format!("t{file}"))).expect("a file");
         made.set_len(pages * PAGE as u64).expect("a size");
     }
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 32 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 32, layout: Layout::Log };
     let cache = scratch.path().join("cache");
     let cache = FileDisk::create(&cache, geometry.size_bytes(), Caching::Buffered).expect("a cache");
     Backing::format(&backing, &cache, geometry, [1; 16], [2; 16]).expect("room");

@@ -6,13 +6,16 @@ use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-const GEOMETRY: Geometry = Geometry { page_bytes: 4096, segment_pages: 16, segments: 16 };
+/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
+const LAYOUT: Layout = Layout::Log;
+const GEOMETRY: Geometry = Geometry { page_bytes: 4096, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
 const ID: [u8; 16] = [3; 16];
 const PAGE: u64 = 4096;
 const PAGES: u64 = 300;

@@ -4,11 +4,11 @@ use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError};
 use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
-use entresol_engine::store::{self, Geometry, StoreError};
+use entresol_engine::store::{self, Geometry, Layout, StoreError};
 use entresol_policy::catalogue;
 
 const PAGE: u64 = 1024;
-const GEOMETRY: Geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 12 };
+const GEOMETRY: Geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 12, layout: Layout::Log };
 const PAGES: u64 = 1500;
 const ID: [u8; 16] = [5; 16];
 

@@ -4,10 +4,13 @@ use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::disk::{Power, SimDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 
-const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16 };
+/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
+const LAYOUT: Layout = Layout::Log;
+const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
 const ID: [u8; 16] = [2; 16];
 
 fn disks() -> (SimDisk, SimDisk) {

@@ -4,7 +4,7 @@
 use entresol_core::{ObjectId, Op, Page, Size};
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
 use entresol_engine::disk::{Power, SimDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
 use entresol_trace::{EventKind, LoadOptions, Trace, generate, load};
@@ -54,7 +54,7 @@ fn live(trace: &Trace, policy: &str, pages: usize, told: bool) -> Counted {
     }
     let power = Power::steady();
     let segments = (pages as u32 * 3 / 16).max(16);
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments, layout: Layout::Log };
     let cache = SimDisk::new(geometry.size_bytes(), &power);
     let backing = SimDisk::new(end * PAGE, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");

@@ -4,7 +4,7 @@ use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag};
 use entresol_engine::disk::{Disk, Power, SimDisk, Transfer};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -79,7 +79,7 @@ struct Cache {
 
 /// A cache over a backing store in which byte *n* is `byte(n)`.
 fn cache(policy: &str, tiers: &[usize]) -> Cache {
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 20 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 20, layout: Layout::Log };
     let power = Power::steady();
     let (device, backing) = (Watched::new(geometry.size_bytes(), &power), Watched::new(SIZE, &power));
     backing.disk.write_at(0, &original()).expect("room");

@@ -5,12 +5,16 @@ use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Mode, Upkeep};
 use entresol_engine::disk::{Disk, Power, SimDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+/// The layout that these tests run over. `over_slots.rs` runs them over the other.
+#[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
+const LAYOUT: Layout = Layout::Log;
 
 const PAGE: usize = 512;
 const PAGES: u64 = 100;
@@ -78,7 +82,7 @@ impl Disk for Gated {
 
 /// A cache, the gate before its device and the gate before its backing store.
 fn cache(policy: &str, tiers: &[usize]) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 20 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 24, layout: crate::LAYOUT };
     let power = Power::steady();
     let gated = |size| Gated { disk: SimDisk::new(size, &power), gate: Arc::default() };
     let (device, backing) = (gated(geometry.size_bytes()), gated(SIZE));

@@ -4,7 +4,7 @@ use entresol_core::Op;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Noted, Recording, Tag};
 use entresol_engine::disk::{Power, SimDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const BEHIND: u64 = 16 * 4096;
 
 fn cache() -> BlockCache {
     let power = Power::steady();
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 16, layout: Layout::Log };
     let cache = SimDisk::new(geometry.size_bytes(), &power);
     let backing = SimDisk::new(300 * PAGE + 100, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");

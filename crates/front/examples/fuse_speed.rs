@@ -6,7 +6,7 @@
 
 use entresol_engine::cache::CacheConfig;
 use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_front::files::{Backing, CachedFiles, FileData, FileId, FileLayer, Sought};
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::FallocateFlags;
@@ -72,7 +72,7 @@ impl Door {
         let (backing, at) = (directory.join("backing"), directory.join("mount"));
         std::fs::create_dir_all(&backing)?;
         std::fs::create_dir(&at)?;
-        let geometry = Geometry { page_bytes: BYTES as u32, segment_pages: 64, segments: 128 };
+        let geometry = Geometry { page_bytes: BYTES as u32, segment_pages: 64, segments: 128, layout: Layout::Log };
         let cache = FileDisk::create(&directory.join("cache"), geometry.size_bytes(), Caching::Buffered)?;
         Backing::format(&backing, &cache, geometry, [1; 16], [2; 16])?;
         let config = CacheConfig::new(entresol_policy::catalogue::info("face-gsc")?, &[PAGES as usize + 64, 4096]);

@@ -4,11 +4,12 @@ use super::files;
 use super::identity::{self, Identity, identity};
 use super::survey::{self, SurveyError};
 use super::{ReadFile, bytes, check_apart, hex, hold};
+use crate::args::layout;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::{Caching, Disk, FileDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_front::files::Backing;
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
@@ -39,6 +40,10 @@ pub struct FormatArgs {
     /// Bytes of a segment, a multiple of the page size [default: 1MiB, less where fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub segment_size: Option<u64>,
+    /// How pages are kept: log, appended many at a time, or slots, each in one of its own, for devices that take single pages
+    /// well
+    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
+    pub layout: Layout,
     /// Overwrite what is there, with the dirty pages that only it may have
     #[arg(long)]
     pub force: bool,
@@ -69,9 +74,10 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     };
     made?;
     if !quiet {
-        let Geometry { page_bytes, segment_pages, segments } = geometry;
+        let Geometry { page_bytes, segment_pages, segments, layout } = geometry;
+        let of_slots = if layout == Layout::Slots { "a journal and slots in " } else { "" };
         eprintln!(
-            "{name}: {segments} segments of {segment_pages} pages of {page_bytes} B, room for {} pages, for {}",
+            "{name}: {of_slots}{segments} segments of {segment_pages} pages of {page_bytes} B, room for {} pages, for {}",
             geometry.capacity_pages(),
             arguments.backing.display()
         );
@@ -81,15 +87,21 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
 
 fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
     let page_bytes = u32::try_from(arguments.page_size).unwrap_or(u32::MAX);
-    let probe = Geometry { page_bytes, segment_pages: 4, segments: 8 };
+    let probe = Geometry { page_bytes, segment_pages: 4, segments: 8, layout: Layout::Log };
     probe.check()?;
-    let Some(segment) = arguments.segment_size else { return Ok(Geometry::for_device(size, page_bytes)?) };
+    let layout = arguments.layout;
+    let Some(segment) = arguments.segment_size else {
+        let geometry = Geometry::for_device(size, page_bytes)?.with(layout);
+        geometry.check()?;
+        return Ok(geometry);
+    };
     if !segment.is_multiple_of(arguments.page_size) {
         bail!("--segment-size {segment} is no multiple of the page size {page_bytes}");
     }
     let segment_pages = u32::try_from(segment / arguments.page_size).unwrap_or(u32::MAX);
     let segments = size.saturating_sub(probe.base()) / segment;
-    let geometry = Geometry { page_bytes, segment_pages, segments: u32::try_from(segments).unwrap_or(u32::MAX) };
+    let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+    let geometry = Geometry { page_bytes, segment_pages, segments, layout };
     geometry.check()?;
     Ok(geometry)
 }

@@ -19,6 +19,7 @@ pub mod serve;
 pub mod set;
 pub mod stats;
 mod survey;
+mod survey_slots;
 mod watchman;
 
 use crate::args::bytes;

@@ -8,6 +8,7 @@ use super::{ReadFile, hex};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use entresol_engine::store::{Geometry, Layout};
 use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -114,6 +115,20 @@ fn shares(found: &Survey) -> [u64; 4] {
     [dirty, pages - dirty - lost, lost, found.versions - (pages - lost)]
 }
 
+/// What its places are, in words.
+fn places(found: &Survey) -> String {
+    let Superblock { geometry, journal_blocks, .. } = found.superblock;
+    let Geometry { segment_pages, segments, layout, .. } = geometry;
+    let name = layout.name();
+    match layout {
+        Layout::Log => format!("{name}: {segments} segments of {segment_pages} pages, {} live", found.live_segments),
+        Layout::Slots => {
+            let slots = u64::from(segments) * u64::from(segment_pages) - journal_blocks;
+            format!("{name}: {slots} slots, a journal of {journal_blocks} blocks, {} of them live", found.batches)
+        }
+    }
+}
+
 fn json(found: &Survey) -> String {
     let Superblock { geometry, uuid, backing, backing_pages, epoch, .. } = found.superblock;
     let [dirty, clean, lost, obsolete] = shares(found);
@@ -121,10 +136,12 @@ fn json(found: &Survey) -> String {
         "uuid": hex(&uuid),
         "state": state(found),
         "opened": epoch,
+        "layout": geometry.layout.name(),
         "page_bytes": geometry.page_bytes,
         "segments": geometry.segments,
         "segment_pages": geometry.segment_pages,
-        "live_segments": found.live_segments,
+        "live_segments": (geometry.layout == Layout::Log).then_some(found.live_segments),
+        "journal_blocks": found.superblock.journal_blocks,
         "room_pages": geometry.capacity_pages(),
         "backing_pages": backing_pages,
         "backing_identity": hex(&backing),
@@ -147,10 +164,7 @@ fn table(found: &Survey) -> String {
         ("state", state(found).to_owned()),
         ("opened", format!("{epoch} times")),
         ("page size", format!("{} B", geometry.page_bytes)),
-        (
-            "segments",
-            format!("{} of {} pages, {} live", geometry.segments, geometry.segment_pages, found.live_segments),
-        ),
+        ("layout", places(found)),
         ("capacity", format!("{} pages", geometry.capacity_pages())),
         ("backing store", format!("{backing_pages} pages, identity {}", hex(&backing))),
         ("pages", found.pages.len().to_string()),

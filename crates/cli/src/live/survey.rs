@@ -1,7 +1,8 @@
 //! A reader of the cache store that changes nothing. It follows `docs/cache-format.md` and shares no code with the engine
 //! that writes the store, so that what one of them gets wrong the other finds.
 
-use entresol_engine::store::Geometry;
+use super::survey_slots;
+use entresol_engine::store::{Geometry, Layout};
 use std::collections::{HashMap, HashSet};
 use std::io;
 
@@ -43,11 +44,11 @@ pub enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct End {
-    place: u64,
-    slot: u32,
-    tail: u64,
-    chain: u32,
+pub(super) struct End {
+    pub place: u64,
+    pub slot: u32,
+    pub tail: u64,
+    pub chain: u32,
 }
 
 /// The valid superblock with the higher generation.
@@ -61,8 +62,10 @@ pub struct Superblock {
     pub epoch: u64,
     /// Copies that are valid: 1 or 2.
     pub valid: u32,
+    /// Blocks of the journal, in the slots layout.
+    pub journal_blocks: u64,
     generation: u64,
-    end: End,
+    pub(super) end: End,
 }
 
 /// The newest version of a page.
@@ -83,7 +86,7 @@ pub struct Survey {
     pub pages: HashMap<u64, Version>,
     /// Versions in live segments, obsolete ones included.
     pub versions: u64,
-    /// Tables read between the first live place and the end.
+    /// Tables read between the first live place and the end; in the slots layout blocks of the journal.
     pub batches: u64,
     /// Of them those after the last sync that is known of.
     pub unsynced_batches: u64,
@@ -98,19 +101,19 @@ impl Survey {
     }
 }
 
-fn crc32c(bytes: &[u8]) -> u32 {
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
+pub(super) fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes[at..at + 16].try_into().expect("sixteen bytes")
 }
 
@@ -130,8 +133,13 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
         2 => State::Retired,
         _ => return Err(SurveyError::Superblocks),
     };
-    let geometry =
-        Geometry { page_bytes: u32_at(bytes, 92), segment_pages: u32_at(bytes, 96), segments: u32_at(bytes, 100) };
+    let layout = match u32_at(bytes, 104) {
+        0 => Layout::Log,
+        1 => Layout::Slots,
+        _ => return Err(SurveyError::Superblocks),
+    };
+    let (page_bytes, segment_pages, segments) = (u32_at(bytes, 92), u32_at(bytes, 96), u32_at(bytes, 100));
+    let geometry = Geometry { page_bytes, segment_pages, segments, layout };
     let end =
         End { place: u64_at(bytes, 72), slot: u32_at(bytes, 108), tail: u64_at(bytes, 80), chain: u32_at(bytes, 88) };
     if geometry.check().is_err() || end.tail > end.place {
@@ -145,6 +153,7 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
         state,
         epoch: u64_at(bytes, 64),
         valid: 1,
+        journal_blocks: u32_at(bytes, 112).into(),
         generation: u64_at(bytes, 16),
         end,
     })
@@ -368,6 +377,9 @@ impl<'a, F: Bytes> Reader<'a, F> {
 /// Reads all tables, and with `verify` the pages too.
 pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
     let superblock = superblock(file)?;
+    if superblock.geometry.layout == Layout::Slots {
+        return survey_slots::survey(file, superblock, verify);
+    }
     let mut reader = Reader::new(file, superblock);
     let (end, unsynced_batches) = reader.end()?;
     let first = end.tail / reader.segment_pages();

@@ -1,7 +1,7 @@
 //! Cleaning ahead: where more pages are dirty than a limit says, the coldest are written below before the policy asks for it.
 //!
 //! Cold is what was written longest ago: the order of the log is its age, and reclaim has put behind it what the policy kept
-//! meanwhile. The pages stay cached and become clean. The policy is not told: when it writes one of them back later,
+//! meanwhile. (Slots are gone through one after the other: their order is no age.) The pages stay cached and become clean. The policy is not told: when it writes one of them back later,
 //! nothing is owed any more. A cleaner that a policy has of its own goes on beside this one.
 
 use super::keeper::Keeper;
@@ -49,19 +49,19 @@ impl Keeper {
     /// Are more pages dirty than there should be?
     pub fn lacks_clean_pages(&self) -> bool {
         let DirtyLimits { high, low, cleaning, .. } = self.dirty_limits;
-        self.has_help() && high < usize::MAX && self.log.index.dirty_sound_len() > if cleaning { low } else { high }
+        self.has_help() && high < usize::MAX && self.log.index().dirty_sound_len() > if cleaning { low } else { high }
     }
 
     /// Pages that have to be written below and are not on their way, with what the log holds of them; lost ones apart.
     pub fn owed(&self) -> Vec<(u64, Entry)> {
-        let entries = self.log.index.iter();
+        let entries = self.log.index().iter();
         entries.filter(|&(page, entry)| !entry.lost && self.is_owed(page, entry)).collect()
     }
 
     /// Queues those of these pages that have to be written below still.
     fn queue_owed(&mut self, pages: &[u64]) {
         for &page in pages {
-            let entry = self.log.index.get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
+            let entry = self.log.index().get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
             if let Some(entry) = entry {
                 self.write_back_logged(page, entry);
             }
@@ -72,7 +72,7 @@ impl Keeper {
     fn queue_cold(&mut self) {
         let on_their_way = self.pending.len() + self.unsynced.len();
         let spared = self.dirty_limits.low + on_their_way;
-        let mut wanted = self.log.index.dirty_sound_len().saturating_sub(spared);
+        let mut wanted = self.log.index().dirty_sound_len().saturating_sub(spared);
         for _ in 0..SEGMENTS_PER_STEP {
             if wanted == 0 || self.depth() > 0 {
                 return;
@@ -82,7 +82,7 @@ impl Keeper {
                 return;
             };
             for (page, place) in versions {
-                let entry = self.log.index.get(page).filter(|entry| entry.place == place && !entry.lost);
+                let entry = self.log.index().get(page).filter(|entry| entry.place == place && !entry.lost);
                 let Some(entry) = entry.filter(|&entry| self.is_owed(page, entry)) else { continue };
                 if wanted == 0 {
                     return;

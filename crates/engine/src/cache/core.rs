@@ -100,7 +100,7 @@ impl<P: Policy> Engine<P> {
     /// and each at the latest when it is asked for. Until then it counts as cached, if it is among the newest `pages`.
     pub fn replay(&mut self, pages: usize) {
         let room = self.world.keeper.log.geometry().capacity_pages() as usize;
-        self.world.keeper.log.index.hold_newest(pages.min(room));
+        self.world.keeper.log.index_mut().hold_newest(pages.min(room));
         self.unseen = Some(0);
     }
 
@@ -118,7 +118,7 @@ impl<P: Policy> Engine<P> {
         let mut some = [0; SHOWN_PER_REQUEST];
         let mut found = 0;
         for page in &mut some {
-            let Some((next, after)) = self.world.keeper.log.index.next(cursor) else { break };
+            let Some((next, after)) = self.world.keeper.log.index_mut().next(cursor) else { break };
             (*page, cursor) = (next, after);
             self.world.directory.prefetch(next);
             found += 1;
@@ -137,7 +137,7 @@ impl<P: Policy> Engine<P> {
 
     /// Shows the policy a page if it was recovered and not seen yet.
     fn show(&mut self, page: u64) {
-        let Some(entry) = self.world.keeper.log.index.get(page).filter(|entry| !entry.lost) else { return };
+        let Some(entry) = self.world.keeper.log.index().get(page).filter(|entry| !entry.lost) else { return };
         if self.is_held(page) {
             return;
         }
@@ -181,7 +181,7 @@ impl<P: Policy> Engine<P> {
 
     /// Before a request for a page: the policy is to know that it is held.
     fn meet(&mut self, page: u64) {
-        if self.unseen.is_some() && self.world.keeper.log.index.resident(page).is_some() {
+        if self.unseen.is_some() && self.world.keeper.log.index().resident(page).is_some() {
             self.show(page);
         }
     }
@@ -388,8 +388,8 @@ impl<P: Policy> Core for Engine<P> {
             counts,
             keeper,
             log: self.world.keeper.log.counts(),
-            dirty_pages: self.world.keeper.log.index.dirty_len() as u64,
-            index_bytes: self.world.keeper.log.index.memory_bytes() as u64,
+            dirty_pages: self.world.keeper.log.index().dirty_len() as u64,
+            index_bytes: self.world.keeper.log.index().memory_bytes() as u64,
             directory_bytes: self.world.directory.memory_bytes() as u64,
             mode: self.mode,
             failed: self.off,
@@ -407,6 +407,6 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn held_pages(&self) -> Vec<(u64, bool)> {
-        self.world.keeper.log.index.iter().map(|(page, entry)| (page, entry.dirty)).collect()
+        self.world.keeper.log.index().iter().map(|(page, entry)| (page, entry.dirty)).collect()
     }
 }

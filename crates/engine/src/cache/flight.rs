@@ -136,7 +136,7 @@ impl Keeper {
         };
         pending.flying = false;
         self.flying -= 1;
-        let newest = self.log.index.get(passenger.page).map(|entry| entry.place);
+        let newest = self.log.index().get(passenger.page).map(|entry| entry.place);
         if matches!(pending.cargo, Cargo::Logged(entry) if newest != Some(entry.place)) {
             self.pending.remove(&passenger.page);
         }
@@ -173,7 +173,7 @@ impl Keeper {
             self.pending.remove(&page);
             self.flying -= 1;
         }
-        let Some(entry) = self.log.index.get(page).filter(|&entry| self.is_owed(page, entry)) else { return Ok(()) };
+        let Some(entry) = self.log.index().get(page).filter(|&entry| self.is_owed(page, entry)) else { return Ok(()) };
         match passenger.cargo {
             Cargo::Logged(read) if read.place == entry.place => {
                 // It is listed as lost, or tried again by whoever needs it next.
@@ -197,9 +197,9 @@ impl Keeper {
         settled.sort_unstable_by_key(|&(page, _)| page);
         let mut urgent = false;
         for (page, cover) in settled {
-            let Some(entry) = self.log.index.get(page) else { continue };
+            let Some(entry) = self.log.index().get(page) else { continue };
             // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
-            urgent |= !self.log.is_written_durably(entry.place + 1);
+            urgent |= !self.log.is_version_durable(entry.place);
             match cover {
                 Cover::Same(place) if place == entry.place && entry.dirty => {
                     let result = self.log.cleaned(page);
@@ -219,7 +219,7 @@ impl Keeper {
     fn queue_again(&mut self) {
         let unsynced = std::mem::take(&mut self.unsynced);
         for (page, cover) in unsynced {
-            let entry = self.log.index.get(page);
+            let entry = self.log.index().get(page);
             match (cover, entry) {
                 (Cover::Same(place), Some(entry)) if entry.place == place && !self.pending.contains_key(&page) => {
                     self.write_back_logged(page, entry);

@@ -7,7 +7,7 @@ use super::room::{self, FREE_MIN};
 use super::upkeep;
 use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
-use crate::store::{Entry, Log, PageMap};
+use crate::store::{AnyLog, Entry, PageMap};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
@@ -58,6 +58,8 @@ pub struct KeeperCounts {
     pub cleaned_ahead: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
+    /// Slots given up because the policy did not hold their pages any more. (In the slots layout.)
+    pub slots_freed: u64,
     /// Clean copies whose bytes were wrong or could not be read; they were read from below instead.
     pub clean_copies_bad: u64,
     /// Pages whose only copy could not be read.
@@ -66,7 +68,7 @@ pub struct KeeperCounts {
 
 /// The log, the backing store and the pages between them.
 pub(super) struct Keeper {
-    pub log: Log<Store>,
+    pub log: AnyLog<Store>,
     backing: Store,
     pub(super) backing_bytes: u64,
     pub(super) page_bytes: usize,
@@ -106,7 +108,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// `background` when threads of the cache's own keep room ahead of need.
-    pub fn new(log: Log<Store>, backing: Store, background: bool) -> Self {
+    pub fn new(log: AnyLog<Store>, backing: Store, background: bool) -> Self {
         let geometry = log.geometry();
         let segment_pages = geometry.segment_pages as usize;
         Keeper {
@@ -149,7 +151,7 @@ impl Keeper {
     /// Finds what a request that misses the cache gets: the queue, a copy of the log that should have been written
     /// below but could not be, else the backing store. The bytes are copied if memory has them.
     pub fn locate_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
-        let logged = self.log.index.get(page);
+        let logged = self.log.index().get(page);
         // What is queued of an older version is not what is looked for.
         let newest = |pending: &&Pending| match (pending.cover, logged) {
             (Cover::Same(place), Some(entry)) => place == entry.place || !entry.dirty,
@@ -196,13 +198,15 @@ impl Keeper {
 
     /// The copy that the log holds cannot be read; the error if that is a loss. Else the page is read below.
     pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
-        let Some(entry) = self.log.index.get(page).filter(|now| now.place == entry.place) else {
+        let Some(entry) = self.log.index().get(page).filter(|now| now.place == entry.place) else {
             // It has moved meanwhile.
             return Ok(());
         };
         if !entry.dirty {
             self.counts.clean_copies_bad += 1;
-            return self.log.gone(page);
+            let declared = self.declare_gone(page);
+            // Without its device the cache is given up, and the page is read below.
+            return if self.broken { Ok(()) } else { declared };
         }
         if self.pending.get(&page).is_some_and(|pending| matches!(pending.cargo, Cargo::Logged(_)) && !pending.flying) {
             self.pending.remove(&page);
@@ -257,17 +261,17 @@ impl Keeper {
         }
         let changed = self.changed.iter().any(|pages| pages.contains(&page));
         let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
-        let owed = self.log.index.get(page).is_some_and(|entry| self.is_owed(page, entry));
+        let owed = self.log.index().get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
         // What is queued or was written below may be the very version that would be lost.
         if (!on_its_way || mutant::is(Mutant::RewriteCovered))
             && self.log.rewrite(page, bytes, marked, resident).is_some()
         {
-            return Ok(self.log.index.get(page).expect("it was just written"));
+            return Ok(self.log.index().get(page).expect("it was just written"));
         }
         let appended = self.log.append(page, bytes, marked, resident);
         let place = self.noted(appended)?;
-        let entry = self.log.index.get(page).expect("it was just appended");
+        let entry = self.log.index().get(page).expect("it was just appended");
         if owed && !dirty {
             // These are the bytes of the log: what is on its way below is older.
             return Ok(entry);
@@ -297,12 +301,13 @@ impl Keeper {
 
     /// The policy does not hold the page any more; what durability needs stays.
     pub fn release(&mut self, page: u64) {
-        self.log.index.update(page, |entry| entry.resident = false);
+        self.log.index_mut().update(page, |entry| entry.resident = false);
     }
 
     /// No policy holds anything any more; what durability needs stays.
     pub fn release_all(&mut self) {
-        let held: Vec<u64> = self.log.index.iter().filter(|(_, entry)| entry.resident).map(|(page, _)| page).collect();
+        let held: Vec<u64> =
+            self.log.index().iter().filter(|(_, entry)| entry.resident).map(|(page, _)| page).collect();
         held.into_iter().for_each(|page| self.release(page));
     }
 
@@ -337,7 +342,7 @@ impl Keeper {
     fn queue_past(&mut self, page: u64, cargo: Cargo) -> io::Result<()> {
         let obsolete = self.supersede(page);
         self.queue(page, cargo, Cover::Newer(obsolete));
-        if obsolete.is_some() || self.log.index.get(page).is_none() {
+        if obsolete.is_some() || self.log.index().get(page).is_none() {
             return Ok(());
         }
         let declared = self.declare_gone(page);
@@ -359,7 +364,7 @@ impl Keeper {
     /// replaces it is durable.
     fn supersede(&mut self, page: u64) -> Option<u64> {
         self.release(page);
-        let dirty = self.log.index.get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
+        let dirty = self.log.index().get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));
         dirty.map(|entry| entry.place)
     }
 
@@ -380,7 +385,7 @@ impl Keeper {
         }
         for &page in pages {
             upkeep::make_ready(self)?;
-            if self.log.index.get(page).is_some_and(|entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly)) {
+            if self.log.index().get(page).is_some_and(|entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly)) {
                 self.declare_gone(page)?;
             }
         }
@@ -392,7 +397,7 @@ impl Keeper {
     pub fn forget_without_log(&mut self, pages: &[u64]) {
         for &page in pages {
             self.pending.remove(&page);
-            self.log.index.remove(page);
+            self.log.index_mut().remove(page);
         }
     }
 
@@ -401,10 +406,10 @@ impl Keeper {
         let inside = |page: &u64| range.contains(page);
         let mut held: Vec<u64> = self.pending.range(range.clone()).map(|(&page, _)| page).collect();
         held.extend(self.unsynced.keys().copied().filter(inside));
-        if range.end - range.start < self.log.index.len() as u64 {
-            held.extend(range.clone().filter(|&page| self.log.index.get(page).is_some()));
+        if range.end - range.start < self.log.index().len() as u64 {
+            held.extend(range.clone().filter(|&page| self.log.index().get(page).is_some()));
         } else {
-            held.extend(self.log.index.iter().map(|(page, _)| page).filter(inside));
+            held.extend(self.log.index().iter().map(|(page, _)| page).filter(inside));
         }
         held.sort_unstable();
         held.dedup();
@@ -413,7 +418,7 @@ impl Keeper {
 
     pub(super) fn declare_gone(&mut self, page: u64) -> io::Result<()> {
         if mutant::is(Mutant::NoGone) {
-            self.log.index.remove(page);
+            self.log.index_mut().remove(page);
             return Ok(());
         }
         let result = self.log.gone(page);
@@ -449,7 +454,7 @@ impl Keeper {
     /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store. `bytes` are
     /// those of the version, if they are known.
     pub fn empty_place(&mut self, page: u64, place: u64, bytes: Option<&[u8]>) -> io::Result<bool> {
-        let Some(entry) = self.log.index.get(page).filter(|entry| entry.place == place) else { return Ok(false) };
+        let Some(entry) = self.log.index().get(page).filter(|entry| entry.place == place) else { return Ok(false) };
         if entry.lost && !self.covers(page, place) {
             let result = self.log.lost(page);
             return self.noted(result).map(|()| false);
@@ -487,7 +492,7 @@ impl Keeper {
     pub fn needed_of(&mut self, segments: &[Vec<(u64, u64)>]) -> io::Result<Vec<u64>> {
         let mut needed = Vec::new();
         for &(page, place) in segments.iter().flatten() {
-            if self.log.index.get(page).is_some_and(|entry| entry.place == place && entry.dirty && !entry.lost)
+            if self.log.index().get(page).is_some_and(|entry| entry.place == place && entry.dirty && !entry.lost)
                 && self.empty_place(page, place, None)?
             {
                 needed.push(page);
@@ -500,8 +505,8 @@ impl Keeper {
     /// The oldest segments, whose versions these are, are not needed any more.
     pub fn drop_segments(&mut self, segments: &[Vec<(u64, u64)>]) {
         for (page, place) in segments.iter().flatten() {
-            if self.log.index.get(*page).is_some_and(|entry| entry.place == *place) {
-                self.log.index.remove(*page);
+            if self.log.index().get(*page).is_some_and(|entry| entry.place == *place) {
+                self.log.index_mut().remove(*page);
             }
         }
         segments.iter().for_each(|_| self.log.drop_oldest_segment());
@@ -539,7 +544,7 @@ impl Keeper {
         for (page, _) in owed {
             upkeep::make_ready(self)?;
             // Making room may have moved it, or written it below.
-            let Some(entry) = self.log.index.get(page).filter(|&now| self.is_owed(page, now)) else { continue };
+            let Some(entry) = self.log.index().get(page).filter(|&now| self.is_owed(page, now)) else { continue };
             self.read_log(page, entry, &mut bytes)?;
             self.write_back(page, &bytes, entry.place);
         }
@@ -563,7 +568,7 @@ impl Keeper {
         self.pending.retain(|_, pending| !matches!(pending.cargo, Cargo::Logged(_)));
         self.flying = 0;
         let owed: Vec<(u64, Entry)> =
-            self.log.index.iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
+            self.log.index().iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
         for (page, entry) in owed {
             let mut bytes = vec![0; self.page_bytes];
             // What the queue may hold of the page is older, or it would cover this.
@@ -571,10 +576,10 @@ impl Keeper {
                 self.queue(page, Cargo::Bytes(bytes.into()), Cover::Newer(None));
             } else {
                 self.counts.pages_lost += 1;
-                self.log.index.update(page, |entry| entry.lost = true);
+                self.log.index_mut().update(page, |entry| entry.lost = true);
             }
         }
-        self.log.index.retain_lost();
+        self.log.index_mut().retain_lost();
         // The device may refuse this too; then only a format helps, as the documentation says.
         let _refused = self.log.retire();
     }
@@ -593,19 +598,20 @@ impl Keeper {
 
     /// Queues a page to be discarded when there is no log any more.
     pub fn discard_without_log(&mut self, page: u64) {
-        self.log.index.remove(page);
+        self.log.index_mut().remove(page);
         self.queue(page, Cargo::Discard, Cover::Newer(None));
     }
 
     /// Writes a page when there is no log any more.
     pub fn write_without_log(&mut self, page: u64, bytes: &[u8]) {
-        self.log.index.remove(page);
+        self.log.index_mut().remove(page);
         self.queue(page, Cargo::Bytes(bytes.into()), Cover::Newer(None));
     }
 
     /// Pages whose only copy was lost, ascending.
     pub fn lost_pages(&self) -> Vec<u64> {
-        let mut lost: Vec<u64> = self.log.index.iter().filter(|(_, entry)| entry.lost).map(|(page, _)| page).collect();
+        let mut lost: Vec<u64> =
+            self.log.index().iter().filter(|(_, entry)| entry.lost).map(|(page, _)| page).collect();
         lost.sort_unstable();
         lost
     }

@@ -18,6 +18,7 @@ mod room;
 mod tape;
 mod turn;
 mod upkeep;
+mod vacate;
 mod world;
 
 pub use counts::Counts;
@@ -29,7 +30,7 @@ use self::background::Background;
 use self::core::{Core, Engine};
 use crate::block::Block;
 use crate::disk::{DeviceCounts, Disk, Gauge, Metered};
-use crate::store::{Geometry, Identity, Log, LogCounts, Recovered, StoreError, check_page};
+use crate::store::{AnyLog, Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
 use entresol_core::Op;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
@@ -259,7 +260,7 @@ impl BlockCache {
         identity: [u8; 16],
     ) -> Result<(), StoreError> {
         let backing_pages = backing.size_bytes().div_ceil(u64::from(geometry.page_bytes));
-        Log::format(cache, geometry, Identity { uuid, backing: identity, backing_pages })
+        crate::store::format(cache, geometry, Identity { uuid, backing: identity, backing_pages })
     }
 
     /// Opens a formatted cache; what it held is held again, after a crash too.
@@ -293,7 +294,7 @@ impl BlockCache {
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
-        let (log, recovered) = Log::open(cache, identity, backing_pages)?;
+        let (log, recovered) = AnyLog::open(cache, identity, backing_pages)?;
         let room_pages = log.geometry().capacity_pages();
         check_room(config, room_pages)?;
         let objects_max = objects.objects_max();

@@ -5,6 +5,7 @@
 use super::flight::Flight;
 use super::keeper::Keeper;
 use super::room::{DEPTH_MAX, FREE_MIN};
+use super::vacate::reclaim_slots;
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 use crate::store::{Batch, Entry, check_page, sync_device};
@@ -202,8 +203,12 @@ pub(super) fn make_room(lease: &mut impl Lease) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
 }
 
-/// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync.
+/// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync. In the slots layout it
+/// frees slots.
 pub(super) fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
+    if reclaim_slots(lease)? {
+        return Ok(());
+    }
     let geometry = lease.keeper().log.geometry();
     let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
     let start = lease.keeper().log.rear();
@@ -242,7 +247,7 @@ fn empty_segment(lease: &mut impl Lease, versions: &[(u64, u64)]) -> io::Result<
     let keeper = lease.keeper();
     let needed: Vec<(u64, Entry)> = versions
         .iter()
-        .filter_map(|&(page, place)| Some((page, keeper.log.index.get(page).filter(|entry| entry.place == place)?)))
+        .filter_map(|&(page, place)| Some((page, keeper.log.index().get(page).filter(|entry| entry.place == place)?)))
         .filter(|&(page, entry)| keeper.must_move(page, entry))
         .collect();
     let page_bytes = keeper.log.geometry().page_bytes as usize;

@@ -126,8 +126,8 @@ impl World {
                 bytes.copy_from_slice(held);
                 return Ok(Source::Memory);
             }
-            Some(frame) => self.keeper.log.index.get(page).filter(|entry| frame.logged == Some(entry.place)),
-            None => self.keeper.log.index.resident(page),
+            Some(frame) => self.keeper.log.index().get(page).filter(|entry| frame.logged == Some(entry.place)),
+            None => self.keeper.log.index().resident(page),
         };
         match held {
             Some(entry) => self.keeper.locate_logged(entry, bytes),
@@ -149,7 +149,7 @@ impl World {
         let bytes = &self.current.bytes;
         if let Some(frame) = self.frames.get_mut(handle.index()).and_then(Option::as_mut) {
             frame.bytes.get_or_insert_with(|| bytes.clone());
-        } else if in_log && self.keeper.log.index.resident(self.current.page).is_none() {
+        } else if in_log && self.keeper.log.index().resident(self.current.page).is_none() {
             let kept = self.keeper.put(self.current.page, bytes, false, true);
             self.counts.admissions_failed += u64::from(kept.is_err());
         }
@@ -239,7 +239,7 @@ impl World {
         let read = page == self.current.page && !self.current.op.is_write() && !self.replaying;
         // Whoever asks for other pages reads them; a write brings its bytes next.
         let bytes = read.then(|| self.current.bytes.clone());
-        let entry = self.keeper.log.index.resident(page);
+        let entry = self.keeper.log.index().resident(page);
         let dirty = entry.is_some_and(|entry| self.keeper.is_owed(page, entry));
         self.frames[handle.index()] = Some(Frame { bytes, dirty, logged: entry.map(|entry| entry.place) });
         Ok(())
@@ -255,10 +255,10 @@ impl World {
             // Nothing is held there, and nothing here.
             return Ok(());
         }
-        let held = self.keeper.log.index.get(page);
+        let held = self.keeper.log.index().get(page);
         if held.is_some_and(|entry| logged == Some(entry.place)) {
             // The log has this version already: from a flush, or from before it was promoted.
-            self.keeper.log.index.update(page, |entry| entry.resident = true);
+            self.keeper.log.index_mut().update(page, |entry| entry.resident = true);
             return Ok(());
         }
         let mut bytes = vec![0; self.current.bytes.len()];
@@ -280,7 +280,7 @@ impl World {
         let page = self.directory.page(handle);
         if from == self.log_tier {
             // Not there, or sent below before by durability's own rules: nothing is owed.
-            let entry = self.keeper.log.index.resident(page).filter(|&entry| self.keeper.is_owed(page, entry));
+            let entry = self.keeper.log.index().resident(page).filter(|&entry| self.keeper.is_owed(page, entry));
             if let Some(entry) = entry {
                 self.keeper.write_back_logged(page, entry);
             }
@@ -291,7 +291,7 @@ impl World {
         };
         let mut bytes = vec![0; self.current.bytes.len()];
         self.read_newest(page, handle, &mut bytes)?;
-        match self.keeper.log.index.get(page).filter(|entry| logged == Some(entry.place)) {
+        match self.keeper.log.index().get(page).filter(|entry| logged == Some(entry.place)) {
             Some(entry) => self.keeper.write_back(page, &bytes, entry.place),
             None => self.keeper.write_past(page, &bytes)?,
         }
@@ -322,16 +322,16 @@ impl World {
         let page = self.directory.page(handle);
         match verb {
             Verb::Fetch { to } | Verb::Install { to } if to == self.log_tier => {
-                self.keeper.log.index.update(page, |entry| entry.resident = true);
+                self.keeper.log.index_mut().update(page, |entry| entry.resident = true);
             }
             Verb::Fetch { .. } | Verb::Install { .. } => {
-                let entry = self.keeper.log.index.get(page);
+                let entry = self.keeper.log.index().get(page);
                 let dirty = entry.is_some_and(|entry| entry.dirty);
                 self.frames[handle.index()] =
                     Some(Frame { bytes: None, dirty, logged: entry.map(|entry| entry.place) });
             }
             Verb::Bypass => {
-                let owed = self.keeper.log.index.get(page).filter(|&entry| self.keeper.is_owed(page, entry));
+                let owed = self.keeper.log.index().get(page).filter(|&entry| self.keeper.is_owed(page, entry));
                 if let Some(entry) = owed {
                     self.keeper.write_back_logged(page, entry);
                 }
@@ -358,7 +358,7 @@ impl World {
             let frame = self.frames.get(handle.index()).and_then(Option::as_ref);
             if let Some(frame) = frame.filter(|frame| frame.dirty) {
                 let page = self.directory.page(handle);
-                let held = self.keeper.log.index.get(page);
+                let held = self.keeper.log.index().get(page);
                 let logged = held.is_some_and(|entry| frame.logged == Some(entry.place));
                 if let Some(bytes) = frame.bytes.as_ref().filter(|_| !logged) {
                     let resident = held.is_some_and(|entry| entry.resident);
@@ -376,7 +376,7 @@ impl World {
         for at in 0..self.frames.len() {
             let Some(frame) = self.frames[at].as_ref().filter(|frame| !frame.dirty) else { continue };
             let page = self.directory.page(Page(at as u32));
-            if let Some(bytes) = frame.bytes.clone().filter(|_| self.keeper.log.index.get(page).is_none()) {
+            if let Some(bytes) = frame.bytes.clone().filter(|_| self.keeper.log.index().get(page).is_none()) {
                 self.keeper.put(page, &bytes, false, false)?;
             }
         }
@@ -411,7 +411,7 @@ impl World {
         if self.frames.get(handle.index()).is_some_and(Option::is_some) {
             return self.write_back(handle, Tier::TOP);
         }
-        match self.keeper.log.index.resident(page) {
+        match self.keeper.log.index().resident(page) {
             Some(entry) if self.keeper.is_owed(page, entry) => {
                 self.keeper.write_back(page, &self.current.bytes, entry.place);
                 Ok(())

@@ -4,7 +4,7 @@ use super::oracle::{Oracle, SECTOR};
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
 use crate::disk::{Disk, Power, SimDisk};
-use crate::store::{Geometry, repair};
+use crate::store::{Geometry, Layout, repair};
 use entresol_core::Random;
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
@@ -59,11 +59,13 @@ fn random_policy(random: &mut Random, room: u64) -> (&'static str, Vec<usize>) {
 
 impl Setup {
     /// A small cache of some kind.
-    pub fn random(seed: u64) -> Self {
+    pub fn random(seed: u64, layout: Layout) -> Self {
         let mut random = Random::new(seed);
         let page_bytes = [512, 1024][random.below(2) as usize];
         let segment_pages = [4, 8, 16][random.below(3) as usize];
-        let geometry = Geometry { page_bytes, segment_pages, segments: 9 + random.below(6) as u32 };
+        // The journal of a small store takes a good part of it.
+        let least = if layout == Layout::Slots { 16 } else { 9 };
+        let geometry = Geometry { page_bytes, segment_pages, segments: least + random.below(6) as u32, layout };
         let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let backing_pages = 8 + random.below(60);
@@ -92,7 +94,10 @@ pub(super) struct Tally {
     /// Of them those while a cache was being opened.
     pub crashes_in_recovery: u64,
     pub operations: u64,
+    /// Segments or slots.
     pub reclaimed: u64,
+    /// Entries of a journal that were repeated.
+    pub renewed: u64,
     pub rescued: u64,
     /// Pages that were cleaned ahead.
     pub cleaned_ahead: u64,
@@ -302,7 +307,7 @@ impl History {
     fn grow(&mut self, cache: &BlockCache) -> Outcome<()> {
         let mut geometry = self.setup.geometry;
         geometry.segments += 1 + self.random.below(4) as u32;
-        if geometry.segments > SEGMENTS_MAX {
+        if geometry.segments > SEGMENTS_MAX || geometry.layout == Layout::Slots {
             return Ok(());
         }
         // A few bytes more are no segment.
@@ -353,7 +358,8 @@ impl History {
             }
         }
         let stats = cache.stats().expect("no thread panicked");
-        self.tally.reclaimed += stats.keeper.segments_reclaimed;
+        self.tally.reclaimed += stats.keeper.segments_reclaimed + stats.keeper.slots_freed;
+        self.tally.renewed += stats.log.renewed;
         self.tally.rescued += stats.keeper.rescued;
         self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
         result
@@ -471,7 +477,7 @@ impl History {
         let mut tables = Vec::new();
         for offset in (0..self.cache.size_bytes()).step_by(page_bytes as usize) {
             self.cache.read_at(offset, &mut block)?;
-            if block.starts_with(b"\x89ETBATCH") {
+            if block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN") {
                 tables.push(offset);
             }
         }

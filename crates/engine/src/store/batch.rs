@@ -1,7 +1,8 @@
 //! Batches that are complete, on their way to the device: written by whoever comes first, while nobody holds the log.
 
-use crate::disk::{AlignedBytes, Disk};
+use crate::disk::{AlignedBytes, Disk, Transfer};
 use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// A batch that nothing is added to any more.
@@ -10,18 +11,17 @@ pub(crate) struct Batch {
     pub(super) place: u64,
     /// Its blocks, the table first.
     pub(super) blocks: usize,
-    /// Where it goes on the device, in bytes.
-    at: u64,
+    /// Where which of its bytes go on the device.
+    writes: Vec<(u64, Range<usize>)>,
     /// Its blocks and room for more.
     bytes: AlignedBytes,
-    len: usize,
     /// Is it on the device? Locked while it is being written.
     written: Mutex<bool>,
 }
 
 impl Batch {
-    pub(super) fn new(place: u64, at: u64, blocks: usize, page_bytes: usize, bytes: AlignedBytes) -> Self {
-        Batch { place, blocks, at, bytes, len: blocks * page_bytes, written: Mutex::new(false) }
+    pub(super) fn new(place: u64, blocks: usize, writes: Vec<(u64, Range<usize>)>, bytes: AlignedBytes) -> Self {
+        Batch { place, blocks, writes, bytes, written: Mutex::new(false) }
     }
 
     /// Writes it, or waits for whoever does.
@@ -31,7 +31,10 @@ impl Batch {
     pub fn write<D: Disk + ?Sized>(&self, disk: &D) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if !*written {
-            disk.write_at(self.at, &self.bytes[..self.len])?;
+            let writes = self.writes.iter();
+            let mut writes: Vec<Transfer> =
+                writes.map(|(at, range)| Transfer::Write { at: *at, bytes: &self.bytes[range.clone()] }).collect();
+            disk.submit(&mut writes)?;
             *written = true;
         }
         Ok(())

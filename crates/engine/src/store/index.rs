@@ -1,5 +1,5 @@
 //! What the log holds of each page: the newest version of it, in memory. Eleven bytes for every block of the ring and five
-//! for finding a page among them.
+//! for finding a page among them. In the slots layout four more for every slot.
 
 use super::numbers::Numbers;
 use entresol_core::Random;
@@ -72,13 +72,29 @@ impl Slot {
     }
 }
 
-/// Entries by page. Places are those of one turn of the ring, from the tail on.
+/// How places and blocks belong together.
+enum Places {
+    /// Places are those of one turn of a ring, from the tail on.
+    Ring {
+        tail: u64,
+        /// Block of the ring where the tail is.
+        tail_block: u64,
+    },
+    /// A place is a slot and, in its upper half, the number of the version that is there: this, for every slot.
+    Slots {
+        versions: Vec<u32>,
+        /// Number of the next version.
+        next: u32,
+        /// Slots in the order of their versions, until they have been gone through.
+        oldest_first: Vec<u32>,
+    },
+}
+
+/// Entries by page.
 pub(crate) struct Index {
     slots: Vec<Slot>,
     numbers: Numbers,
-    tail: u64,
-    /// Block of the ring where the tail is.
-    tail_block: u64,
+    places: Places,
     /// Slots that are dirty.
     dirty: usize,
     /// Pages without bytes; their places are those of the tables that say so.
@@ -88,11 +104,19 @@ pub(crate) struct Index {
 impl Index {
     /// An empty index of a log whose ring has so many blocks and whose live part begins at `tail`.
     pub fn new(blocks: u32, tail: u64) -> Self {
+        Index::of(blocks, Places::Ring { tail, tail_block: tail % u64::from(blocks) })
+    }
+
+    /// An empty index of so many slots.
+    pub fn of_slots(slots: u32) -> Self {
+        Index::of(slots, Places::Slots { versions: vec![0; slots as usize], next: 0, oldest_first: Vec::new() })
+    }
+
+    fn of(blocks: u32, places: Places) -> Self {
         Index {
             slots: vec![Slot::NONE; blocks as usize],
             numbers: Numbers::new(blocks as usize, blocks),
-            tail,
-            tail_block: tail % u64::from(blocks),
+            places,
             dirty: 0,
             lost: BTreeMap::new(),
         }
@@ -100,7 +124,8 @@ impl Index {
 
     /// The same for a ring of so many blocks, which are more.
     pub(super) fn grown(&self, blocks: u32) -> Self {
-        let mut grown = Index::new(blocks, self.tail);
+        let Places::Ring { tail, .. } = self.places else { unreachable!("a store of slots does not grow") };
+        let mut grown = Index::new(blocks, tail);
         self.iter().for_each(|(page, entry)| grown.insert(page, entry));
         grown
     }
@@ -122,20 +147,29 @@ impl Index {
 
     /// Bytes that it takes, lost pages apart.
     pub fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>() + self.numbers.memory_bytes()
+        let versions = match &self.places {
+            Places::Ring { .. } => 0,
+            Places::Slots { versions, .. } => size_of_val(versions.as_slice()),
+        };
+        self.slots.capacity() * size_of::<Slot>() + versions + self.numbers.memory_bytes()
     }
 
     fn block_of(&self, place: u64) -> usize {
-        let (ahead, blocks) = (place - self.tail, self.slots.len() as u64);
-        assert!(ahead < blocks, "place {place} is a turn of the ring or more after {}", self.tail);
-        let block = self.tail_block + ahead;
+        let Places::Ring { tail, tail_block } = self.places else { return place as u32 as usize };
+        let (ahead, blocks) = (place - tail, self.slots.len() as u64);
+        assert!(ahead < blocks, "place {place} is a turn of the ring or more after {tail}");
+        let block = tail_block + ahead;
         (if block >= blocks { block - blocks } else { block }) as usize
     }
 
     fn place_of(&self, block: usize) -> u64 {
-        let (block, blocks) = (block as u64, self.slots.len() as u64);
-        let ahead = if block >= self.tail_block { block - self.tail_block } else { block + blocks - self.tail_block };
-        self.tail + ahead
+        match &self.places {
+            Places::Ring { tail, tail_block } => {
+                let (block, blocks) = (block as u64, self.slots.len() as u64);
+                tail + if block >= *tail_block { block - tail_block } else { block + blocks - tail_block }
+            }
+            Places::Slots { versions, .. } => u64::from(versions[block]) << 32 | block as u64,
+        }
     }
 
     fn entry(&self, block: usize) -> Entry {
@@ -181,6 +215,9 @@ impl Index {
         }
         debug_assert!(!self.slots[block].is_current(), "block {block} holds the newest version of another page");
         self.slots[block] = Slot { page_low: page as u32, page_high: (page >> 32) as u16, flags: 0, crc: entry.crc };
+        if let Places::Slots { versions, .. } = &mut self.places {
+            versions[block] = (entry.place >> 32) as u32;
+        }
         self.set_flags(block, entry);
     }
 
@@ -218,29 +255,117 @@ impl Index {
     }
 
     /// Goes through the pages whose newest version is there, the oldest first, beginning with 0: the next page, and where to
-    /// go on. What is appended meanwhile comes last.
-    pub fn next(&self, place: u64) -> Option<(u64, u64)> {
-        let blocks = self.slots.len() as u64;
-        let ahead = (place.max(self.tail) - self.tail).min(blocks);
-        let wrapped = |ahead| ((self.tail_block + ahead) % blocks) as usize;
-        let block = (ahead..blocks).map(wrapped).find(|&block| self.slots[block].is_current())?;
-        Some((self.slots[block].page(), self.place_of(block) + 1))
+    /// go on. What is appended meanwhile comes last, or in the slots layout not at all.
+    pub fn next(&mut self, from: u64) -> Option<(u64, u64)> {
+        let is_current = |block: &usize| self.slots[*block].is_current();
+        match &mut self.places {
+            Places::Ring { tail, tail_block } => {
+                let blocks = self.slots.len() as u64;
+                let ahead = (from.max(*tail) - *tail).min(blocks);
+                let wrapped = |ahead| ((*tail_block + ahead) % blocks) as usize;
+                let block = (ahead..blocks).map(wrapped).find(is_current)?;
+                Some((self.slots[block].page(), self.place_of(block) + 1))
+            }
+            Places::Slots { oldest_first, .. } => {
+                let left = oldest_first.iter().enumerate().skip(from as usize);
+                let next = left.map(|(at, &block)| (at, block as usize)).find(|(_, block)| is_current(block));
+                if next.is_none() {
+                    // They are gone through once.
+                    *oldest_first = Vec::new();
+                }
+                next.map(|(at, block)| (self.slots[block].page(), at as u64 + 1))
+            }
+        }
     }
 
-    /// Counts the newest versions, so many of them, as those of pages that are cached.
+    /// Counts the newest versions, so many of them, as those of pages that are cached. Where the order of versions is not
+    /// that of blocks it is found out here, for [`next`](Index::next).
     pub fn hold_newest(&mut self, versions: usize) {
-        let (newer, older) = self.slots.split_at_mut(self.tail_block as usize);
-        let newest_first = newer.iter_mut().rev().chain(older.iter_mut().rev());
-        newest_first.filter(|slot| slot.is_current()).take(versions).for_each(|slot| slot.flags |= RESIDENT);
+        let slots = &mut self.slots;
+        match &mut self.places {
+            Places::Ring { tail_block, .. } => {
+                let (newer, older) = slots.split_at_mut(*tail_block as usize);
+                let newest_first = newer.iter_mut().rev().chain(older.iter_mut().rev());
+                newest_first.filter(|slot| slot.is_current()).take(versions).for_each(|slot| slot.flags |= RESIDENT);
+            }
+            Places::Slots { versions: numbers, next, oldest_first } => {
+                // Numbers may have begun anew, the newest version's last of all.
+                let since = |block: &u32| numbers[*block as usize].wrapping_sub(*next);
+                *oldest_first = (0..slots.len() as u32).filter(|&block| slots[block as usize].is_current()).collect();
+                oldest_first.sort_unstable_by_key(since);
+                let newest_first = oldest_first.iter().rev().take(versions);
+                newest_first.for_each(|&block| slots[block as usize].flags |= RESIDENT);
+            }
+        }
     }
 
-    /// All entries: the oldest version first, then the pages that were lost.
+    /// All entries: in the log the oldest version first; then the pages that were lost.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> {
-        let (older, newer) = (self.tail_block as usize..self.slots.len(), 0..self.tail_block as usize);
-        let current = older.chain(newer).filter(|&block| self.slots[block].is_current());
+        let first = match self.places {
+            Places::Ring { tail_block, .. } => tail_block as usize,
+            Places::Slots { .. } => 0,
+        };
+        let current = (first..self.slots.len()).chain(0..first).filter(|&block| self.slots[block].is_current());
         current
             .map(|block| (self.slots[block].page(), self.entry(block)))
             .chain(self.lost.iter().map(|(&page, &entry)| (page, entry)))
+    }
+
+    /// Number of the next version, in the slots layout.
+    pub(super) fn versions(&self) -> u32 {
+        match self.places {
+            Places::Ring { .. } => unreachable!("places of a log are not numbered apart"),
+            Places::Slots { next, .. } => next,
+        }
+    }
+
+    /// Numbers versions from here on.
+    pub(super) fn set_versions(&mut self, from: u32) {
+        match &mut self.places {
+            Places::Ring { .. } => unreachable!("places of a log are not numbered apart"),
+            Places::Slots { next, .. } => *next = from,
+        }
+    }
+
+    /// Takes the number of the next version.
+    pub(super) fn next_version(&mut self) -> u32 {
+        let version = self.versions();
+        self.set_versions(version.wrapping_add(1));
+        version
+    }
+
+    /// The page whose newest version is in a block.
+    pub(super) fn page_in(&self, block: u32) -> Option<u64> {
+        Some(self.slots[block as usize]).filter(|slot| slot.is_current()).map(Slot::page)
+    }
+
+    /// Blocks that hold no newest version.
+    pub(super) fn empty_blocks(&self) -> impl Iterator<Item = u32> {
+        (0..self.slots.len()).filter(|&block| !self.slots[block].is_current()).map(|block| block as u32)
+    }
+
+    /// Entries that the policy does not count as cached, from a block on, so many at most; and the block after them.
+    pub(super) fn unheld(&self, from: usize, enough: usize) -> (Vec<(u64, Entry)>, usize) {
+        let mut unheld = Vec::new();
+        let mut next = from;
+        for block in (from..self.slots.len()).chain(0..from) {
+            if unheld.len() == enough {
+                break;
+            }
+            let Slot { flags, .. } = self.slots[block];
+            if flags & (CURRENT | RESIDENT) == CURRENT {
+                unheld.push((self.slots[block].page(), self.entry(block)));
+            }
+            next = (block + 1) % self.slots.len();
+        }
+        (unheld, next)
+    }
+
+    /// Pages and places of the entries in so many slots from one on.
+    pub(super) fn in_slots(&self, from: usize, slots: usize) -> Vec<(u64, u64)> {
+        let to = (from + slots).min(self.slots.len());
+        let current = (from..to).filter(|&block| self.slots[block].is_current());
+        current.map(|block| (self.slots[block].page(), self.place_of(block))).collect()
     }
 
     /// Pages and places of the entries whose place is among so many from one on.
@@ -255,9 +380,9 @@ impl Index {
 
     /// Moves the tail over places that no entry has.
     pub(super) fn move_tail(&mut self, places: u64) {
-        debug_assert!(self.between(self.tail, places).is_empty(), "entries in a segment that is dropped");
-        self.tail_block = (self.tail_block + places) % self.slots.len() as u64;
-        self.tail += places;
+        let Places::Ring { tail, tail_block } = self.places else { unreachable!("slots have no tail") };
+        debug_assert!(self.between(tail, places).is_empty(), "entries in a segment that is dropped");
+        self.places = Places::Ring { tail: tail + places, tail_block: (tail_block + places) % self.slots.len() as u64 };
     }
 
     /// Forgets every page but those whose only copy was lost.

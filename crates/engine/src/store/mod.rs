@@ -1,19 +1,23 @@
-//! The cache store: a log of page versions on a cache device. `docs/cache-format.md` draws it to the byte and states the
-//! rules by which it is used; this module keeps the log, the rules are kept by whoever writes to the backing store too.
+//! The cache store: a log of page versions on a cache device, or [slots](slots) for them. `docs/cache-format.md` draws both to
+//! the byte and states the rules by which they are used; this module keeps the store, the rules are kept by whoever writes
+//! to the backing store too.
 
 mod batch;
+mod either;
 mod error;
 mod index;
 mod numbers;
 mod recovery;
 mod repair;
+mod slots;
 mod superblock;
 mod table;
 
 pub use error::StoreError;
-pub use superblock::{Geometry, Identity};
+pub use superblock::{Geometry, Identity, Layout};
 
 pub(crate) use batch::Batch;
+pub(crate) use either::AnyLog;
 pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
@@ -47,6 +51,8 @@ pub struct LogCounts {
     pub reads: u64,
     /// Versions that took the place of one in the batch being filled.
     pub rewritten: u64,
+    /// Entries of the journal that were repeated so that an older block of it could be given up. (In the slots layout.)
+    pub renewed: u64,
 }
 
 /// Segments after whose writing the log is synced without being asked. What was not synced is read and checked when the
@@ -87,23 +93,6 @@ pub(crate) struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Makes an empty store on a device. Whatever was there is void.
-    ///
-    /// # Errors
-    /// When the device is too small, or fails.
-    pub fn format(disk: &D, geometry: Geometry, identity: Identity) -> Result<(), StoreError> {
-        geometry.check()?;
-        let (needed, found) = (geometry.size_bytes(), disk.size_bytes());
-        if found < needed {
-            return Err(StoreError::TooSmall { needed, found });
-        }
-        let end = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
-        // A generation above any that an earlier superblock can have: if the second copy is lost, the first counts.
-        let generation = Superblock::read(disk).map_or(1, |earlier| earlier.generation + 1);
-        let superblock = Superblock { geometry, identity, state: State::Closed, generation, epoch: 0, end };
-        Ok(superblock.write(disk)?)
-    }
-
     /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         self.geometry
@@ -295,7 +284,8 @@ impl<D: Disk> Log<D> {
         let segment_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
         let bytes = std::mem::replace(&mut self.buffer, next);
-        let batch = Batch::new(self.place, self.byte_of(self.place), blocks, page_bytes, bytes);
+        let writes = vec![(self.byte_of(self.place), 0..blocks * page_bytes)];
+        let batch = Batch::new(self.place, blocks, writes, bytes);
         self.sealed.push_back(Arc::new(batch));
         self.counts.batches += 1;
         self.counts.blocks += blocks as u64;
@@ -387,6 +377,11 @@ impl<D: Disk> Log<D> {
     /// Is everything before a place on stable storage, whatever is known of the tail?
     pub fn is_written_durably(&self, place: u64) -> bool {
         self.durable.place >= place
+    }
+
+    /// Is the version at a place on stable storage?
+    pub fn is_version_durable(&self, place: u64) -> bool {
+        self.is_written_durably(place + 1)
     }
 
     /// Reads a version.
@@ -538,6 +533,23 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
     let next = place + blocks;
     let left = segment_pages - next % segment_pages;
     if left < 2 { next + left } else { next }
+}
+
+/// Makes an empty store on a device. Whatever was there is void.
+///
+/// # Errors
+/// When the device is too small, or fails.
+pub(crate) fn format<D: Disk>(disk: &D, geometry: Geometry, identity: Identity) -> Result<(), StoreError> {
+    geometry.check()?;
+    let (needed, found) = (geometry.size_bytes(), disk.size_bytes());
+    if found < needed {
+        return Err(StoreError::TooSmall { needed, found });
+    }
+    let end = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
+    // A generation above any that an earlier superblock can have: if the second copy is lost, the first counts.
+    let generation = Superblock::read(disk).map_or(1, |earlier| earlier.generation + 1);
+    let superblock = Superblock { geometry, identity, state: State::Closed, generation, epoch: 0, end };
+    Ok(superblock.write(disk)?)
 }
 
 /// Sizes of the store on a device, from its superblock.

@@ -134,7 +134,7 @@ impl<D: Disk> Log<D> {
     }
 }
 
-fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pages: u64) -> Result<(), StoreError> {
+pub(super) fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pages: u64) -> Result<(), StoreError> {
     let identity = superblock.identity;
     if superblock.state == State::Retired {
         return Err(StoreError::Retired);

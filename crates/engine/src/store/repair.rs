@@ -1,7 +1,7 @@
 //! Reads every newest version of a store that is not in use, and declares in the log what became of those that are
 //! damaged: nobody else finds out at the worst time.
 
-use super::{Entry, Log, StoreError, crc32c};
+use super::{AnyLog, Entry, StoreError, crc32c};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 
@@ -20,14 +20,14 @@ pub struct Repaired {
     pub lost: Vec<u64>,
 }
 
-/// Checks every page of a store that has its tables, and declares damaged ones gone or lost.
+/// Checks every page of a store that has its tables or its journal, and declares damaged ones gone or lost.
 ///
 /// # Errors
-/// When the store cannot be opened, as damage of a durable table or of both superblocks has it; when the device fails;
+/// When the store cannot be opened, as damage of a durable table, of a block of the journal or of both superblocks has it; when the device fails;
 /// `StorageFull` when there is no room to say what was found: draining the cache makes some.
 pub fn repair<D: Disk>(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Repaired, StoreError> {
-    let (mut log, _) = Log::open(disk, backing, backing_pages)?;
-    let held: Vec<(u64, Entry)> = log.index.iter().filter(|(_, entry)| !entry.lost).collect();
+    let (mut log, _) = AnyLog::open(disk, backing, backing_pages)?;
+    let held: Vec<(u64, Entry)> = log.index().iter().filter(|(_, entry)| !entry.lost).collect();
     let mut repaired = Repaired { pages: held.len() as u64, ..Repaired::default() };
     for part in held.chunks(PAGES) {
         for (page, entry) in log.damaged(part)? {
@@ -48,19 +48,20 @@ pub fn repair<D: Disk>(disk: D, backing: [u8; 16], backing_pages: u64) -> Result
     Ok(repaired)
 }
 
-impl<D: Disk> Log<D> {
+impl<D: Disk> AnyLog<D> {
     /// Those of the versions that are not what was written.
     fn damaged(&mut self, versions: &[(u64, Entry)]) -> Result<Vec<(u64, Entry)>, StoreError> {
-        let mut bytes = AlignedBytes::zeroed(versions.len() * self.page_bytes());
+        let page_bytes = self.geometry().page_bytes as usize;
+        let mut bytes = AlignedBytes::zeroed(versions.len() * page_bytes);
         let places = versions.iter().map(|(_, entry)| self.byte_of(entry.place));
-        let reads = places.zip(bytes.chunks_exact_mut(self.page_bytes()));
+        let reads = places.zip(bytes.chunks_exact_mut(page_bytes));
         let mut reads: Vec<Transfer> = reads.map(|(at, bytes)| Transfer::Read { at, bytes }).collect();
         // A device that cannot read one of them is asked for each again below.
-        let all = self.disk.submit(&mut reads).is_ok();
+        let all = self.disk().submit(&mut reads).is_ok();
         drop(reads);
         let mut damaged = Vec::new();
-        let mut again = vec![0; self.page_bytes()];
-        for (&(page, entry), bytes) in versions.iter().zip(bytes.chunks_exact(self.page_bytes())) {
+        let mut again = vec![0; page_bytes];
+        for (&(page, entry), bytes) in versions.iter().zip(bytes.chunks_exact(page_bytes)) {
             let sound = all && crc32c(bytes) == entry.crc;
             // A copy is bad when it is bad more than once.
             if !sound && self.read(entry, &mut again).is_err() {

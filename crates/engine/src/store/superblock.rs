@@ -2,6 +2,7 @@
 //! `docs/cache-format.md`.
 
 use super::error::StoreError;
+use super::slots::Areas;
 use super::{crc32c, table};
 use crate::disk::{AlignedBytes, Disk};
 use zerocopy::little_endian::{U32, U64};
@@ -14,15 +15,37 @@ const VERSION: u32 = 2;
 /// Blocks of a ring are counted in 32 bits, and one number is none.
 const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
 
+/// How a store keeps pages on its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Appended to a log, many at once: for flash, and for anything that likes long writes.
+    #[default]
+    Log = 0,
+    /// Each in a slot, with a journal that says which is in which: for devices that take single pages well.
+    Slots = 1,
+}
+
+impl Layout {
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Log => "log",
+            Layout::Slots => "slots",
+        }
+    }
+}
+
 /// Sizes of a cache store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Page size in bytes: a power of two, 512 to 65536.
     pub page_bytes: u32,
-    /// Pages in a segment, the tables included: at least 4.
+    /// Pages in a segment, the tables included: at least 4. In the slots layout: pages that are written at once.
     pub segment_pages: u32,
     /// Segments: at least 8.
     pub segments: u32,
+    /// How pages are kept in them.
+    pub layout: Layout,
 }
 
 impl Geometry {
@@ -33,7 +56,7 @@ impl Geometry {
     /// When the device is too small for any.
     pub fn for_device(size_bytes: u64, page_bytes: u32) -> Result<Self, StoreError> {
         let room = |segment_pages: u32| {
-            let geometry = Geometry { page_bytes, segment_pages, segments: 0 };
+            let geometry = Geometry { page_bytes, segment_pages, segments: 0, layout: Layout::Log };
             let segments = size_bytes.saturating_sub(geometry.base()) / geometry.segment_bytes();
             let segments = segments.min(BLOCKS_MAX / u64::from(segment_pages)) as u32;
             Geometry { segments, ..geometry }
@@ -45,11 +68,21 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// The same sizes in another layout.
+    #[must_use]
+    pub fn with(self, layout: Layout) -> Self {
+        Geometry { layout, ..self }
+    }
+
     /// The same with as many segments as fit into so many bytes, at least one more.
     ///
     /// # Errors
-    /// `TooSmall` when none is added.
+    /// `TooSmall` when none is added, `Geometry` of a store of slots.
     pub fn grown_to(&self, size_bytes: u64) -> Result<Self, StoreError> {
+        if self.layout == Layout::Slots {
+            let why = "a store of slots does not grow: its journal lies before them; drain it and format it anew";
+            return Err(StoreError::Geometry { geometry: *self, why });
+        }
         let fit = size_bytes.saturating_sub(self.base()) / self.segment_bytes();
         let segments = fit.min(BLOCKS_MAX / u64::from(self.segment_pages)) as u32;
         if segments <= self.segments {
@@ -58,7 +91,7 @@ impl Geometry {
         Ok(Geometry { segments, ..*self })
     }
 
-    /// Blocks of the ring.
+    /// Blocks of all segments.
     pub(super) fn blocks(&self) -> u32 {
         self.segments * self.segment_pages
     }
@@ -76,6 +109,8 @@ impl Geometry {
             "there are fewer than 8 segments"
         } else if u64::from(self.segments) * u64::from(self.segment_pages) > BLOCKS_MAX {
             "there are 2^32 - 1 or more blocks"
+        } else if self.layout == Layout::Slots && self.capacity_pages() == 0 {
+            "the journal leaves no room for pages"
         } else {
             return Ok(());
         };
@@ -99,8 +134,12 @@ impl Geometry {
 
     /// Pages that a policy may hold at once. Four segments are reclaim's to work in; of the rest a quarter stays free for
     /// versions that are dead but lie between live ones. A segment is reckoned with one table more than it needs, for
-    /// the batches that a flush or reclaim cuts short.
+    /// the batches that a flush or reclaim cuts short. (In the slots layout more of them may be held: nothing dead lies
+    /// between them.)
     pub fn capacity_pages(&self) -> u64 {
+        if self.layout == Layout::Slots {
+            return Areas::of(self).capacity_pages();
+        }
         let entries = table::entries_max(self.page_bytes as usize) as u64;
         let pages = u64::from(self.segment_pages);
         let tables = pages.div_ceil(entries + 1);
@@ -168,20 +207,26 @@ struct Raw {
     page_bytes: U32,
     segment_pages: U32,
     segments: U32,
-    reserved: [u8; 4],
+    layout: U32,
     slot: U32,
-    zeros: [u8; 396],
+    journal: U32,
+    zeros: [u8; 392],
     crc: U32,
 }
 
 const RAW: usize = size_of::<Raw>();
+
+/// Blocks of the journal; none in a log.
+fn journal_blocks(geometry: &Geometry) -> u32 {
+    if geometry.layout == Layout::Slots { Areas::of(geometry).journal as u32 } else { 0 }
+}
 
 impl Superblock {
     /// Bytes that [`read`](Superblock::read) reads.
     pub const READ_BYTES: u64 = 2 * COPY_BYTES as u64;
 
     fn encode(&self, into: &mut [u8]) {
-        let Geometry { page_bytes, segment_pages, segments } = self.geometry;
+        let Geometry { page_bytes, segment_pages, segments, layout } = self.geometry;
         let mut raw = Raw {
             magic: MAGIC,
             version: VERSION.into(),
@@ -197,9 +242,10 @@ impl Superblock {
             page_bytes: page_bytes.into(),
             segment_pages: segment_pages.into(),
             segments: segments.into(),
-            reserved: [0; 4],
+            layout: (layout as u32).into(),
             slot: self.end.slot.into(),
-            zeros: [0; 396],
+            journal: journal_blocks(&self.geometry).into(),
+            zeros: [0; 392],
             crc: 0.into(),
         };
         raw.crc = crc32c(&raw.as_bytes()[..RAW - 4]).into();
@@ -225,8 +271,16 @@ impl Superblock {
             page_bytes: raw.page_bytes.get(),
             segment_pages: raw.segment_pages.get(),
             segments: raw.segments.get(),
+            layout: match raw.layout.get() {
+                0 => Layout::Log,
+                1 => Layout::Slots,
+                _ => return Err(StoreError::Superblocks),
+            },
         };
         geometry.check()?;
+        if raw.journal.get() != journal_blocks(&geometry) {
+            return Err(StoreError::Superblocks);
+        }
         let state = match raw.state.get() {
             0 => State::Open,
             1 => State::Closed,
@@ -234,10 +288,9 @@ impl Superblock {
             _ => return Err(StoreError::Superblocks),
         };
         let end = LogEnd { place: raw.place.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() };
-        if end.tail > end.place
-            || end.slot >= geometry.segments
-            || !end.tail.is_multiple_of(u64::from(geometry.segment_pages))
-        {
+        let at_a_segment =
+            end.tail.is_multiple_of(u64::from(geometry.segment_pages)) || geometry.layout == Layout::Slots;
+        if end.tail > end.place || end.slot >= geometry.segments || !at_a_segment {
             return Err(StoreError::Superblocks);
         }
         Ok(Superblock {
@@ -293,7 +346,7 @@ mod tests {
 
     fn example() -> Superblock {
         Superblock {
-            geometry: Geometry { page_bytes: 4096, segment_pages: 256, segments: 100 },
+            geometry: Geometry { page_bytes: 4096, segment_pages: 256, segments: 100, layout: Layout::Slots },
             identity: Identity { uuid: [1; 16], backing: [2; 16], backing_pages: 77 },
             state: State::Closed,
             generation: 5,
@@ -343,7 +396,7 @@ mod tests {
         let huge = Geometry::for_device(1 << 60, 4096).expect("as much of it as can be numbered");
         assert_eq!(huge.segments, u32::MAX / 256);
         Geometry { segments: 1 << 24, ..huge }.check().expect_err("too many blocks");
-        assert_eq!(Geometry { page_bytes: 4096, segment_pages: 256, segments: 12 }.capacity_pages(), 254 * 6);
-        assert_eq!(Geometry { page_bytes: 512, segment_pages: 256, segments: 12 }.capacity_pages(), (256 - 9) * 6);
+        assert_eq!(Geometry { segments: 12, ..geometry }.capacity_pages(), 254 * 6);
+        assert_eq!(Geometry { page_bytes: 512, segments: 12, ..geometry }.capacity_pages(), (256 - 9) * 6);
     }
 }

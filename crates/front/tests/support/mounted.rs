@@ -2,7 +2,7 @@
 
 use entresol_engine::cache::{CacheConfig, Mode};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileLayer};
 use entresol_front::fuse::{Mount, Options};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl Mounted {
         let mut mounted = Self::prepared();
         let cache = FileDisk::create(&mounted.directory.path().join("cache"), 1 << 20, Caching::Buffered).unwrap();
         let cache = device(cache);
-        let geometry = Geometry { page_bytes: 4096, segment_pages: 8, segments: 30 };
+        let geometry = Geometry { page_bytes: 4096, segment_pages: 8, segments: 30, layout: Layout::Log };
         Backing::format(&mounted.backing(), &cache, geometry, [1; 16], [2; 16]).unwrap();
         let policy = entresol_policy::catalogue::info("face-gsc").unwrap();
         let config = CacheConfig { mode, ..CacheConfig::new(policy, &[CACHED_PAGES / 10, CACHED_PAGES]) };

@@ -1,0 +1,200 @@
+//! As [`survey`](super::survey), of a store in the slots layout.
+
+use super::survey::{Bytes, End, Superblock, Survey, SurveyError, Version, crc32c, id_at, u32_at, u64_at};
+use std::collections::HashMap;
+use std::io;
+
+const MAGIC: [u8; 8] = *b"\x89ETJOURN";
+const HEADER: usize = 96;
+const ENTRY: usize = 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Page { dirty: bool },
+    Gone,
+    Cleaned,
+    Lost,
+}
+
+struct Entry {
+    page: u64,
+    kind: Kind,
+    again: bool,
+    slot: u32,
+    version: u32,
+    crc: u32,
+}
+
+struct Block {
+    epoch: u64,
+    number: u64,
+    tail: u64,
+    durable: End,
+    chain: u32,
+    entries: Vec<Entry>,
+    crc: u32,
+}
+
+fn decode(block: &[u8], uuid: &[u8; 16]) -> Option<Block> {
+    if block[..8] != MAGIC || id_at(block, 8) != *uuid {
+        return None;
+    }
+    let crc = u32_at(block, 80);
+    let mut without = block.to_vec();
+    without[80..84].fill(0);
+    let count = u32_at(block, 72) as usize;
+    if crc32c(&without) != crc || count > (block.len() - HEADER) / ENTRY {
+        return None;
+    }
+    let entry = |entry: &[u8]| {
+        let kind = match entry[6] {
+            1 => Kind::Page { dirty: false },
+            2 => Kind::Page { dirty: true },
+            3 => Kind::Gone,
+            4 => Kind::Cleaned,
+            5 => Kind::Lost,
+            _ => return None,
+        };
+        let (page, again) = (u64_at(entry, 0) & 0xFFFF_FFFF_FFFF, entry[7] != 0);
+        Some(Entry { page, kind, again, slot: u32_at(entry, 8), version: u32_at(entry, 12), crc: u32_at(entry, 16) })
+    };
+    let entries = block[HEADER..].chunks_exact(ENTRY).take(count).map(entry).collect::<Option<Vec<_>>>()?;
+    let durable = End { place: u64_at(block, 48), slot: 0, tail: u64_at(block, 56), chain: u32_at(block, 64) };
+    let (epoch, number, tail, chain) = (u64_at(block, 24), u64_at(block, 32), u64_at(block, 40), u32_at(block, 68));
+    Some(Block { epoch, number, tail, durable, chain, entries, crc })
+}
+
+struct Reader<'a, F> {
+    file: &'a F,
+    superblock: Superblock,
+}
+
+impl<F: Bytes> Reader<'_, F> {
+    fn page_bytes(&self) -> u64 {
+        self.superblock.geometry.page_bytes.into()
+    }
+
+    fn slots(&self) -> u64 {
+        let geometry = self.superblock.geometry;
+        u64::from(geometry.segments) * u64::from(geometry.segment_pages) - self.superblock.journal_blocks
+    }
+
+    fn byte_of_block(&self, number: u64) -> u64 {
+        self.superblock.geometry.base() + number % self.superblock.journal_blocks * self.page_bytes()
+    }
+
+    fn byte_of_slot(&self, slot: u32) -> u64 {
+        let geometry = self.superblock.geometry;
+        geometry.base() + (self.superblock.journal_blocks + u64::from(slot)) * self.page_bytes()
+    }
+
+    fn damaged(&self, number: u64, why: &'static str) -> SurveyError {
+        SurveyError::Damaged { byte: self.byte_of_block(number), why }
+    }
+
+    fn page(&self, at: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.page_bytes() as usize];
+        self.file.read_at(at, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn block_at(&self, number: u64) -> io::Result<Option<Block>> {
+        Ok(decode(&self.page(self.byte_of_block(number))?, &self.superblock.uuid))
+    }
+
+    fn block(&self, number: u64) -> io::Result<Option<Block>> {
+        Ok(self.block_at(number)?.filter(|block| block.number == number))
+    }
+
+    fn is_sound(&self, slot: u32, crc: u32) -> io::Result<bool> {
+        Ok(u64::from(slot) < self.slots() && crc32c(&self.page(self.byte_of_slot(slot))?) == crc)
+    }
+
+    /// Is what a block says was written with it in its slots?
+    fn agrees(&self, block: &Block) -> io::Result<bool> {
+        for entry in block.entries.iter().filter(|entry| matches!(entry.kind, Kind::Page { .. }) && !entry.again) {
+            if !self.is_sound(entry.slot, entry.crc)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Where the journal ends, and how many blocks that is beyond what is certain.
+    fn end(&self) -> Result<(End, u64), SurveyError> {
+        let mut end = self.superblock.end;
+        for at in 0..self.superblock.journal_blocks {
+            let here = |block: &Block| block.number % self.superblock.journal_blocks == at;
+            let Some(block) = self.block_at(at)?.filter(here) else { continue };
+            if block.epoch > self.superblock.epoch {
+                return Err(self.damaged(block.number, "a block is newer than both superblocks"));
+            }
+            if block.epoch == self.superblock.epoch && block.durable.place > end.place {
+                end = block.durable;
+            }
+        }
+        let certain = end.place;
+        while let Some(block) = self.block(end.place)? {
+            let ours = block.epoch == self.superblock.epoch && block.chain == end.chain;
+            if !ours || !self.agrees(&block)? {
+                break;
+            }
+            end = End { place: end.place + 1, slot: 0, tail: block.tail, chain: block.crc };
+        }
+        Ok((end, end.place - certain))
+    }
+}
+
+/// What the newest entry of a page says.
+struct Held {
+    version: u32,
+    slot: u32,
+    dirty: bool,
+    lost: bool,
+    crc: u32,
+}
+
+/// Reads the journal, and with `verify` the pages too.
+pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result<Survey, SurveyError> {
+    let reader = Reader { file, superblock };
+    let (end, unsynced_batches) = reader.end()?;
+    let mut held: HashMap<u64, Held> = HashMap::new();
+    let mut chain = None;
+    for number in end.tail..end.place {
+        let block = reader.block(number)?;
+        let block = block.ok_or_else(|| reader.damaged(number, "a block that was durable is not there any more"))?;
+        if chain.is_some_and(|chain| chain != block.chain) {
+            return Err(reader.damaged(number, "the block does not follow the one before"));
+        }
+        for entry in &block.entries {
+            let Entry { page, version, slot, crc, .. } = *entry;
+            if page >= superblock.backing_pages {
+                return Err(reader.damaged(number, "the block names a page beyond the end of the backing store"));
+            }
+            match entry.kind {
+                Kind::Page { dirty } if u64::from(slot) < reader.slots() => {
+                    held.insert(page, Held { version, slot, dirty, lost: false, crc });
+                }
+                Kind::Page { .. } => return Err(reader.damaged(number, "the block names a slot that is not there")),
+                Kind::Lost => drop(held.insert(page, Held { version, slot, dirty: true, lost: true, crc })),
+                Kind::Gone => drop(held.remove(&page)),
+                Kind::Cleaned => {
+                    if let Some(held) = held.get_mut(&page).filter(|held| (held.version, held.slot) == (version, slot))
+                    {
+                        held.dirty = false;
+                    }
+                }
+            }
+        }
+        chain = Some(block.crc);
+    }
+    let mut pages = HashMap::with_capacity(held.len());
+    for (page, Held { slot, dirty, lost, crc, .. }) in held {
+        let sound = lost || !verify || reader.is_sound(slot, crc)?;
+        let byte = if lost { 0 } else { reader.byte_of_slot(slot) };
+        pages.insert(page, Version { byte, dirty, lost, sound });
+    }
+    let versions = pages.values().filter(|version| !version.lost).count() as u64;
+    let batches = end.place - end.tail;
+    Ok(Survey { superblock, pages, versions, batches, unsynced_batches, live_segments: 0, obsolete_damaged: 0 })
+}

@@ -1,0 +1,114 @@
+//! Room in the slots layout: slots that the policy does not hold are given up, and the journal's oldest blocks are renewed.
+
+use super::keeper::Keeper;
+use super::upkeep::{Lease, settle, sync_log, write_these};
+use crate::disk::{AlignedBytes, Disk};
+use crate::mutant::{self, Mutant};
+use crate::store::Entry;
+use std::io;
+use std::ops::Range;
+
+/// Makes room, if the store is one of slots; false if it is a log.
+pub(super) fn reclaim_slots(lease: &mut impl Lease) -> io::Result<bool> {
+    if lease.keeper().log.slots().is_none() {
+        return Ok(false);
+    }
+    if renew_journal(lease)? && mutant::is(Mutant::BlockTooEarly) {
+        return Ok(true);
+    }
+    free_slots(lease)?;
+    sync_log(lease)?;
+    // A slot is written again only when a durable block says that all is durable by which it became free.
+    if let Some(slots) = lease.keeper().log.slots() {
+        slots.state_what_is_durable();
+    }
+    sync_log(lease)?;
+    Ok(true)
+}
+
+/// Repeats what still holds of the journal's oldest blocks, while it is running out of room; true if there was need.
+fn renew_journal(lease: &mut impl Lease) -> io::Result<bool> {
+    let mut renewed = false;
+    while let Some(oldest) = lease.keeper().log.slots().and_then(|slots| slots.oldest_blocks()) {
+        renew(lease, oldest)?;
+        renewed = true;
+    }
+    if renewed && !mutant::is(Mutant::BlockTooEarly) {
+        sync_log(lease)?;
+    }
+    Ok(renewed)
+}
+
+fn renew(lease: &mut impl Lease, oldest: Range<u64>) -> io::Result<()> {
+    let keeper = lease.keeper();
+    let disk = keeper.log.disk().clone();
+    let mut bytes = AlignedBytes::zeroed((oldest.end - oldest.start) as usize);
+    let read = lease.unlocked(|| disk.read_at(oldest.start, &mut bytes))?;
+    let keeper = lease.keeper();
+    keeper.log.count_reads(1);
+    let slots = keeper.log.slots().expect("the layout of a store does not change");
+    // What is wrong on the way may be right on the device.
+    let again = |bytes: &mut AlignedBytes| disk.read_at(oldest.start, bytes);
+    let read = if read.is_ok() && slots.are_oldest(&bytes) { Ok(()) } else { again(&mut bytes) };
+    let renewed = read.and_then(|()| slots.renew(&bytes));
+    keeper.noted(renewed)
+}
+
+/// Gives up slots whose pages the policy does not hold.
+fn free_slots(lease: &mut impl Lease) -> io::Result<()> {
+    let keeper = lease.keeper();
+    let unheld = keeper.log.slots().map_or_else(Vec::new, |slots| slots.unheld());
+    let mut owed = Vec::new();
+    for (page, entry) in unheld {
+        if keeper.vacate(page, entry)? {
+            owed.push((page, entry));
+        }
+    }
+    if owed.is_empty() {
+        return Ok(());
+    }
+    if !mutant::is(Mutant::TailTooEarly) {
+        let mut pages: Vec<u64> = owed.iter().map(|&(page, _)| page).collect();
+        pages.sort_unstable();
+        write_these(lease, &pages)?;
+        settle(lease)?;
+    }
+    let keeper = lease.keeper();
+    for (page, entry) in owed {
+        // One that could not be written below stays, and is tried again.
+        keeper.vacate_clean(page, entry)?;
+    }
+    Ok(())
+}
+
+impl Keeper {
+    /// Sees to it that a slot is not needed any more, if the policy does not hold it; true when that takes a sync of the
+    /// backing store.
+    fn vacate(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
+        if self.vacate_clean(page, seen)? {
+            return Ok(false);
+        }
+        let Some(entry) = self.unheld(page, seen) else { return Ok(false) };
+        if self.is_owed(page, entry) {
+            self.counts.rescued += 1;
+            self.write_back_logged(page, entry);
+        }
+        Ok(true)
+    }
+
+    /// Gives up the slot of a page that the backing store has.
+    fn vacate_clean(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
+        let Some(entry) = self.unheld(page, seen) else { return Ok(false) };
+        if entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !mutant::is(Mutant::TailTooEarly) {
+            return Ok(false);
+        }
+        self.declare_gone(page)?;
+        self.counts.slots_freed += 1;
+        Ok(true)
+    }
+
+    /// What is held of a page, if it is what was seen and the policy does not hold it.
+    fn unheld(&self, page: u64, seen: Entry) -> Option<Entry> {
+        self.log.index().get(page).filter(|entry| entry.place == seen.place && !entry.resident && !entry.lost)
+    }
+}

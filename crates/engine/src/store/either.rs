@@ -1,0 +1,264 @@
+//! A store in either layout, used in the same way: what its users call the log is then a journal and its slots.
+
+use super::slots::Slots;
+use super::superblock::Superblock;
+use super::{Batch, Entry, Geometry, Index, Layout, Log, LogCounts, Recovered, StoreError, SyncPoint};
+use crate::disk::Disk;
+use std::io;
+use std::sync::Arc;
+
+/// A store whose superblock says in which layout it is.
+#[allow(clippy::large_enum_variant, reason = "there is one of it in a cache")]
+pub(crate) enum AnyLog<D> {
+    Log(Log<D>),
+    Slots(Slots<D>),
+}
+
+/// Does the same with the store in whichever layout.
+macro_rules! either {
+    ($store:expr, $it:ident => $what:expr) => {
+        match $store {
+            AnyLog::Log($it) => $what,
+            AnyLog::Slots($it) => $what,
+        }
+    };
+}
+
+impl<D: Disk> AnyLog<D> {
+    /// Opens the store on a device for a backing store of this identity and size in pages.
+    ///
+    /// # Errors
+    /// Anything but a store in order whose unsynced end may be torn.
+    pub fn open(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+        Ok(match Superblock::read(&disk)?.geometry.layout {
+            Layout::Log => {
+                let (log, recovered) = Log::open(disk, backing, backing_pages)?;
+                (AnyLog::Log(log), recovered)
+            }
+            Layout::Slots => {
+                let (slots, recovered) = Slots::open(disk, backing, backing_pages)?;
+                (AnyLog::Slots(slots), recovered)
+            }
+        })
+    }
+
+    /// The slots, if that is the layout.
+    pub fn slots(&mut self) -> Option<&mut Slots<D>> {
+        match self {
+            AnyLog::Log(_) => None,
+            AnyLog::Slots(slots) => Some(slots),
+        }
+    }
+
+    fn log(&mut self) -> &mut Log<D> {
+        match self {
+            AnyLog::Log(log) => log,
+            AnyLog::Slots(_) => unreachable!("slots have no segments to reclaim"),
+        }
+    }
+
+    /// What it holds of each page.
+    pub fn index(&self) -> &Index {
+        either!(self, store => &store.index)
+    }
+
+    /// The same, to be changed.
+    pub fn index_mut(&mut self) -> &mut Index {
+        either!(self, store => &mut store.index)
+    }
+
+    /// Sizes of the store.
+    pub fn geometry(&self) -> Geometry {
+        either!(self, store => store.geometry())
+    }
+
+    /// What was done since the open.
+    pub fn counts(&self) -> LogCounts {
+        either!(self, store => store.counts())
+    }
+
+    /// Where a place is on the device, in bytes.
+    pub fn byte_of(&self, place: u64) -> u64 {
+        either!(self, store => store.byte_of(place))
+    }
+
+    /// The device.
+    pub fn disk(&self) -> &D {
+        either!(self, store => store.disk())
+    }
+
+    /// Counts reads of the device that somebody else performs.
+    pub fn count_reads(&mut self, reads: u64) {
+        either!(self, store => store.count_reads(reads));
+    }
+
+    /// Copies a version that only memory holds so far; false when the device has it.
+    pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
+        either!(self, store => store.read_open(entry, bytes))
+    }
+
+    /// Segments' worth of room.
+    pub fn free_segments(&self) -> u64 {
+        either!(self, store => store.free_segments())
+    }
+
+    /// What has to be durable for everything to be that was appended: for [`is_durable_to`](AnyLog::is_durable_to).
+    pub fn rear(&self) -> u64 {
+        either!(self, store => store.rear())
+    }
+
+    /// Is what came before this rear on stable storage?
+    pub fn is_durable_to(&self, rear: u64) -> bool {
+        either!(self, store => store.is_durable_to(rear))
+    }
+
+    /// Is the version at a place on stable storage?
+    pub fn is_version_durable(&self, place: u64) -> bool {
+        either!(self, store => store.is_version_durable(place))
+    }
+
+    /// Appends a version of a page; it becomes what the store holds of it.
+    ///
+    /// # Errors
+    /// What the device answered. `StorageFull` without room: a fault of whoever makes it.
+    pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
+        either!(self, store => store.append(page, bytes, dirty, resident))
+    }
+
+    /// Puts a version in the place of one that only memory has; none when the page has no such.
+    pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
+        either!(self, store => store.rewrite(page, bytes, dirty, resident))
+    }
+
+    /// Declares that what the store holds of a page is obsolete.
+    ///
+    /// # Errors
+    /// As [`append`](AnyLog::append).
+    pub fn gone(&mut self, page: u64) -> io::Result<()> {
+        either!(self, store => store.gone(page))
+    }
+
+    /// Declares that the backing store has what the store holds of a page.
+    ///
+    /// # Errors
+    /// As [`append`](AnyLog::append).
+    pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
+        either!(self, store => store.cleaned(page))
+    }
+
+    /// Declares that the only copy of a page cannot be read.
+    ///
+    /// # Errors
+    /// As [`append`](AnyLog::append).
+    pub fn lost(&mut self, page: u64) -> io::Result<()> {
+        either!(self, store => store.lost(page))
+    }
+
+    /// Ends the open batch, if there is anything in it.
+    pub fn seal(&mut self) {
+        either!(self, store => store.seal());
+    }
+
+    /// Batches that the device may not have yet, in the order in which they are written.
+    pub fn sealed(&self) -> Vec<Arc<Batch>> {
+        either!(self, store => store.sealed())
+    }
+
+    /// How many such batches there are.
+    pub fn sealed_len(&self) -> usize {
+        either!(self, store => store.sealed_len())
+    }
+
+    /// Forgets batches that the device has: it can be asked for their pages.
+    pub fn tidy(&mut self) {
+        either!(self, store => store.tidy());
+    }
+
+    /// Writes what only memory has.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn write_out(&mut self) -> io::Result<()> {
+        either!(self, store => store.write_out())
+    }
+
+    /// Makes everything durable that was written out.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn sync(&mut self) -> io::Result<()> {
+        either!(self, store => store.sync())
+    }
+
+    /// Has so much been written since the last sync that the next should not wait for a flush?
+    pub fn must_sync(&self) -> bool {
+        either!(self, store => store.must_sync())
+    }
+
+    /// Has so much been written since the last sync that whoever has nothing better to do should sync?
+    pub fn should_sync(&self) -> bool {
+        either!(self, store => store.should_sync())
+    }
+
+    /// Is what came before this rear on stable storage, whatever is known of the tail?
+    pub fn is_written_durably(&self, rear: u64) -> bool {
+        either!(self, store => store.is_written_durably(rear))
+    }
+
+    /// As [`Log::segment_from`]; slots are gone through one after the other, from 0 on.
+    pub fn segment_from(&self, from: u64) -> Option<(u64, Vec<(u64, u64)>)> {
+        either!(self, store => store.segment_from(from))
+    }
+
+    /// Up to where a sync of the device that begins now makes the store durable; none when it is.
+    pub fn unsynced(&self) -> Option<SyncPoint> {
+        either!(self, store => store.unsynced())
+    }
+
+    /// Such a sync has succeeded.
+    pub fn synced(&mut self, point: SyncPoint) {
+        either!(self, store => store.synced(point));
+    }
+
+    /// Reads a version.
+    ///
+    /// # Errors
+    /// `InvalidData` when the bytes are not those that were written; else what the device answered.
+    pub fn read(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        either!(self, store => store.read(entry, bytes))
+    }
+
+    /// As [`Log::segment`].
+    pub fn segment(&mut self, n: usize) -> Option<Vec<(u64, u64)>> {
+        self.log().segment(n)
+    }
+
+    /// As [`Log::drop_oldest_segment`].
+    pub fn drop_oldest_segment(&mut self) {
+        self.log().drop_oldest_segment();
+    }
+
+    /// As [`Log::grow`].
+    ///
+    /// # Errors
+    /// As [`Log::grow`].
+    pub fn grow(&mut self, segments: u32) -> Result<(), StoreError> {
+        self.log().grow(segments)
+    }
+
+    /// Notes in the superblock that all is in good order. Everything must be durable.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn close(&mut self) -> io::Result<()> {
+        either!(self, store => store.close())
+    }
+
+    /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn retire(&mut self) -> io::Result<()> {
+        either!(self, store => store.retire())
+    }
+}

@@ -1,0 +1,76 @@
+//! How the blocks of a device are divided among the journal and the slots.
+
+use super::journal;
+use crate::store::Geometry;
+
+/// Segments' worth of entries that may have to be made between two times that room is made: what is settled after a sync
+/// of the backing store, and what is declared gone.
+const BURST_SEGMENTS: u64 = 25;
+
+/// The journal lies before the slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct Areas {
+    base: u64,
+    page_bytes: u64,
+    segment_pages: u64,
+    /// Blocks of the journal.
+    pub journal: u64,
+    /// Slots, a block each.
+    pub slots: u64,
+    /// Blocks of the journal that the entries of all slots take.
+    pub live: u64,
+    /// Blocks of the journal that have to be free for each segment's worth of free slots.
+    pub pace: u64,
+}
+
+impl Areas {
+    /// Blocks that making room may take for itself, however little each of them says.
+    pub const ROUND: u64 = 4;
+
+    /// Free blocks of the journal up to which the oldest ones are renewed.
+    pub fn enough_free(&self) -> u64 {
+        4 * self.pace + Areas::ROUND + self.pace.max(Areas::ROUND) / 2
+    }
+
+    /// Segments' worth of slots that may be written by the room in the journal. What is more than four is not told apart:
+    /// it is no better the more there is of it.
+    pub fn free_segments(&self, free_blocks: u64) -> u64 {
+        let segments = free_blocks.saturating_sub(Areas::ROUND) / self.pace;
+        if segments < 4 { segments } else { u64::MAX }
+    }
+
+    /// The areas of a store. The journal takes the entries of all slots twice, so that a turn of it repeats no more than
+    /// it says anew, and what makes room in it.
+    pub fn of(geometry: &Geometry) -> Self {
+        let entries = journal::entries_max(geometry.page_bytes as usize) as u64;
+        let blocks = u64::from(geometry.blocks());
+        let live = blocks.div_ceil(entries);
+        let segment_pages = u64::from(geometry.segment_pages);
+        let pace = (BURST_SEGMENTS * segment_pages).min(blocks).div_ceil(entries).max(live / 16);
+        let journal = (2 * live + 5 * pace + 3 * Areas::ROUND).min(blocks);
+        let page_bytes = u64::from(geometry.page_bytes);
+        Areas { base: geometry.base(), page_bytes, segment_pages, journal, slots: blocks - journal, live, pace }
+    }
+
+    /// Pages that a policy may hold at once: all slots but four segments' worth to work in, and one in 64 so that room
+    /// need not be made often.
+    pub fn capacity_pages(&self) -> u64 {
+        (self.slots - self.slots / 64).saturating_sub(4 * self.segment_pages)
+    }
+
+    /// Where a block of the journal is, in bytes.
+    pub fn byte_of_block(&self, number: u64) -> u64 {
+        self.base + number % self.journal * self.page_bytes
+    }
+
+    /// Where a slot is, in bytes.
+    pub fn byte_of_slot(&self, slot: u32) -> u64 {
+        self.base + (self.journal + u64::from(slot)) * self.page_bytes
+    }
+
+    /// Free slots up to which more are given up: all that the capacity leaves, but no more than can be carried below
+    /// together.
+    pub fn enough_slots(&self) -> u64 {
+        (4 * self.segment_pages + self.slots / 64).min(16 * self.segment_pages)
+    }
+}

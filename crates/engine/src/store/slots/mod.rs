@@ -1,0 +1,559 @@
+//! The other layout of a cache store: every page in a slot of its own, and a journal that says which page is in which.
+//! `docs/cache-format.md`, "The slots layout", draws it to the byte.
+//!
+//! It is used like a [log](super::Log): versions are appended, and what that makes obsolete dies. A new version goes to a
+//! free slot; the slot of the one before is written again when a durable block of the journal says that all of the
+//! journal is durable by which it became free.
+
+mod areas;
+mod free;
+mod journal;
+mod recovery;
+
+pub(in crate::store) use areas::Areas;
+
+use super::superblock::{LogEnd, State, Superblock};
+use super::{
+    Batch, Entry, Geometry, Identity, Index, LogCounts, SPARE_MAX, SyncPoint, check_page, crc32c, sync_device,
+};
+use crate::disk::{AlignedBytes, Disk};
+use crate::mutant::{self, Mutant};
+use free::Free;
+use journal::{Head, Kind, Record};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks of the journal that are renewed at once, at most.
+const RENEWED_MAX: u64 = 256;
+
+/// Segments' worth of pages, or blocks of the journal for each of them, after which the store is synced without being
+/// asked. What was not synced is read and checked when the cache is opened after a crash.
+const UNSYNCED_SEGMENTS_MAX: u64 = 8;
+
+/// The slots on a device, their journal, and what they hold of each page.
+pub(crate) struct Slots<D> {
+    disk: D,
+    geometry: Geometry,
+    areas: Areas,
+    identity: Identity,
+    generation: u64,
+    epoch: u64,
+    /// What the slots hold of each page.
+    pub index: Index,
+    free: Free,
+    /// From where slots are looked through for such as the policy does not hold.
+    hand: usize,
+    tail: u64,
+    /// Tail in the last block written.
+    written_tail: u64,
+    /// Number of the open block of the journal.
+    number: u64,
+    chain: u32,
+    durable: LogEnd,
+    /// Number of the version after those that are durable.
+    durable_versions: u32,
+    /// Blocks that are not known to be durable.
+    statements: VecDeque<Statement>,
+    /// A block is wanted that says how much is durable, though there is nothing else to say.
+    must_state: bool,
+    unsynced: bool,
+    /// Pages written since the last sync.
+    unsynced_pages: u64,
+    /// Complete batches of which it is not known yet that the device has them, oldest first, with their first versions.
+    sealed: VecDeque<(u32, Arc<Batch>)>,
+    /// Room for the open block, and after it its pages in the order of their versions.
+    buffer: AlignedBytes,
+    /// Memory for the next.
+    spare: Vec<AlignedBytes>,
+    /// The first version of the open block.
+    first: u32,
+    /// The slots of its pages, in the same order.
+    fresh: Vec<u32>,
+    records: Vec<Record>,
+    counts: LogCounts,
+}
+
+/// What a block of the journal says of more than its entries.
+struct Statement {
+    block: u64,
+    /// How far the journal was durable when it was written.
+    durable: u64,
+    /// Number of the version after its own.
+    versions: u32,
+}
+
+/// The place of a version: its slot and its number, which tells it from others that had the slot. (Numbers come again after
+/// 2^32 versions; nobody remembers one for so long.)
+fn slot_of(place: u64) -> u32 {
+    place as u32
+}
+
+fn version_of(place: u64) -> u32 {
+    (place >> 32) as u32
+}
+
+impl<D: Disk> Slots<D> {
+    /// Sizes of the store.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What was done since the open.
+    pub fn counts(&self) -> LogCounts {
+        self.counts
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.geometry.page_bytes as usize
+    }
+
+    /// Where the slot of a place is on the device, in bytes.
+    pub fn byte_of(&self, place: u64) -> u64 {
+        self.areas.byte_of_slot(slot_of(place))
+    }
+
+    /// The device.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Counts reads of the device that somebody else performs.
+    pub fn count_reads(&mut self, reads: u64) {
+        self.counts.reads += reads;
+    }
+
+    /// Where in the buffer the page of a place in the open batch is.
+    fn open_at(&self, place: u64) -> Option<usize> {
+        let at = version_of(place).wrapping_sub(self.first) as usize;
+        (at < self.fresh.len()).then(|| (1 + at) * self.page_bytes())
+    }
+
+    fn page_in_memory(&self, place: u64) -> Option<&[u8]> {
+        if let Some(at) = self.open_at(place) {
+            return Some(&self.buffer[at..at + self.page_bytes()]);
+        }
+        self.sealed.iter().find_map(|(first, batch)| {
+            let block = 1 + u64::from(version_of(place).wrapping_sub(*first));
+            batch.holds(block).then(|| batch.block(block, self.page_bytes()))
+        })
+    }
+
+    /// Copies a version that only memory holds so far; false when the device has it.
+    pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
+        let page = if entry.lost { None } else { self.page_in_memory(entry.place) };
+        page.inspect(|page| bytes.copy_from_slice(page)).is_some()
+    }
+
+    /// Blocks of the journal that may be written: what they said is dead, durably.
+    fn free_blocks(&self) -> u64 {
+        let limit = if mutant::is(Mutant::BlockTooEarly) { self.tail } else { self.durable.tail };
+        (limit + self.areas.journal).saturating_sub(self.number)
+    }
+
+    /// Segments' worth of room for pages, and for what is to be said of them.
+    pub fn free_segments(&self) -> u64 {
+        let slots = self.free.len() / u64::from(self.geometry.segment_pages);
+        slots.min(self.areas.free_segments(self.free_blocks()))
+    }
+
+    fn has_something_to_say(&self) -> bool {
+        !self.records.is_empty() || self.must_state
+    }
+
+    /// The block of the journal after everything that was appended.
+    pub fn rear(&self) -> u64 {
+        self.number + u64::from(self.has_something_to_say())
+    }
+
+    /// Is everything that was appended on stable storage?
+    pub fn is_durable(&self) -> bool {
+        !self.has_something_to_say() && !self.unsynced
+    }
+
+    /// Appends a version of a page; it becomes what the slots hold of it.
+    ///
+    /// # Errors
+    /// `StorageFull` without a free slot or block: a fault of whoever makes room.
+    pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
+        self.reserve(1)?;
+        let slot = self.free.take().ok_or_else(|| full("no free slot"))?;
+        let at = (1 + self.fresh.len()) * self.page_bytes();
+        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        let crc = crc32c(bytes);
+        self.free_slot_of(page);
+        let version = self.index.next_version();
+        let kind = if dirty { Kind::Dirty } else { Kind::Clean };
+        self.records.push(Record { page, kind, again: false, slot, version, crc });
+        self.fresh.push(slot);
+        let place = u64::from(version) << 32 | u64::from(slot);
+        self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
+        Ok(place)
+    }
+
+    /// Puts a version in the place of one that only the open block has; none when the page has no such.
+    pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
+        let entry = self.index.get(page).filter(|entry| !entry.lost)?;
+        let at = self.open_at(entry.place)?;
+        let crc = crc32c(bytes);
+        let version = version_of(entry.place);
+        let is_version = |record: &Record| record.has_page() && record.version == version;
+        // What the block says of it already, that it was cleaned, would be taken for the new version.
+        let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
+        let last = self.records.iter_mut().rev().find(|record| record.page == page && spoken_of(record));
+        let record = last.filter(|record| is_version(record))?;
+        record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
+        record.crc = crc;
+        self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
+        self.index.insert(page, Entry { crc, dirty, resident, ..entry });
+        self.counts.rewritten += 1;
+        Some(entry.place)
+    }
+
+    /// Declares that what the slots hold of a page is obsolete.
+    ///
+    /// # Errors
+    /// As [`append`](Slots::append).
+    pub fn gone(&mut self, page: u64) -> io::Result<()> {
+        self.record(page, Kind::Gone)?;
+        self.free_slot_of(page);
+        self.index.remove(page);
+        Ok(())
+    }
+
+    /// Declares that the backing store has what the slots hold of a page.
+    ///
+    /// # Errors
+    /// As [`append`](Slots::append).
+    pub fn cleaned(&mut self, page: u64) -> io::Result<()> {
+        self.index.update(page, |entry| entry.dirty = false);
+        // A hint that spares work after a crash: not worth the room that is needed otherwise, nor a word about a page that
+        // will be gone soon.
+        let worth = self.index.resident(page).is_some() && self.free_segments() > 1;
+        if worth { self.record(page, Kind::Cleaned) } else { Ok(()) }
+    }
+
+    /// Declares that the only copy of a page cannot be read.
+    ///
+    /// # Errors
+    /// As [`append`](Slots::append).
+    pub fn lost(&mut self, page: u64) -> io::Result<()> {
+        self.reserve(0)?;
+        self.free_slot_of(page);
+        let version = self.index.get(page).map_or(0, |entry| version_of(entry.place));
+        self.records.push(Record { page, kind: Kind::Lost, again: false, slot: NO_SLOT, version, crc: 0 });
+        let place = u64::from(version) << 32 | u64::from(NO_SLOT);
+        self.index.insert(page, Entry { place, crc: 0, dirty: true, resident: false, lost: true });
+        Ok(())
+    }
+
+    /// What the slots hold of a page, as an entry says it.
+    fn record(&mut self, page: u64, kind: Kind) -> io::Result<()> {
+        self.reserve(0)?;
+        let place = self.index.get(page).map_or(u64::from(NO_SLOT), |entry| entry.place);
+        let (slot, version) = (slot_of(place), version_of(place));
+        self.records.push(Record { page, kind, again: false, slot, version, crc: 0 });
+        Ok(())
+    }
+
+    /// The slot that a page has is free when the open block is durable, and known to be.
+    fn free_slot_of(&mut self, page: u64) {
+        let Some(entry) = self.index.get(page).filter(|entry| !entry.lost) else { return };
+        let slot = slot_of(entry.place);
+        if mutant::is(Mutant::ReuseTooEarly) { self.free.put(slot) } else { self.free.wait(self.number, slot) }
+    }
+
+    /// Makes room in the open block for an entry and so many pages.
+    fn reserve(&mut self, pages: usize) -> io::Result<()> {
+        let full_block = self.records.len() == journal::entries_max(self.page_bytes());
+        if full_block || self.fresh.len() + pages > self.geometry.segment_pages as usize {
+            self.seal();
+        }
+        if self.free_blocks() == 0 { Err(full("no room in its journal")) } else { Ok(()) }
+    }
+
+    /// Ends the open batch, if there is anything to say. Whoever wants it on the device writes [what is
+    /// sealed](Slots::sealed), with or without the store at hand, and [tells it](Slots::tidy).
+    pub fn seal(&mut self) {
+        if !self.has_something_to_say() && self.written_tail == self.tail {
+            return;
+        }
+        let head = Head {
+            uuid: self.identity.uuid,
+            epoch: self.epoch,
+            number: self.number,
+            tail: self.tail,
+            durable: self.durable,
+            chain: self.chain,
+            versions: self.index.versions(),
+        };
+        let page_bytes = self.page_bytes();
+        let crc = journal::encode(&head, &self.records, &mut self.buffer[..page_bytes]);
+        let writes = self.writes();
+        let pages = self.fresh.len() as u64;
+        self.counts.batches += writes.len() as u64;
+        self.counts.blocks += 1 + pages;
+        self.counts.pages += pages;
+        let buffer_bytes = self.buffer.len();
+        let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(buffer_bytes));
+        let bytes = std::mem::replace(&mut self.buffer, next);
+        self.sealed.push_back((self.first, Arc::new(Batch::new(0, 1 + self.fresh.len(), writes, bytes))));
+        let statement = Statement { block: self.number, durable: self.durable.place, versions: head.versions };
+        self.statements.push_back(statement);
+        self.chain = crc;
+        self.written_tail = self.tail;
+        self.must_state = false;
+        self.records.clear();
+        self.fresh.clear();
+        self.first = head.versions;
+        self.unsynced = true;
+        self.unsynced_pages += pages;
+        self.number += 1;
+    }
+
+    /// Where the bytes of the open batch go: its block, and its pages in runs of neighbouring slots.
+    fn writes(&self) -> Vec<(u64, Range<usize>)> {
+        let page_bytes = self.page_bytes();
+        let mut writes = vec![(self.areas.byte_of_block(self.number), 0..page_bytes)];
+        let mut from = page_bytes;
+        for run in self.fresh.chunk_by(|slot, next| slot + 1 == *next) {
+            let to = from + run.len() * page_bytes;
+            writes.push((self.areas.byte_of_slot(run[0]), from..to));
+            from = to;
+        }
+        writes
+    }
+
+    /// Batches that the device may not have yet, in the order in which they are written.
+    pub fn sealed(&self) -> Vec<Arc<Batch>> {
+        self.sealed.iter().map(|(_, batch)| Arc::clone(batch)).collect()
+    }
+
+    /// How many such batches there are.
+    pub fn sealed_len(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Forgets batches that the device has: it can be asked for their pages.
+    pub fn tidy(&mut self) {
+        while self.sealed.front().is_some_and(|(_, batch)| batch.is_written()) {
+            let Some((_, batch)) = self.sealed.pop_front() else { return };
+            // Whoever has written it may not have let go of it yet.
+            if let Some(batch) = Arc::into_inner(batch).filter(|_| self.spare.len() < SPARE_MAX) {
+                self.spare.push(batch.into_bytes());
+            }
+        }
+    }
+
+    /// Writes the open batch and all before it.
+    ///
+    /// # Errors
+    /// What the device answered. What could not be written stays sealed.
+    pub fn write_out(&mut self) -> io::Result<()> {
+        self.seal();
+        let written = self.sealed.iter().try_for_each(|(_, batch)| batch.write(&self.disk));
+        self.tidy();
+        written
+    }
+
+    /// Makes everything durable that was written out.
+    ///
+    /// # Errors
+    /// What the device answered: nothing is known then of what was written since the last success.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if let Some(point) = self.unsynced() {
+            sync_device(&self.disk)?;
+            self.synced(point);
+        }
+        Ok(())
+    }
+
+    /// Has so much been written since the last sync that the next should not wait for a flush?
+    pub fn must_sync(&self) -> bool {
+        self.unsynced_pages >= UNSYNCED_SEGMENTS_MAX * u64::from(self.geometry.segment_pages)
+            || self.number - self.durable.place >= UNSYNCED_SEGMENTS_MAX * self.areas.pace
+    }
+
+    /// Has so much been written since the last sync that whoever has nothing better to do should sync?
+    pub fn should_sync(&self) -> bool {
+        let (pages, blocks) = (u64::from(self.geometry.segment_pages), self.number - self.durable.place);
+        const SOON: u64 = UNSYNCED_SEGMENTS_MAX * 3 / 4;
+        self.unsynced_pages >= SOON * pages || blocks >= SOON * self.areas.pace
+    }
+
+    /// Up to where a sync of the device makes the journal durable, if it begins when all is written that is sealed now; none
+    /// when it is durable.
+    pub fn unsynced(&self) -> Option<SyncPoint> {
+        let end = LogEnd { place: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
+        self.unsynced.then_some(SyncPoint(end))
+    }
+
+    /// Such a sync has succeeded.
+    pub fn synced(&mut self, SyncPoint(end): SyncPoint) {
+        self.counts.syncs += 1;
+        if end.place < self.durable.place {
+            return;
+        }
+        self.durable = end;
+        self.unsynced = end.place != self.number;
+        self.unsynced_pages = 0;
+        while self.statements.front().is_some_and(|statement| statement.block < end.place) {
+            let Some(statement) = self.statements.pop_front() else { return };
+            self.free.release(statement.durable);
+            self.durable_versions = statement.versions;
+        }
+        if mutant::is(Mutant::FreedUnsaid) {
+            self.free.release(end.place);
+        }
+    }
+
+    /// Is the journal on stable storage up to a block, and the word of its tail too?
+    pub fn is_durable_to(&self, number: u64) -> bool {
+        self.durable.place >= number && self.durable.tail >= self.tail
+    }
+
+    /// Are all blocks before a number on stable storage, whatever is known of the tail?
+    pub fn is_written_durably(&self, number: u64) -> bool {
+        self.durable.place >= number
+    }
+
+    /// Pages and places of the versions in a segment's worth of slots from one on, and which slot comes next; none after the
+    /// last.
+    pub fn segment_from(&self, slot: u64) -> Option<(u64, Vec<(u64, u64)>)> {
+        let slots = self.geometry.segment_pages as usize;
+        (slot < self.areas.slots).then(|| (slot + slots as u64, self.index.in_slots(slot as usize, slots)))
+    }
+
+    /// Is the version at a place on stable storage?
+    pub fn is_version_durable(&self, place: u64) -> bool {
+        // Of versions that are not, there are fewer than slots: what is further away came before.
+        version_of(place).wrapping_sub(self.durable_versions)
+            >= self.index.versions().wrapping_sub(self.durable_versions)
+    }
+
+    /// The next block is written even if it has nothing else to say than how much is durable, if that frees a slot.
+    pub fn state_what_is_durable(&mut self) {
+        self.must_state |= self.free.waiting() > 0;
+    }
+
+    /// Reads a version.
+    ///
+    /// # Errors
+    /// `InvalidData` when the bytes are not those that were written; else what the device answered.
+    pub fn read(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        if entry.lost {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of this page was lost"));
+        }
+        if self.read_open(entry, bytes) {
+            return Ok(());
+        }
+        // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
+        self.read_device(entry, bytes).or_else(|_| self.read_device(entry, bytes))
+    }
+
+    fn read_device(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
+        self.counts.reads += 1;
+        self.disk.read_at(self.byte_of(entry.place), bytes)?;
+        check_page(entry, bytes)
+    }
+
+    /// Versions that the policy does not hold, from where the last search ended, as many as it takes to have enough slots;
+    /// none while that is so.
+    pub fn unheld(&mut self) -> Vec<(u64, Entry)> {
+        let missing = self.areas.enough_slots().saturating_sub(self.free.len() + self.free.waiting());
+        let (unheld, hand) = self.index.unheld(self.hand, missing as usize);
+        self.hand = hand;
+        unheld
+    }
+
+    /// Where the oldest blocks of the journal are on the device, whose entries are to be repeated as far as they hold; none
+    /// while there is room, or as far as that has been done. What is returned is to be read and given to [`renew`](Slots::renew).
+    pub fn oldest_blocks(&self) -> Option<Range<u64>> {
+        let (free, will_be_free) = (self.free_blocks(), self.tail + self.areas.journal - self.number);
+        if will_be_free > self.areas.enough_free() {
+            return None;
+        }
+        // However many are renewed, what holds of them takes no more than the entries of all slots.
+        let few = if free > self.areas.live + 2 { RENEWED_MAX } else { (free / 2).clamp(1, RENEWED_MAX) };
+        let to_its_end = self.areas.journal - self.tail % self.areas.journal;
+        let blocks = few.min(to_its_end).min(self.durable.place.saturating_sub(self.tail));
+        let start = self.areas.byte_of_block(self.tail);
+        (blocks > 0).then(|| start..start + blocks * self.page_bytes() as u64)
+    }
+
+    /// Are these what [`oldest_blocks`](Slots::oldest_blocks) asked for?
+    pub fn are_oldest(&self, blocks: &[u8]) -> bool {
+        self.decoded(blocks).is_some()
+    }
+
+    fn decoded(&self, blocks: &[u8]) -> Option<Vec<journal::Block>> {
+        let decoded = blocks.chunks_exact(self.page_bytes()).zip(self.tail..);
+        decoded.map(|(block, number)| journal::decode(block).filter(|block| block.head.number == number)).collect()
+    }
+
+    /// Repeats the entries of the oldest blocks that still hold, and gives the blocks up: the next one says so.
+    ///
+    /// # Errors
+    /// `InvalidData` when these are not the blocks; else as [`append`](Slots::append).
+    pub fn renew(&mut self, blocks: &[u8]) -> io::Result<()> {
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a block of the cache's journal is damaged");
+        let decoded = self.decoded(blocks).ok_or_else(damaged)?;
+        for record in decoded.iter().flat_map(|block| &block.records) {
+            let held = self.index.get(record.page);
+            let place = u64::from(record.version) << 32 | u64::from(record.slot);
+            let Some(held) = held.filter(|held| held.place == place && !matches!(record.kind, Kind::Cleaned)) else {
+                continue;
+            };
+            let kind = match (held.lost, held.dirty) {
+                (true, _) => Kind::Lost,
+                (false, true) => Kind::Dirty,
+                (false, false) => Kind::Clean,
+            };
+            if !mutant::is(Mutant::NotRenewed) {
+                self.reserve(0)?;
+                self.records.push(Record { kind, again: true, crc: held.crc, ..*record });
+                self.counts.renewed += 1;
+            }
+        }
+        self.tail += decoded.len() as u64;
+        Ok(())
+    }
+
+    /// Notes in the superblock that the journal ends in good order. Everything must be durable.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn close(&mut self) -> io::Result<()> {
+        assert!(self.is_durable(), "a store is flushed before it is closed");
+        self.write_superblock(State::Closed)
+    }
+
+    /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn retire(&mut self) -> io::Result<()> {
+        self.write_superblock(State::Retired)
+    }
+
+    fn write_superblock(&mut self, state: State) -> io::Result<()> {
+        self.generation += 1;
+        let superblock = Superblock {
+            geometry: self.geometry,
+            identity: self.identity,
+            state,
+            generation: self.generation,
+            epoch: self.epoch,
+            end: self.durable,
+        };
+        superblock.write(&self.disk)
+    }
+}
+
+/// In the place of a slot where there is none.
+const NO_SLOT: u32 = u32::MAX;
+
+fn full(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, format!("the cache has {why}"))
+}

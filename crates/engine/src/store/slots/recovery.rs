@@ -1,0 +1,299 @@
+//! Opening a store of slots: where its journal ends, what it says. `docs/cache-format.md`, "The slots layout", has the
+//! steps.
+
+use super::free::Free;
+use super::journal::{self, Block, Kind, Record};
+use super::{Areas, Slots};
+use crate::disk::{AlignedBytes, Disk, Transfer};
+use crate::mutant::{self, Mutant};
+use crate::store::recovery::check_owner;
+use crate::store::superblock::{LogEnd, State, Superblock};
+use crate::store::{Entry, Index, LogCounts, Recovered, StoreError, crc32c};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The journal is kept in memory while it is read twice if it takes no more than this.
+const KEPT_BYTES_MAX: u64 = 256 << 20;
+/// Entries of a block between the one that is entered and the one for which memory is asked.
+const AHEAD: usize = 12;
+/// Bytes of one transfer, and of all transfers of a submission.
+const STRETCH_BYTES: u64 = 128 << 10;
+const AT_ONCE_BYTES: u64 = 8 << 20;
+
+/// What an open reads of a store.
+struct Walk<'d, D> {
+    disk: &'d D,
+    superblock: Superblock,
+    areas: Areas,
+    /// The whole journal, unless that is too much to keep.
+    kept: Option<AlignedBytes>,
+    read_bytes: Cell<u64>,
+}
+
+impl<D: Disk> Slots<D> {
+    /// Opens the store on a device for a backing store of this identity and size in pages.
+    ///
+    /// # Errors
+    /// Anything but a store in order whose unsynced end may be torn.
+    pub fn open(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+        let started = Instant::now();
+        let superblock = Superblock::read(&disk)?;
+        check_owner(&superblock, backing, backing_pages)?;
+        let areas = Areas::of(&superblock.geometry);
+        let read_bytes = Cell::new(Superblock::READ_BYTES);
+        let mut walk = Walk { disk: &disk, superblock, areas, kept: None, read_bytes };
+        let certain = walk.certain_end()?;
+        let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
+        let index = walk.load(end)?;
+        let recovered = Recovered {
+            clean_shutdown: superblock.state == State::Closed,
+            unsynced_batches,
+            pages: index.len() as u64,
+            dirty_pages: index.dirty_len() as u64,
+            read_bytes: walk.read_bytes.get(),
+            took: Duration::ZERO,
+        };
+        let mut slots = Slots::new(disk, superblock, end, index);
+        // What was just read may be in the kernel's cache only, after the process alone died.
+        slots.disk.sync()?;
+        slots.write_superblock(State::Open)?;
+        Ok((slots, Recovered { took: started.elapsed(), ..recovered }))
+    }
+
+    /// A store whose journal ends here, all of it durable, and says this.
+    fn new(disk: D, superblock: Superblock, end: LogEnd, index: Index) -> Self {
+        let Superblock { geometry, identity, generation, epoch, .. } = superblock;
+        let areas = Areas::of(&geometry);
+        let mut free = Free::new(areas.slots);
+        index.empty_blocks().for_each(|slot| free.put(slot));
+        Slots {
+            disk,
+            geometry,
+            areas,
+            identity,
+            generation,
+            epoch: epoch + 1,
+            first: index.versions(),
+            durable_versions: index.versions(),
+            index,
+            free,
+            hand: 0,
+            tail: end.tail,
+            written_tail: end.tail,
+            number: end.place,
+            chain: end.chain,
+            durable: end,
+            statements: VecDeque::new(),
+            must_state: false,
+            unsynced: false,
+            unsynced_pages: 0,
+            sealed: VecDeque::new(),
+            buffer: AlignedBytes::zeroed((geometry.segment_bytes() + u64::from(geometry.page_bytes)) as usize),
+            spare: Vec::new(),
+            fresh: Vec::new(),
+            records: Vec::new(),
+            counts: LogCounts::default(),
+        }
+    }
+}
+
+impl<D: Disk> Walk<'_, D> {
+    fn page_bytes(&self) -> usize {
+        self.superblock.geometry.page_bytes as usize
+    }
+
+    fn damaged(&self, number: u64, why: &'static str) -> StoreError {
+        StoreError::Damaged { block: number, byte: self.areas.byte_of_block(number), why }
+    }
+
+    fn is_of_this_epoch(&self, block: &Block) -> bool {
+        block.head.epoch == self.superblock.epoch || mutant::is(Mutant::NoLineageCheck)
+    }
+
+    fn submit(&self, mut reads: Vec<Transfer>) -> io::Result<()> {
+        let read: usize = reads.iter().map(Transfer::len).sum();
+        self.read_bytes.set(self.read_bytes.get() + read as u64);
+        self.disk.submit(&mut reads)
+    }
+
+    /// Blocks of the journal from one on; they must not cross its end.
+    fn blocks(&self, number: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let start = self.areas.byte_of_block(number);
+        let stretches = bytes.chunks_mut(STRETCH_BYTES.max(self.page_bytes() as u64) as usize);
+        let reads = stretches.scan(start, |at, bytes| {
+            let read = Transfer::Read { at: *at, bytes };
+            *at += read.len() as u64;
+            Some(read)
+        });
+        self.submit(reads.collect())
+    }
+
+    fn is_ours(&self, block: &Block) -> bool {
+        block.head.uuid == self.superblock.identity.uuid || mutant::is(Mutant::NoUuidCheck)
+    }
+
+    /// The block of this number and cache, if that is what was read.
+    fn block_of(&self, number: u64, bytes: &[u8]) -> Option<Block> {
+        journal::decode(bytes).filter(|block| block.head.number == number && self.is_ours(block))
+    }
+
+    /// The blocks of a stretch if they were kept.
+    fn kept(&self, number: u64, blocks: u64) -> Option<&[u8]> {
+        let at = (number % self.areas.journal) as usize * self.page_bytes();
+        self.kept.as_ref().map(|kept| &kept[at..at + blocks as usize * self.page_bytes()])
+    }
+
+    /// Reads a block by itself.
+    fn read_block(&self, number: u64) -> io::Result<Option<Block>> {
+        let mut bytes = AlignedBytes::zeroed(self.page_bytes());
+        self.blocks(number, &mut bytes)?;
+        Ok(self.block_of(number, &bytes))
+    }
+
+    fn block(&self, number: u64) -> io::Result<Option<Block>> {
+        match self.kept(number, 1).and_then(|bytes| self.block_of(number, bytes)) {
+            None => self.read_block(number),
+            block => Ok(block),
+        }
+    }
+
+    /// Blocks from one to another, in stretches that are read at once and do not cross the end of the ring.
+    fn stretches(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+        let (ring, at_once) = (self.areas.journal, (AT_ONCE_BYTES / self.page_bytes() as u64).max(1));
+        let length = move |first: u64| (ring - first % ring).min(at_once).min(to - first);
+        let first = move |first: u64| (first < to).then(|| (first, length(first)));
+        std::iter::successors(first(from), move |&(start, blocks)| first(start + blocks))
+    }
+
+    /// Step 1: how far blocks of this epoch say that the journal was durable.
+    fn certain_end(&mut self) -> Result<LogEnd, StoreError> {
+        let (ring, page_bytes) = (self.areas.journal, self.page_bytes());
+        let keep = ring * page_bytes as u64 <= KEPT_BYTES_MAX;
+        let mut kept = AlignedBytes::zeroed(if keep { ring as usize * page_bytes } else { 0 });
+        let mut read = AlignedBytes::zeroed(if keep { 0 } else { AT_ONCE_BYTES as usize });
+        let mut certain = self.superblock.end;
+        for (first, blocks) in self.stretches(0, ring) {
+            let bytes = if keep {
+                &mut kept[first as usize * page_bytes..][..blocks as usize * page_bytes]
+            } else {
+                &mut read[..blocks as usize * page_bytes]
+            };
+            self.blocks(first, bytes)?;
+            for (bytes, at) in bytes.chunks_exact(page_bytes).zip(first..) {
+                let is_here = |block: &Block| block.head.number % ring == at && self.is_ours(block);
+                let Some(block) = journal::decode(bytes).filter(is_here) else { continue };
+                if block.head.epoch > self.superblock.epoch {
+                    return Err(self.damaged(block.head.number, "it is newer than both superblocks"));
+                }
+                if self.is_of_this_epoch(&block) && block.head.durable.place > certain.place {
+                    certain = block.head.durable;
+                }
+            }
+        }
+        self.kept = keep.then_some(kept);
+        Ok(certain)
+    }
+
+    /// Step 2: goes on from where the journal was certainly durable as long as blocks count.
+    fn walk_unsynced(&self, certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
+        let mut end = certain;
+        while let Some(block) = self.block(end.place)? {
+            let chained = block.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
+            if !self.is_of_this_epoch(&block) || !chained || !self.agrees(&block)? {
+                break;
+            }
+            end = LogEnd { place: end.place + 1, slot: 0, tail: block.head.tail, chain: block.crc };
+        }
+        Ok((end, end.place - certain.place))
+    }
+
+    /// Does what is in the slots agree with what a block says was written there with it?
+    fn agrees(&self, block: &Block) -> io::Result<bool> {
+        let fresh: Vec<&Record> = block.records.iter().filter(|record| record.has_page() && !record.again).collect();
+        if fresh.is_empty() || mutant::is(Mutant::NoPageCheck) {
+            return Ok(true);
+        }
+        if fresh.iter().any(|record| u64::from(record.slot) >= self.areas.slots) {
+            return Ok(false);
+        }
+        let mut bytes = AlignedBytes::zeroed(fresh.len() * self.page_bytes());
+        let pages = fresh.iter().zip(bytes.chunks_exact_mut(self.page_bytes()));
+        self.submit(
+            pages.map(|(record, bytes)| Transfer::Read { at: self.areas.byte_of_slot(record.slot), bytes }).collect(),
+        )?;
+        Ok(fresh.iter().zip(bytes.chunks_exact(self.page_bytes())).all(|(record, bytes)| crc32c(bytes) == record.crc))
+    }
+
+    /// Step 3: what the blocks from the tail to the end say, oldest first.
+    fn load(&self, end: LogEnd) -> Result<Index, StoreError> {
+        if end.tail > end.place || end.place - end.tail > self.areas.journal {
+            return Err(self.damaged(end.place, "its tail is no block that can be live"));
+        }
+        let mut index = Index::of_slots(self.areas.slots as u32);
+        let mut chain = None;
+        for (first, blocks) in self.stretches(end.tail, end.place) {
+            let mut read;
+            let bytes = match self.kept(first, blocks) {
+                Some(kept) => kept,
+                None => {
+                    read = AlignedBytes::zeroed(blocks as usize * self.page_bytes());
+                    self.blocks(first, &mut read)?;
+                    &read[..]
+                }
+            };
+            for (bytes, number) in bytes.chunks_exact(self.page_bytes()).zip(first..) {
+                // What is wrong on the way may be right on the device.
+                let block = match self.block_of(number, bytes) {
+                    None => self.read_block(number)?,
+                    block => block,
+                };
+                let block =
+                    block.ok_or_else(|| self.damaged(number, "a block that was durable is not there any more"))?;
+                if chain.is_some_and(|chain| chain != block.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
+                    return Err(self.damaged(number, "the block does not follow the one before"));
+                }
+                self.enter_all(&mut index, &block)?;
+                chain = Some(block.crc);
+            }
+        }
+        Ok(index)
+    }
+
+    fn enter_all(&self, index: &mut Index, block: &Block) -> Result<(), StoreError> {
+        for (i, record) in block.records.iter().enumerate() {
+            if let Some(later) = block.records.get(i + AHEAD) {
+                index.prefetch(later.page);
+            }
+            self.enter(index, record, block.head.number)?;
+        }
+        index.set_versions(block.head.versions);
+        Ok(())
+    }
+
+    fn enter(&self, index: &mut Index, record: &Record, number: u64) -> Result<(), StoreError> {
+        let page = record.page;
+        if page >= self.superblock.identity.backing_pages {
+            return Err(self.damaged(number, "the block names a page beyond the end of the backing store"));
+        }
+        let place = u64::from(record.version) << 32 | u64::from(record.slot);
+        match record.kind {
+            Kind::Gone => index.remove(page),
+            Kind::Cleaned => {
+                if index.get(page).is_some_and(|entry| entry.place == place) {
+                    index.update(page, |entry| entry.dirty = false);
+                }
+            }
+            Kind::Clean | Kind::Dirty => {
+                if u64::from(record.slot) >= self.areas.slots || index.page_in(record.slot).is_some_and(|p| p != page) {
+                    return Err(self.damaged(number, "the block names a slot that another page has"));
+                }
+                let dirty = record.kind == Kind::Dirty;
+                index.insert(page, Entry { place, crc: record.crc, dirty, resident: false, lost: false });
+            }
+            Kind::Lost => index.insert(page, Entry { place, crc: 0, dirty: true, resident: false, lost: true }),
+        }
+        Ok(())
+    }
+}
