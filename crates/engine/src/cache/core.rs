@@ -7,6 +7,7 @@ use super::upkeep;
 use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
+use crate::store::Entry;
 use entresol_core::{Hint, Op, Page};
 use entresol_policy::{Config, Policy};
 use std::io;
@@ -26,6 +27,8 @@ pub(super) trait Core: Send {
     fn mode(&self) -> Mode;
     /// Finds the newest version of a page; its bytes, if memory has them.
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
+    /// The copy of a page that the log holds cannot be read; the error if that is a loss. Else the page is found elsewhere.
+    fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
     /// Decides on a read of a page, whose newest version these are the bytes of.
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
     /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing; whether it did.
@@ -276,6 +279,10 @@ impl<P: Policy> Core for Engine<P> {
         }
         let handle = self.world.directory.find(page);
         self.world.locate(page, handle, bytes)
+    }
+
+    fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
+        self.world.copy_is_bad(page, entry, error)
     }
 
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag) {

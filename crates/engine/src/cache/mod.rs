@@ -373,7 +373,7 @@ impl BlockCache {
                     match result {
                         Ok(()) => return Ok(turn),
                         // Reclaim may have given its place away: then it is found where it is now.
-                        Err(error) => turn.keeper().copy_is_bad(page, entry, error)?,
+                        Err(error) => turn.core().copy_is_bad(page, entry, error)?,
                     }
                 }
             }

@@ -162,8 +162,10 @@ pub(super) fn settle(lease: &mut impl Lease) -> io::Result<bool> {
 /// Makes every version that was handed over durable: in the log, or below if the log does not have it. With `through`
 /// below in any case.
 pub(super) fn flush(lease: &mut impl Lease, through: bool) -> io::Result<()> {
+    // Asked before too: a read that comes meanwhile puts what went past into the log, behind what is about to be durable.
+    let past = through || lease.keeper().went_past();
     commit(lease)?;
-    if (through || lease.keeper().went_past()) && settle(lease)? {
+    if (past || lease.keeper().went_past()) && settle(lease)? {
         sync_log(lease)?;
     }
     Ok(())

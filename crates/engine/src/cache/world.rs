@@ -5,6 +5,7 @@ use super::directory::Directory;
 use super::keeper::{Keeper, Source};
 use super::objects::Objects;
 use super::upkeep;
+use crate::store::Entry;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::Driver;
 use std::collections::BTreeSet;
@@ -161,6 +162,16 @@ impl World {
         if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle.index())?.as_mut()) {
             *frame = Frame { bytes: None, dirty: false, logged: None };
         }
+    }
+
+    /// As [`Keeper::copy_is_bad`]: a frame that left its bytes in that copy does not look for them there again.
+    pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
+        self.keeper.copy_is_bad(page, entry, error)?;
+        let frame = self.directory.find(page).and_then(|handle| self.frames.get(handle.index())?.as_ref());
+        if frame.is_some_and(|frame| frame.bytes.is_none() && frame.logged == Some(entry.place)) {
+            self.hollow_out(page);
+        }
+        Ok(())
     }
 
     /// Pages of a range of which anything is held, ascending.

@@ -48,15 +48,10 @@ impl Power {
 
     /// Takes one operation; true when the power goes off during it.
     fn consume(&self) -> io::Result<bool> {
-        let left = self.left.load(Ordering::Relaxed);
-        if left == 0 {
-            return Err(off());
-        }
+        let less = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(1) };
+        // In one step: what another thread takes meanwhile must not bring the power back.
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_err(|_| off())?;
         self.used.fetch_add(1, Ordering::Relaxed);
-        if left == u64::MAX {
-            return Ok(false);
-        }
-        self.left.store(left - 1, Ordering::Relaxed);
         Ok(left == 1)
     }
 }
