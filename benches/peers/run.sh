@@ -9,7 +9,7 @@
 #   run.sh crash POLICY [ARGS]        SIGKILL of the whole machine in mid-write, behind ublk
 #   run.sh kill                       ten times SIGKILL of the server alone; fio verifies what was flushed
 #
-# ARGS are further options of `entresol serve`. Tables go to standard output, everything else to $VMW.
+# ARGS are further options of `entresol serve`, FORMAT those of `entresol format` (FORMAT="--layout slots"). Tables go to standard output, everything else to $VMW.
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd)
 PEERS=${PEERS:-$HERE/../../../shared/peers}
@@ -40,7 +40,7 @@ candidate() {
     local both="--cache \$FAST --backing \$SLOW --identity $UUID"
     local where=
     [ "$door" = nbd ] && where="--socket /tmp/cand.sock"
-    echo "entresol stats --cache \$FAST >/dev/null 2>&1 || entresol -q format $both;" \
+    echo "entresol stats --cache \$FAST >/dev/null 2>&1 || entresol -q format $both ${FORMAT:-};" \
         "exec entresol serve $door $both --direct --policy $policy $* $where"
 }
 
