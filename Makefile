@@ -159,3 +159,13 @@ bench-tpcc: deps
 			--backing-profile face-raid0x16 --cache-profile 840-pro --scratch /dev/shm \
 			--json target/bench/tpcc-$$db.json --html target/bench/tpcc-$$db.html || exit 1; \
 	done
+
+# Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
+# emulated Optane SSD. The databases lie in /dev/shm.
+.PHONY: bench-tpch
+bench-tpch: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	$(ENTRESOL) bench tpch --db mariadb --scale 0.1 --memory 20MiB --policy none,lru,tac,heuristicdb --cache-size 10%,20%,40% \
+		--ssd-only --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm \
+		--json target/bench/tpch-mariadb.json --html target/bench/tpch-mariadb.html

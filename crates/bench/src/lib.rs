@@ -1,8 +1,8 @@
-//! Databases under load: private servers, drivers, and a TPC-C-like benchmark that checks what it did.
+//! Databases under load: private servers, drivers, a TPC-C-like benchmark that checks what it did, and queries of TPC-H.
 //!
 //! A [`server`] is PostgreSQL or MariaDB as the distribution installed it, started in a scratch directory on a Unix socket
 //! and removed with it. A [`Database`](driver::Database) gives blocking sessions, one for each thread, on either or on SQLite. [`tpcc`] loads,
-//! runs and checks; [`drive`] is the clients and the clock.
+//! runs and checks; [`drive`] is its clients and the clock. [`tpch`] loads and asks.
 //!
 //! Nothing here knows of caches: whoever calls says in which directory a database lies.
 
@@ -11,5 +11,6 @@ pub mod driver;
 mod error;
 pub mod server;
 pub mod tpcc;
+pub mod tpch;
 
 pub use error::{BenchError, DriverError, Failure};

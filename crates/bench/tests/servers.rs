@@ -2,21 +2,9 @@
 
 mod common;
 
-use common::{a_whole_life, setup};
-use entresol_bench::BenchError;
+use common::{a_whole_life, installed, setup};
 use entresol_bench::server::{MariaDbServer, PostgreSqlServer, Server};
 use std::sync::atomic::AtomicBool;
-
-fn installed<S>(server: Result<S, BenchError>) -> Option<S> {
-    match server {
-        Ok(server) => Some(server),
-        Err(error @ BenchError::Missing { .. }) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 #[test]
 fn postgresql_keeps_what_it_said_through_a_kill() {

@@ -1,4 +1,5 @@
-//! `entresol bench tpcc`, small: runs with and without a cache are sound, a kill loses nothing, nothing is left behind.
+//! `entresol bench`, small: runs with and without a cache are sound, a kill loses nothing, answers are the same, nothing is left
+//! behind.
 
 mod common;
 
@@ -22,7 +23,11 @@ const SMALL: [&str; 12] = [
 
 /// None, with a word about it, where a program or the right to mount is missing.
 fn run(scratch: &Scratch, more: &[&str]) -> Option<Output> {
-    let output = scratch.command(&[&SMALL[..], more].concat()).env("TMPDIR", "/tmp").output().expect("it runs");
+    started(scratch, &[&SMALL[..], more].concat())
+}
+
+fn started(scratch: &Scratch, arguments: &[&str]) -> Option<Output> {
+    let output = scratch.command(arguments).env("TMPDIR", "/tmp").output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if ["is not installed here", "ermitted", "/dev/fuse", "fusermount3"].iter().any(|reason| said.contains(reason)) {
         println!("skipped: {said}");
@@ -112,6 +117,55 @@ fn mariadb_survives_kills_of_both() {
     survives("mariadb", "both");
 }
 
+const QUERIES: [&str; 6] = ["bench", "tpch", "--scale", "0.01", "--scratch", "scratch"];
+
+/// One query twice, with other parameters, without a cache and with two.
+fn answers(db: &str, tables: &[&str]) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", db, "--queries", "3,3", "--policy", "none,lru,heuristicdb", "--cache-size", "20%,50%"];
+    let files = ["--memory", "6MiB", "--json", "b.json", "--html", "b.html"];
+    let Some(output) = started(&scratch, &[&QUERIES[..], &more, &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    says(&told, &["none", "lru 20%", "heuristicdb 50%", "Q3_1", "Q3_2", "right", "not audited"]);
+    assert!(!told.contains("WRONG"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 5);
+    for run in runs {
+        let cached = run["cache"] != "none";
+        let migrated = run["migrated_bytes"].as_f64();
+        assert_eq!(migrated.is_some_and(|bytes| bytes > 0.0), cached, "{run}");
+        for (at, query) in run["queries"].as_array().expect("queries").iter().enumerate() {
+            assert_eq!(query["answer"], json["queries"][at]["answer_without_mount"], "{query}");
+            assert!(query["seconds"].as_f64().expect("a time") > 0.0, "{query}");
+            let objects = query["objects"].as_array().expect("objects");
+            let read = |table: &&str| objects.iter().any(|object| object["name"] == **table);
+            assert_eq!(tables.iter().all(read), cached, "{query}");
+            let judged = objects.iter().any(|object| object["verdict"].is_string());
+            assert_eq!(judged, run["cache"] == "heuristicdb", "{query}");
+        }
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("Queries of TPC-H"));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn sqlite_answers_the_same_with_and_without_a_cache() {
+    answers("sqlite", &["bench.db"]);
+}
+
+#[test]
+fn postgresql_answers_the_same_with_and_without_a_cache() {
+    answers("postgresql", &["customer", "orders", "lineitem"]);
+}
+
+#[test]
+fn mariadb_answers_the_same_with_and_without_a_cache() {
+    answers("mariadb", &["customer", "orders", "lineitem"]);
+}
+
 #[test]
 fn an_interruption_leaves_nothing_behind() {
     let scratch = Scratch::new();
@@ -146,4 +200,7 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&[&SMALL[..], &["--backing-profile", "nonsense"]].concat()), &["nonsense"]);
     says(&scratch.refused(&[&SMALL[..], &["--duration", "1y"]].concat()), &["--duration", "90s"]);
     says(&scratch.refused(&[&SMALL[..], &["--ssd-only"]].concat()), &["--cache-profile"]);
+    says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,1"]].concat()), &["--queries", "3, 7, 9, 10, 13, 16, 20"]);
+    says(&scratch.refused(&["bench", "tpch", "--scale", "0.001"]), &["--scale", "0.01"]);
+    says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);
 }

@@ -34,6 +34,11 @@ pub trait Policy: Clone + Send + 'static {
     /// Visits the figures worth a curve over time: expert weights, desired sizes, queue lengths.
     fn gauges(&self, _visit: &mut dyn FnMut(&'static str, f64)) {}
 
+    /// How the policy has found an object to be used, in a word; nothing where it does not ask, or does not know yet.
+    fn verdict(&self, _object: ObjectId) -> Option<&'static str> {
+        None
+    }
+
     /// Brings the state of a page that will soon be asked for into the processor's cache. A hint for drivers that
     /// know the future or a batch; it changes nothing.
     #[inline(always)]

@@ -274,6 +274,13 @@ fn heuristicdb_does_what_its_model_does_with_queries() {
                 let requests =
                     if seed % 2 == 0 { table_accesses(seed, 2_000) } else { check::workload(seed, LAYOUT, 2_000) };
                 check::run_beside_queries(&mut policy, LAYOUT, &config, &requests, seed, |event| model.event(event));
+                for object in (0..4).map(ObjectId) {
+                    let word = match model.status(object) {
+                        Status::Unknown => None,
+                        status => Some(format!("{status:?}").to_lowercase()),
+                    };
+                    assert_eq!(policy.verdict(object).map(str::to_owned), word, "{object:?}");
+                }
                 seen.extend(model.seen);
             }
         }

@@ -1,13 +1,13 @@
 //! MariaDB through a Unix socket.
 
-use super::{Database, Row, Session, Table, Value};
+use super::{Database, Row, Session, Table, TextRow, Value};
 use crate::{DriverError, Failure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder, Statement};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// A server that listens on a socket; sessions are of its user `root`, without a password, on the database `tpcc`.
+/// A server that listens on a socket; sessions are of its user `root`, without a password, on the database `bench`.
 pub struct MariaDb {
     socket: PathBuf,
 }
@@ -23,7 +23,7 @@ impl MariaDb {
     /// # Errors
     /// What was answered instead.
     pub fn prepare(&self) -> Result<(), DriverError> {
-        self.open(None)?.query_drop("CREATE DATABASE IF NOT EXISTS tpcc").map_err(failed)
+        self.open(None)?.query_drop(format!("CREATE DATABASE IF NOT EXISTS {DATABASE}")).map_err(failed)
     }
 
     fn open(&self, database: Option<&str>) -> Result<Conn, DriverError> {
@@ -38,6 +38,8 @@ impl MariaDb {
     }
 }
 
+/// What all tables are in.
+const DATABASE: &str = "bench";
 /// Rows of a statement that inserts many.
 const ROWS_A_STATEMENT: usize = 500;
 
@@ -59,7 +61,7 @@ impl Database for MariaDb {
     }
 
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {
-        let mut connection = self.open(Some("tpcc"))?;
+        let mut connection = self.open(Some(DATABASE))?;
         // What PostgreSQL does unless told, so that both do the same.
         connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").map_err(failed)?;
         Ok(Box::new(Connected { connection, prepared: HashMap::new() }))
@@ -143,6 +145,21 @@ impl Session for Connected {
             row.unwrap().into_iter().zip(decimal).map(|(value, decimal)| taken(value, decimal)).collect()
         };
         Ok(rows.into_iter().map(of).collect())
+    }
+
+    fn texts(&mut self, sql: &str) -> Result<Vec<TextRow>, DriverError> {
+        let rows: Vec<mysql::Row> = self.connection.query(sql).map_err(failed)?;
+        let text = |value| match taken(value, false) {
+            Value::Null => None,
+            Value::Int(number) => Some(number.to_string()),
+            Value::Text(text) => Some(text),
+        };
+        Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect()).collect())
+    }
+
+    fn files(&mut self, tables: &[&str]) -> Result<Vec<String>, DriverError> {
+        // One for each table, with its indexes.
+        Ok(tables.iter().map(|table| format!("{DATABASE}/{table}.ibd")).collect())
     }
 
     fn execute(&mut self, sql: &'static str, values: &[Value]) -> Result<u64, DriverError> {

@@ -73,7 +73,11 @@ impl From<String> for Value {
 /// A row of an answer.
 pub type Row = Vec<Value>;
 
-/// A table to make and to fill. Types are those that all databases have: `SMALLINT`, `INTEGER`, `BIGINT`, `CHAR(n)`, `VARCHAR(n)`.
+/// A row of an answer as text, without the blanks that a database pads with; `None` is SQL's NULL.
+pub type TextRow = Vec<Option<String>>;
+
+/// A table to make and to fill. Types are those that all databases have: `SMALLINT`, `INTEGER`, `BIGINT`, `CHAR(n)`, `VARCHAR(n)`,
+/// and `DECIMAL(p,s)` and `DATE`, whose values are loaded as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// Its name.
@@ -121,6 +125,18 @@ pub trait Session: Send {
     /// # Errors
     /// What the database answered.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, DriverError>;
+
+    /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` is understood.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn texts(&mut self, sql: &str) -> Result<Vec<TextRow>, DriverError>;
+
+    /// Where these tables and their indexes lie: paths below the data directory, of first segments.
+    ///
+    /// # Errors
+    /// What the database answered.
+    fn files(&mut self, tables: &[&str]) -> Result<Vec<String>, DriverError>;
 
     /// Executes a statement; the number of rows that it changed.
     ///

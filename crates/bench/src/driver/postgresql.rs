@@ -1,6 +1,6 @@
 //! PostgreSQL through a Unix socket.
 
-use super::{Database, Row, Session, Table, Value};
+use super::{Database, Row, Session, Table, TextRow, Value};
 use crate::{DriverError, Failure};
 use bytes::BytesMut;
 use postgres::types::{FromSql, IsNull, ToSql, Type};
@@ -165,6 +165,25 @@ impl Session for Connected {
         let rows = self.client.query(&statement, &parameters(values)).map_err(failed)?;
         let columns = |row: &postgres::Row| (0..row.len()).map(|at| row.try_get(at).map_err(failed)).collect();
         rows.iter().map(columns).collect()
+    }
+
+    fn texts(&mut self, sql: &str) -> Result<Vec<TextRow>, DriverError> {
+        let answer = self.client.simple_query(sql).map_err(failed)?;
+        let row = |message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|at| row.get(at).map(|text| text.trim_end().to_owned())).collect())
+            }
+            _ => None,
+        };
+        Ok(answer.into_iter().filter_map(row).collect())
+    }
+
+    fn files(&mut self, tables: &[&str]) -> Result<Vec<String>, DriverError> {
+        let names: Vec<String> = tables.iter().map(|table| format!("'{table}'")).collect();
+        let tables = format!("SELECT oid FROM pg_class WHERE relkind = 'r' AND relname IN ({})", names.join(", "));
+        let indexes = format!("SELECT indexrelid FROM pg_index WHERE indrelid IN ({tables})");
+        let rows = self.texts(&format!("SELECT pg_relation_filepath(oid) FROM ({tables} UNION {indexes}) its"))?;
+        Ok(rows.into_iter().flatten().flatten().collect())
     }
 
     fn execute(&mut self, sql: &'static str, values: &[Value]) -> Result<u64, DriverError> {

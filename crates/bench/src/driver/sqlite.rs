@@ -1,11 +1,11 @@
 //! SQLite, linked into this program: the clients are its only process.
 
-use super::{Database, Row, Session, Table, Value};
+use super::{Database, Row, Session, Table, TextRow, Value};
 use crate::{DriverError, Failure};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// A database file, in WAL mode with `synchronous=full`.
@@ -78,9 +78,9 @@ struct Connected {
     texts: HashMap<&'static str, String>,
 }
 
-/// In SQLite's words: its parameters begin with a question mark, and it locks no rows.
+/// In SQLite's words: its parameters begin with a question mark, it locks no rows, and a date is a text.
 fn translated(sql: &str) -> String {
-    sql.replace('$', "?").replace(" FOR UPDATE", "")
+    sql.replace('$', "?").replace(" FOR UPDATE", "").replace("extract(year from ", "strftime('%Y', ")
 }
 
 impl ToSql for Value {
@@ -133,6 +133,25 @@ impl Session for Connected {
             (0..columns).map(|at| Ok(value(row.get_ref(at)?))).collect::<rusqlite::Result<Row>>()
         });
         rows.and_then(Iterator::collect).map_err(failed)
+    }
+
+    fn texts(&mut self, sql: &str) -> Result<Vec<TextRow>, DriverError> {
+        let mut statement = self.connection.prepare(&translated(sql)).map_err(failed)?;
+        let columns = statement.column_count();
+        let text = |value: Value| match value {
+            Value::Null => None,
+            Value::Int(number) => Some(number.to_string()),
+            Value::Text(text) => Some(text),
+        };
+        let rows = statement.query_map([], |row| {
+            (0..columns).map(|at| Ok(text(value(row.get_ref(at)?)))).collect::<rusqlite::Result<TextRow>>()
+        });
+        rows.and_then(Iterator::collect).map_err(failed)
+    }
+
+    fn files(&mut self, _tables: &[&str]) -> Result<Vec<String>, DriverError> {
+        let path = self.connection.path().map(Path::new).and_then(Path::file_name);
+        Ok(path.map(|name| name.to_string_lossy().into_owned()).into_iter().collect())
     }
 
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<u64, DriverError> {

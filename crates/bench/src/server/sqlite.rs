@@ -49,7 +49,7 @@ impl Server for SqliteFile {
 
     fn database(&self) -> Arc<dyn Database> {
         let each = self.setup.memory_bytes / self.setup.connections.max(1) as u64;
-        Arc::new(Sqlite::new(self.setup.data.join("tpcc.db"), each))
+        Arc::new(Sqlite::new(self.setup.data.join("bench.db"), each))
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

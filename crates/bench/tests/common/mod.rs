@@ -1,6 +1,7 @@
 //! What the tests of all databases do.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+use entresol_bench::BenchError;
 use entresol_bench::drive::{Plan, Ran, Watch, run};
 use entresol_bench::driver::{Database, Session};
 use entresol_bench::server::{Owner, Server, Setup};
@@ -36,6 +37,18 @@ pub fn setup(directory: &Path) -> Setup {
         memory_bytes: 8 << 20,
         connections: 8,
         checkpoint: Duration::from_secs(300),
+    }
+}
+
+/// The server, or nothing and a word about it.
+pub fn installed<S>(server: Result<S, BenchError>) -> Option<S> {
+    match server {
+        Ok(server) => Some(server),
+        Err(error @ BenchError::Missing { .. }) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::Size;
 use entresol_device::profile;
-use entresol_engine::cache::CacheConfig;
+use entresol_engine::cache::{CacheConfig, ObjectCounts};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, geometry};
-use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileLayer, NOT_CACHED, Pattern};
+use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileCounts, FileLayer, NOT_CACHED, Pattern};
 use entresol_front::fuse::{Mount, Options};
+use entresol_front::hints::{Advised, Served, Use};
 use entresol_front::paced::{Paced, PacedDisk, PacedFiles};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -78,6 +79,8 @@ pub struct CacheFigures {
     pub write_hits: u64,
     pub write_backs: u64,
     pub bypasses: u64,
+    /// Misses whose page was admitted.
+    pub admissions: u64,
     pub dirty_pages: u64,
     /// Pages that the log copied to make room.
     pub copied_pages: u64,
@@ -102,7 +105,20 @@ pub struct Figures {
     pub backing_device: Option<DeviceFigures>,
 }
 
+/// The account of a file, in pages, and what the policy makes of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFigures {
+    /// Below the directory.
+    pub path: String,
+    pub reads: u64,
+    pub read_hits: u64,
+    pub resident: u64,
+    /// How the policy has found it to be used, in a word.
+    pub verdict: Option<String>,
+}
+
 struct Daemon {
+    served: Served,
     layer: Arc<dyn FileLayer>,
     cached: Option<Arc<CachedFiles>>,
     cache_device: Option<Arc<dyn Paced>>,
@@ -116,15 +132,23 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
     let workers = if arguments.backing_profile.is_some() { 128 } else { 16 };
     let options = Options { workers, ..Options::default() };
     let mount = Mount::start(&arguments.backing, &arguments.mountpoint, daemon.layer.clone(), options)?;
-    daemon.answer()?;
+    tell(&daemon.figures()?)?;
     for line in std::io::stdin().lock().lines() {
-        match line?.as_str() {
+        let line = line?;
+        let (word, rest) = line.split_once(' ').unwrap_or((line.as_str(), ""));
+        match word {
             "hurry" => daemon.hurry(true),
             "pace" => daemon.hurry(false),
             "figures" => {}
+            "begin" => daemon.query_begins(rest),
+            "end" => daemon.query_ends(),
+            "files" => {
+                tell(&daemon.files()?)?;
+                continue;
+            }
             other => bail!("'{other}' is not understood"),
         }
-        daemon.answer()?;
+        tell(&daemon.figures()?)?;
     }
     let (unmounter, started) = (mount.unmounter(), Instant::now());
     while let Err(error) = unmounter.unmount() {
@@ -151,6 +175,10 @@ fn patterns() -> Vec<Pattern> {
     NOT_CACHED.iter().map(|name| name.parse().expect("the house's own patterns")).collect()
 }
 
+fn tell(answer: &impl Serialize) -> Result<()> {
+    output::print(&(serde_json::to_string(answer)? + "\n"))
+}
+
 /// A disk, and the device whose time it takes.
 type Timed = (Arc<dyn Disk>, Option<Arc<dyn Paced>>);
 
@@ -160,6 +188,14 @@ fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, seed: u64) -> R
     let paced = Arc::new(PacedDisk::new(disk, profile::load(name)?.build(CAPACITY_BYTES, seed)?)?);
     Ok((paced.clone(), Some(paced)))
 }
+
+/// The files as they are below the mount.
+fn served(arguments: &DaemonArgs) -> Served {
+    Served::new(arguments.mountpoint.clone(), arguments.backing.clone())
+}
+
+/// The number of the query that runs.
+const QUERY: u32 = 1;
 
 /// Of an emulated device that has no size of its own.
 const CAPACITY_BYTES: u64 = 16 << 30;
@@ -191,6 +227,7 @@ impl Daemon {
             return Self::cached(arguments, path, backing_profile);
         }
         let plain = |layer, backing_device| Daemon {
+            served: served(arguments),
             layer,
             cached: None,
             cache_device: None,
@@ -243,14 +280,50 @@ impl Daemon {
             seconds: started.elapsed().as_secs_f64(),
         };
         let cached = Arc::new(files);
-        Ok(Daemon { layer: cached.clone(), cached: Some(cached), cache_device, backing_device, opened })
+        let (layer, served) = (cached.clone(), served(arguments));
+        Ok(Daemon { served, layer, cached: Some(cached), cache_device, backing_device, opened })
     }
 
     fn hurry(&self, hurried: bool) {
         [&self.cache_device, &self.backing_device].into_iter().flatten().for_each(|device| device.hurry(hurried));
     }
 
-    fn answer(&self) -> Result<()> {
+    /// The one query that there is at a time begins, and reads these files and their further segments.
+    fn query_begins(&self, paths: &str) {
+        let Some(cached) = &self.cached else { return };
+        let mut files = Vec::new();
+        for path in paths.split_whitespace() {
+            self.served.relation(Path::new(""), Use::Rows, path, &mut files);
+        }
+        cached.query_begins(QUERY, &files);
+    }
+
+    fn query_ends(&self) {
+        if let Some(cached) = &self.cached {
+            cached.query_ends(QUERY);
+        }
+    }
+
+    /// The accounts of all files.
+    fn files(&self) -> Result<Vec<FileFigures>> {
+        let Some(cached) = &self.cached else { return Ok(Vec::new()) };
+        let counted = cached.counts()?;
+        let objects: Vec<_> = counted.iter().map(|file| file.object).collect();
+        let figures = |(file, verdict): (FileCounts, Option<&str>)| {
+            let ObjectCounts { reads, read_hits, resident, .. } = file.counts;
+            Some(FileFigures {
+                path: file.path?.to_string_lossy().into_owned(),
+                reads,
+                read_hits: read_hits.memory + read_hits.device,
+                resident: resident.memory + resident.device,
+                verdict: verdict.map(str::to_owned),
+            })
+        };
+        let verdicts = cached.cache().verdicts(&objects)?;
+        Ok(counted.into_iter().zip(verdicts).filter_map(figures).collect())
+    }
+
+    fn figures(&self) -> Result<Figures> {
         let device = |device: &Arc<dyn Paced>| {
             let traffic = device.traffic();
             DeviceFigures {
@@ -276,19 +349,19 @@ impl Daemon {
                     write_hits: stats.counts.write_hits,
                     write_backs: stats.counts.write_backs,
                     bypasses: stats.counts.bypasses,
+                    admissions: stats.counts.admissions,
                     dirty_pages: stats.dirty_pages,
                     copied_pages: stats.keeper.copied,
                     failed: stats.failed,
                 })
             }
         };
-        let figures = Figures {
+        Ok(Figures {
             opened: self.opened,
             cache,
             cache_device: self.cache_device.as_ref().map(device),
             backing_device: self.backing_device.as_ref().map(device),
-        };
-        output::print(&(serde_json::to_string(&figures)? + "\n"))
+        })
     }
 }
 
@@ -307,6 +380,21 @@ impl DeviceFigures {
             late: self.late - before.late,
         }
     }
+
+    /// Of this time and another together.
+    pub fn and(&self, other: &Self) -> Self {
+        DeviceFigures {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            sequential_writes: self.sequential_writes + other.sequential_writes,
+            flushes: self.flushes + other.flushes,
+            busy_s: self.busy_s + other.busy_s,
+            media_written_bytes: self.media_written_bytes + other.media_written_bytes,
+            late: self.late + other.late,
+        }
+    }
 }
 
 impl CacheFigures {
@@ -319,8 +407,24 @@ impl CacheFigures {
             write_hits: self.write_hits - before.write_hits,
             write_backs: self.write_backs - before.write_backs,
             bypasses: self.bypasses - before.bypasses,
+            admissions: self.admissions - before.admissions,
             copied_pages: self.copied_pages - before.copied_pages,
             ..*self
+        }
+    }
+
+    /// Of this time and a later one together; states as they are in the later one.
+    pub fn and(&self, later: &Self) -> Self {
+        CacheFigures {
+            reads: self.reads + later.reads,
+            read_hits: self.read_hits + later.read_hits,
+            writes: self.writes + later.writes,
+            write_hits: self.write_hits + later.write_hits,
+            write_backs: self.write_backs + later.write_backs,
+            bypasses: self.bypasses + later.bypasses,
+            admissions: self.admissions + later.admissions,
+            copied_pages: self.copied_pages + later.copied_pages,
+            ..*later
         }
     }
 

@@ -37,18 +37,18 @@ const CLIENTS_A_ROUND: u64 = 1000;
 /// Runs the rounds on every variant and prints the verdict.
 pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
     let rounds = bench.arguments.rounds;
-    let total = u64::from(rounds) * bench.variants.len() as u64;
-    let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.quiet);
+    let total = u64::from(rounds) * bench.ground.variants.len() as u64;
+    let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.ground.quiet);
     let mut all = Vec::new();
-    for variant in bench.variants.clone() {
-        bench.place.renew()?;
+    for variant in bench.ground.variants.clone() {
+        bench.ground.place.renew()?;
         let mut killed = bench.rounds(victim, &variant, &bar)?;
-        bench.place.clear()?;
+        bench.ground.place.clear()?;
         all.append(&mut killed);
     }
     drop(bar);
-    output::print(&text(bench.server.name(), &all))?;
-    if let Some(path) = &bench.arguments.json {
+    output::print(&text(bench.ground.server.name(), &all))?;
+    if let Some(path) = &bench.arguments.ground.json {
         output::write_file(path, (serde_json::to_string_pretty(&all)? + "\n").as_bytes())?;
     }
     match all.iter().find(|killed| !killed.faults.is_empty()) {
@@ -64,37 +64,37 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
 impl Bench<'_> {
     fn rounds(&mut self, victim: Victim, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
-        let mut random = Random::new(Random::mix(self.arguments.seed ^ 0x6b));
+        let mut random = Random::new(Random::mix(self.arguments.ground.seed ^ 0x6b));
         let (mut ledger, mut killed) = (Ledger::default(), Vec::new());
-        let (mut mounted, _) = self.devices.mount(&self.place, variant)?;
-        self.server.move_to(&self.place.mountpoint());
-        self.server.start(&self.ended)?;
+        let (mut mounted, _) = self.ground.devices.mount(&self.ground.place, variant)?;
+        self.ground.server.move_to(&self.ground.place.mountpoint());
+        self.ground.server.start(&self.ground.ended)?;
         for round in 1..=self.arguments.rounds {
             let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
             note("load");
             let after = Duration::from_millis(500 + random.below(2500));
             let struck = self.strike(victim, &mut mounted, round, after);
             let ran = struck.with_context(|| format!("{}, round {round}", variant.name()))?;
-            if self.ended.load(Relaxed) {
+            if self.ground.ended.load(Relaxed) {
                 bail!("interrupted");
             }
             note("recovery");
             let mut opened = None;
             if victim != Victim::Server {
                 drop(mounted);
-                let (again, found) = self.devices.mount(&self.place, variant)?;
+                let (again, found) = self.ground.devices.mount(&self.ground.place, variant)?;
                 mounted = again;
                 opened = Some(found.opened);
             }
             let started = Instant::now();
-            self.server.start(&self.ended)?;
+            self.ground.server.start(&self.ground.ended)?;
             let ready_s = started.elapsed().as_secs_f64();
             note("checks");
             mounted.ask("hurry")?;
             let (told, in_doubt) = (told(&ran.ledger), ran.ledger.in_doubt.len());
             ledger.append(ran.ledger);
             let mut faults = self.faults(&ledger)?;
-            faults.extend(self.server.check()?);
+            faults.extend(self.ground.server.check()?);
             mounted.ask("pace")?;
             let (variant, after_s) = (variant.name().to_owned(), after.as_secs_f64());
             killed.push(Killed { variant, round, after_s, told, in_doubt, opened, ready_s, faults });
@@ -103,7 +103,7 @@ impl Bench<'_> {
                 break;
             }
         }
-        self.server.stop()?;
+        self.ground.server.stop()?;
         mounted.close()?;
         Ok(killed)
     }
@@ -113,7 +113,7 @@ impl Bench<'_> {
         let plan = self.plan(u64::from(round) * CLIENTS_A_ROUND, Duration::ZERO, Duration::from_secs(3600));
         // Its own, for who tells the clients of the kill does not want an end of all.
         let watch = Watch::default();
-        let database = self.server.database();
+        let database = self.ground.server.database();
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
             let wait = |time: Duration, over: &dyn Fn() -> bool| {
@@ -123,19 +123,19 @@ impl Bench<'_> {
                 }
             };
             // Not before all are connected and at work.
-            wait(CONNECTED_WITHIN, &|| watch.counting.load(Relaxed) || self.ended.load(Relaxed));
-            wait(after, &|| self.ended.load(Relaxed));
+            wait(CONNECTED_WITHIN, &|| watch.counting.load(Relaxed) || self.ground.ended.load(Relaxed));
+            wait(after, &|| self.ground.ended.load(Relaxed));
             if !clients.is_finished() {
                 watch.crash.store(true, Relaxed);
                 if victim != Victim::Server {
                     mounted.kill();
                 }
                 if victim != Victim::Daemon {
-                    self.server.kill();
+                    self.ground.server.kill();
                 }
                 wait(NOTICED_WITHIN, &|| false);
                 watch.ended.store(true, Relaxed);
-                self.server.kill();
+                self.ground.server.kill();
             }
             Ok(clients.join().expect("clients do not panic")?)
         })

@@ -1,11 +1,15 @@
 //! `entresol bench`: databases with and without a cache, side by side.
 
 pub mod daemon;
+mod ground;
 mod kill;
 mod mounted;
+mod parts;
 mod place;
 mod report;
 pub mod tpcc;
+pub mod tpch;
+mod tpch_report;
 mod variant;
 
 use anyhow::Result;
@@ -15,6 +19,7 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub enum BenchCommand {
     Tpcc(Box<tpcc::TpccArgs>),
+    Tpch(Box<tpch::TpchArgs>),
     /// The process that mounts
     #[command(hide = true)]
     Daemon(Box<daemon::DaemonArgs>),
@@ -24,6 +29,7 @@ pub enum BenchCommand {
 pub fn run(command: &BenchCommand, quiet: bool) -> Result<()> {
     match command {
         BenchCommand::Tpcc(arguments) => tpcc::run(arguments, quiet),
+        BenchCommand::Tpch(arguments) => tpch::run(arguments, quiet),
         BenchCommand::Daemon(arguments) => daemon::run(arguments),
     }
 }

@@ -1,8 +1,9 @@
 //! The benchmark's side of the process that mounts.
 
-use super::daemon::Figures;
+use super::daemon::{Figures, FileFigures};
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_bench::server::{Guarded, Owner, last_lines};
+use serde::de::DeserializeOwned;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ impl Mounted {
         Ok((mounted, found))
     }
 
-    fn answer(&mut self) -> Result<Figures> {
+    fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
         self.answers.read_line(&mut line).context("the process that mounts")?;
         if line.is_empty() {
@@ -55,9 +56,19 @@ impl Mounted {
 
     /// Gives it a word; its figures after that.
     pub fn ask(&mut self, word: &str) -> Result<Figures> {
-        let input = self.input.as_mut().context("a process that was asked to end")?;
-        input.write_all(format!("{word}\n").as_bytes()).context("the process that mounts")?;
+        self.say(word)?;
         self.answer()
+    }
+
+    /// The accounts of all files that went through a cache.
+    pub fn files(&mut self) -> Result<Vec<FileFigures>> {
+        self.say("files")?;
+        self.answer()
+    }
+
+    fn say(&mut self, word: &str) -> Result<()> {
+        let input = self.input.as_mut().context("a process that was asked to end")?;
+        input.write_all(format!("{word}\n").as_bytes()).context("the process that mounts")
     }
 
     /// Unmounts and closes the cache.

@@ -1,5 +1,7 @@
 //! What a benchmark tells: on the terminal, as JSON and as a page.
 
+use super::ground::{Ground, mib};
+use super::parts::{Asked, device_table, median};
 use super::tpcc::{Measured, TpccArgs};
 use super::variant::{Devices, Variant};
 use crate::output;
@@ -13,9 +15,7 @@ use serde_json::{Value, json};
 /// All there is to tell.
 pub struct Told<'a> {
     pub arguments: &'a TpccArgs,
-    pub server: &'static str,
-    pub loaded_bytes: u64,
-    pub devices: &'a Devices,
+    pub ground: &'a Ground,
     pub runs: &'a [Measured],
 }
 
@@ -30,15 +30,6 @@ pub fn line(run: &Measured) -> String {
         run.ran.transactions_a_second(),
         if run.faults.is_empty() { "" } else { ": NOT SOUND" }
     )
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[count / 2],
-        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
-    }
 }
 
 impl Told<'_> {
@@ -81,7 +72,7 @@ impl Told<'_> {
             Column::number("retries"),
             Column::text("checks"),
         ];
-        let mut table = Table::new(format!("TPC-C-like load on {}", self.server), columns);
+        let mut table = Table::new(format!("TPC-C-like load on {}", self.server()), columns);
         for variant in self.variants() {
             let optional = |value: Option<f64>| value.map_or_else(Cell::missing, |value| Cell::percent(value, 1));
             let latency = |q: f64| {
@@ -106,48 +97,13 @@ impl Told<'_> {
         table
     }
 
-    /// What was asked of emulated devices; none without any.
     fn device_table(&self) -> Option<Table> {
-        if self.runs.iter().all(|run| run.backing_device.is_none() && run.cache_device.is_none()) {
-            return None;
-        }
-        let columns = [
-            Column::text("cache"),
-            Column::text("device"),
-            Column::number("reads/s"),
-            Column::number("writes/s"),
-            Column::number("mean write KiB"),
-            Column::number("sequential").help("writes that began where the one before ended"),
-            Column::number("busy").help("share of the time in which something was asked of it"),
-            Column::number("written MiB"),
-            Column::number("WAF").help("bytes programmed per byte written, by the device's model"),
-            Column::number("late").help("I/Os whose bytes this machine had only after the model's time"),
-        ];
-        let mut table = Table::new("Emulated devices, while it was measured", columns);
-        for run in self.runs {
-            for (name, device) in [("cache", run.cache_device), ("backing", run.backing_device)] {
-                let Some(device) = device else { continue };
-                let seconds = run.looked_s;
-                let written = device.written_bytes as f64;
-                let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
-                table.push([
-                    Cell::from(run.variant.name()),
-                    Cell::from(name),
-                    Cell::fixed(device.reads as f64 / seconds, 0),
-                    Cell::fixed(device.writes as f64 / seconds, 0),
-                    Cell::fixed(share(device.written_bytes, device.writes) / 1024.0, 1),
-                    Cell::percent(share(device.sequential_writes, device.writes), 1),
-                    Cell::percent(device.busy_s / seconds, 1),
-                    Cell::fixed(written / (1 << 20) as f64, 1),
-                    match device.media_written_bytes {
-                        0 => Cell::missing(),
-                        media => Cell::fixed(media as f64 / written.max(1.0), 2),
-                    },
-                    Cell::percent(share(device.late, device.reads + device.writes), 2),
-                ]);
-            }
-        }
-        Some(table)
+        device_table(self.runs.iter().map(|run| Asked {
+            of: run.variant.name().to_owned(),
+            cache: run.cache_device,
+            backing: run.backing_device,
+            seconds: run.looked_s,
+        }))
     }
 
     fn latency_table(&self) -> Table {
@@ -181,23 +137,21 @@ impl Told<'_> {
     }
 
     fn setting(&self) -> Vec<(&'static str, String)> {
-        let TpccArgs { warehouses, shrink, clients, memory, seed, .. } = self.arguments;
+        let TpccArgs { warehouses, shrink, clients, ground, .. } = self.arguments;
         let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
-        let device = |name: &Option<String>| match name {
-            Some(name) => format!("{name}, emulated"),
-            None => "a file of this machine".to_owned(),
-        };
-        let Devices { page_size, pages, .. } = self.devices;
-        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
-        vec![
-            ("database", format!("{}, {warehouses} warehouses{shrunk}, {}", self.server, mib(self.loaded_bytes))),
-            ("its own buffer pool", mib(*memory)),
-            ("clients", format!("{clients}, without think times, seed {seed}")),
-            ("backing device", device(&self.arguments.backing_profile)),
-            ("cache device", device(&self.arguments.cache_profile)),
-            ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(*page_size)))),
-            ("logs and temporary files", "past the cache, on this machine's file system".to_owned()),
-        ]
+        let Devices { page_size, pages, .. } = self.ground.devices;
+        let (server, bytes) = (self.server(), mib(self.ground.loaded_bytes));
+        let mut setting = vec![
+            ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
+            ("clients", format!("{clients}, without think times, seed {}", ground.seed)),
+            ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
+        ];
+        setting.extend(self.ground.setting(ground));
+        setting
+    }
+
+    fn server(&self) -> &'static str {
+        self.ground.server.name()
     }
 }
 
@@ -228,7 +182,7 @@ pub fn page(told: &Told) -> Page {
         let points = run.ran.seconds.iter().enumerate().map(|(at, second)| (at as f64, second.committed as f64));
         over_time = over_time.series(Series::new(run.variant.name(), points));
     }
-    let title = format!("TPC-C-like load on {}", told.server);
+    let title = format!("TPC-C-like load on {}", told.server());
     let mut page = Page::new(title)
         .command(output::command_line())
         .section(Section::new("In short").table(told.table()).chart(rates))
@@ -269,8 +223,8 @@ pub fn json(told: &Told) -> Result<String> {
     let setting: serde_json::Map<_, _> =
         told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let all = json!({
-        "command": output::command_line(), "setting": setting, "database_bytes": told.loaded_bytes,
-        "cache_pages": told.devices.pages, "page_bytes": told.devices.page_size,
+        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
+        "cache_pages": told.ground.devices.pages, "page_bytes": told.ground.devices.page_size,
         "runs": told.runs.iter().map(run).collect::<Vec<_>>(),
     });
     Ok(serde_json::to_string_pretty(&all)? + "\n")

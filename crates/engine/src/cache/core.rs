@@ -8,7 +8,7 @@ use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
 use crate::store::Entry;
-use entresol_core::{Hint, Op, Page};
+use entresol_core::{Hint, ObjectId, Op, Page};
 use entresol_policy::{Config, Policy};
 use std::io;
 use std::ops::Range;
@@ -61,6 +61,8 @@ pub(super) trait Core: Send {
     fn stats(&self) -> CacheStats;
     /// What the policy tells of itself.
     fn gauges(&self) -> Vec<(&'static str, f64)>;
+    /// How the policy has found an object to be used.
+    fn verdict(&self, object: ObjectId) -> Option<&'static str>;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
     /// Pages that the log holds, in no order, and whether each is dirty.
@@ -407,6 +409,10 @@ impl<P: Policy> Core for Engine<P> {
         let mut gauges = Vec::new();
         self.policy.gauges(&mut |name, value| gauges.push((name, value)));
         gauges
+    }
+
+    fn verdict(&self, object: ObjectId) -> Option<&'static str> {
+        self.policy.verdict(object)
     }
 
     fn lost_pages(&self) -> Vec<u64> {

@@ -31,7 +31,7 @@ use self::core::{Core, Engine};
 use crate::block::Block;
 use crate::disk::{DeviceCounts, Disk, Gauge, Metered};
 use crate::store::{AnyLog, Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
-use entresol_core::Op;
+use entresol_core::{ObjectId, Op};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{BuildError, Config, Info, Options, Policy};
 use flight::read_page_below;
@@ -562,6 +562,15 @@ impl BlockCache {
     /// When the cache has stopped after a fault of its own.
     pub fn policy_gauges(&self) -> io::Result<Vec<(&'static str, f64)>> {
         Ok(self.locks.turn()?.core().gauges())
+    }
+
+    /// How the policy has found these objects to be used, in a word each; nothing where it does not ask, or does not know yet.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn verdicts(&self, objects: &[ObjectId]) -> io::Result<Vec<Option<&'static str>>> {
+        let mut turn = self.locks.turn()?;
+        Ok(objects.iter().map(|&object| turn.core().verdict(object)).collect())
     }
 
     /// Calls of the cache device and of the backing store, and how long they took.

@@ -18,6 +18,19 @@ pub(super) enum Status {
     Hot,
 }
 
+impl Status {
+    /// As printed; nothing before it is decided.
+    pub(super) fn word(self) -> Option<&'static str> {
+        match self {
+            Status::Unknown => None,
+            Status::Sequential => Some("sequential"),
+            Status::Random => Some("random"),
+            Status::Repeated => Some("repeated"),
+            Status::Hot => Some("hot"),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Object {
     status: Status,
@@ -78,6 +91,11 @@ impl AccessPatternDetector {
 
     pub(super) fn set(&mut self, object: ObjectId, status: Status) {
         self.objects[object.index()].status = status;
+    }
+
+    /// The status of an object; unknown of one that there is not.
+    pub(super) fn status(&self, object: ObjectId) -> Status {
+        self.objects.get(object.index()).map_or(Status::Unknown, |entry| entry.status)
     }
 
     /// A new query: all counts start from zero.

@@ -22,7 +22,7 @@ mod profile;
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use detector::{AccessPatternDetector, Status};
-use entresol_core::{Hint, Outcome, Page, Request, Tier};
+use entresol_core::{Hint, ObjectId, Outcome, Page, Request, Tier};
 use eviction::EvictionProgram;
 use placement::PlacementController;
 use profile::QueryProfileQueue;
@@ -126,6 +126,10 @@ impl Policy for HeuristicDb {
         visit("random_objects", self.detector.count(Status::Random) as f64);
         visit("repeated_objects", self.detector.count(Status::Repeated) as f64);
         visit("hot_objects", self.detector.count(Status::Hot) as f64);
+    }
+
+    fn verdict(&self, object: ObjectId) -> Option<&'static str> {
+        self.detector.status(object).word()
     }
 
     #[inline(always)]

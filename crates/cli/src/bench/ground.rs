@@ -1,0 +1,218 @@
+//! What benchmarks have in common: the database, where it lies, the devices below it, and what is compared.
+
+use super::place::Place;
+use super::variant::{Devices, Variant};
+use crate::args::bytes;
+use crate::live::serve::ModeArg;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use entresol_bench::driver::Database;
+use entresol_bench::server::{MariaDbServer, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
+use entresol_core::Size;
+use entresol_device::profile;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Options of every benchmark.
+#[derive(Args)]
+pub struct GroundArgs {
+    /// The database
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub db: Db,
+    /// Compare the database on the cache's device alone, too
+    #[arg(long, requires = "cache_profile")]
+    pub ssd_only: bool,
+    /// What becomes of writes to the cache
+    #[arg(long, value_enum, default_value = "write-back")]
+    pub mode: ModeArg,
+    /// Memory for the upper tier of policies that manage two [default: the policy's own share]
+    #[arg(long, value_name = "SIZE")]
+    pub dram: Option<Size>,
+    /// Bytes of a page of the cache [default: the database's: 4096 SQLite, 8192 PostgreSQL, 16384 MariaDB]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub page_size: Option<u64>,
+    /// Emulate this device below: a profile of the house (an unknown one lists them) or a TOML file
+    #[arg(long, value_name = "PROFILE")]
+    pub backing_profile: Option<String>,
+    /// Emulate this device for the cache
+    #[arg(long, value_name = "PROFILE")]
+    pub cache_profile: Option<String>,
+    /// Memory of the database's own buffer pool
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes)]
+    pub memory: u64,
+    /// Run everything so often, one after the other in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Seed of the load and of the emulated devices
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Where the databases are while it runs; every user must be able to get there [default: the system's temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// For root: the user that servers run as
+    #[arg(long, value_name = "NAME", default_value = "nobody")]
+    pub user: String,
+    /// Write all figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// A database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Db {
+    /// SQLite, in this program
+    Sqlite,
+    /// PostgreSQL, as it is installed
+    Postgresql,
+    /// MariaDB, as it is installed
+    Mariadb,
+}
+
+impl Db {
+    fn page_bytes(self) -> u64 {
+        match self {
+            Db::Sqlite => 4096,
+            Db::Postgresql => 8192,
+            Db::Mariadb => 16384,
+        }
+    }
+}
+
+/// A time as a person writes it.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    let parsed = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
+    let parsed = parsed.filter(|&millis| millis > 0 && millis <= 7 * 86_400_000);
+    parsed
+        .map(Duration::from_millis)
+        .ok_or_else(|| "it must be a time of at most a week, such as 500ms, 90s or 5m".into())
+}
+
+/// What a server is asked to be ready for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub connections: usize,
+    /// Time between checkpoints of PostgreSQL.
+    pub checkpoint: Duration,
+}
+
+/// Memory of the server that loads, at least: what the runs have would take it long.
+const LOADING_BYTES: u64 = 256 << 20;
+
+/// All that the runs of a benchmark work with. The order is that of the end: the server, then the place.
+pub struct Ground {
+    pub server: Box<dyn Server>,
+    pub place: Place,
+    pub devices: Devices,
+    pub variants: Vec<Variant>,
+    pub ended: Arc<AtomicBool>,
+    pub loaded_bytes: u64,
+    pub quiet: bool,
+}
+
+impl Ground {
+    /// Makes the place, the server and, by `load`, the database that all runs begin with. A signal sets `ended` from now on.
+    pub fn prepare(
+        arguments: &GroundArgs,
+        policies: &[String],
+        wanted: Wanted,
+        quiet: bool,
+        load: impl FnOnce(&dyn Database, &AtomicBool) -> Result<()>,
+    ) -> Result<Self> {
+        for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+            output::check_writable(path)?;
+        }
+        let ended = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+            signal_hook::flag::register(signal, ended.clone()).context("signals")?;
+        }
+        let mut variants = policies.iter().map(|name| Variant::parse(name)).collect::<Result<Vec<_>>>()?;
+        if arguments.ssd_only {
+            variants.push(Variant::SsdOnly);
+        }
+        for name in [&arguments.backing_profile, &arguments.cache_profile].into_iter().flatten() {
+            profile::load(name)?;
+        }
+        // SQLite's processes are this one, which must get at the mount.
+        let owner = if arguments.db == Db::Sqlite { Owner::own() } else { Owner::dropping(&arguments.user)? };
+        let page_size = u32::try_from(arguments.page_size.unwrap_or(arguments.db.page_bytes()))?;
+        let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        let place = Place::make(&scratch, owner)?;
+        let make = |memory_bytes: u64| -> Result<Box<dyn Server>> {
+            let Wanted { connections, checkpoint } = wanted;
+            let (data, run, owner) = (place.loaded(), place.run().to_owned(), place.owner().clone());
+            let setup = Setup { data, run, owner, memory_bytes, connections, checkpoint };
+            Ok(match arguments.db {
+                Db::Sqlite => Box::new(SqliteFile::new(setup)),
+                Db::Postgresql => Box::new(PostgreSqlServer::new(setup)?),
+                Db::Mariadb => Box::new(MariaDbServer::new(setup)?),
+            })
+        };
+        let server = make(arguments.memory)?;
+        let devices = Devices {
+            backing_profile: arguments.backing_profile.clone(),
+            cache_profile: arguments.cache_profile.clone(),
+            mode: arguments.mode,
+            page_size,
+            pages: 0,
+            dram: arguments.dram,
+            seed: arguments.seed,
+        };
+        let mut loader = make(arguments.memory.max(LOADING_BYTES))?;
+        loader.create()?;
+        loader.start(&ended)?;
+        load(&*loader.database(), &ended).map_err(|error| said(&*loader, error))?;
+        loader.stop()?;
+        let loaded_bytes = place.loaded_bytes()?;
+        Ok(Ground { server, place, devices, variants, ended, loaded_bytes, quiet })
+    }
+
+    /// Pages of a cache of this size over what was loaded.
+    pub fn cache_pages(&self, size: Size) -> Result<u64> {
+        let page_size = self.devices.page_size;
+        let pages = size.pages(page_size, self.loaded_bytes / u64::from(page_size));
+        if pages < 64 {
+            bail!("--cache-size: {pages} pages of {page_size} B; a cache has at least 64");
+        }
+        Ok(pages)
+    }
+
+    /// What databases and devices were, for who reads the results.
+    pub fn setting(&self, arguments: &GroundArgs) -> Vec<(&'static str, String)> {
+        let device = |name: &Option<String>| match name {
+            Some(name) => format!("{name}, emulated"),
+            None => "a file of this machine".to_owned(),
+        };
+        vec![
+            ("its own buffer pool", mib(arguments.memory)),
+            ("backing device", device(&arguments.backing_profile)),
+            ("cache device", device(&arguments.cache_profile)),
+            ("logs and temporary files", "past the cache, on this machine's file system".to_owned()),
+        ]
+    }
+}
+
+/// With the last words of a server whose statement failed.
+pub fn said(server: &dyn Server, error: anyhow::Error) -> anyhow::Error {
+    let said = server.said().join(" | ");
+    if said.is_empty() { error } else { error.context(format!("the server said: {said}")) }
+}
+
+/// Bytes for a person.
+pub fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}

@@ -1,0 +1,68 @@
+//! Parts of what benchmarks tell.
+
+use super::daemon::DeviceFigures;
+use entresol_report::{Cell, Column, Table};
+
+/// The middle one of some values, or the mean of the two in the middle; 0 of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[count / 2],
+        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
+    }
+}
+
+/// What emulated devices were asked for in a run.
+pub struct Asked {
+    /// What the run is called.
+    pub of: String,
+    pub cache: Option<DeviceFigures>,
+    pub backing: Option<DeviceFigures>,
+    /// How long.
+    pub seconds: f64,
+}
+
+/// What was asked of emulated devices; none without any.
+pub fn device_table(runs: impl Iterator<Item = Asked>) -> Option<Table> {
+    let columns = [
+        Column::text("cache"),
+        Column::text("device"),
+        Column::number("reads/s"),
+        Column::number("read MiB"),
+        Column::number("writes/s"),
+        Column::number("mean write KiB"),
+        Column::number("sequential").help("writes that began where the one before ended"),
+        Column::number("busy").help("share of the time in which something was asked of it"),
+        Column::number("written MiB"),
+        Column::number("WAF").help("bytes programmed per byte written, by the device's model"),
+        Column::number("late").help("I/Os whose bytes this machine had only after the model's time"),
+    ];
+    let mut table = Table::new("Emulated devices, while it was measured", columns);
+    let mut any = false;
+    for Asked { of, cache, backing, seconds } in runs {
+        for (name, device) in [("cache", cache), ("backing", backing)] {
+            let Some(device) = device else { continue };
+            any = true;
+            let mib = |bytes: u64| Cell::fixed(bytes as f64 / (1 << 20) as f64, 1);
+            let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
+            table.push([
+                Cell::from(of.as_str()),
+                Cell::from(name),
+                Cell::fixed(device.reads as f64 / seconds, 0),
+                mib(device.read_bytes),
+                Cell::fixed(device.writes as f64 / seconds, 0),
+                Cell::fixed(share(device.written_bytes, device.writes) / 1024.0, 1),
+                Cell::percent(share(device.sequential_writes, device.writes), 1),
+                Cell::percent(device.busy_s / seconds, 1),
+                mib(device.written_bytes),
+                match device.media_written_bytes {
+                    0 => Cell::missing(),
+                    media => Cell::fixed(media as f64 / (device.written_bytes as f64).max(1.0), 2),
+                },
+                Cell::percent(share(device.late, device.reads + device.writes), 2),
+            ]);
+        }
+    }
+    any.then_some(table)
+}

@@ -1,0 +1,378 @@
+//! A search within a bound of what it may cost.
+//!
+//! Epochs at the settings that are held (the *incumbent*) take turns with trials, so that a trial is judged by its
+//! neighbours in time and a workload that drifts does not look like a better setting. What a trial loses against the settings
+//! the tuner began with (the *start*) is paid from a credit that grows by [`Limits::bound`] per epoch; without credit there is
+//! no trial. An epoch that has lost [`Limits::stake`] is ended early. From time to time, and at once when the incumbent
+//! becomes slow, the start itself is run again; where it is better twice in a row, the tuner returns to it.
+//!
+//! # What it may cost
+//! Let the time of n epochs at the start be 1 each, and let the workload change P times, each time to whatever is worst for the
+//! tuner: every setting as fast or slow as it likes, up to R times slower than the start, and the start itself at another speed.
+//! Then the loss against the start is at most
+//!
+//! `bound * n + credit_max + (P + 1) * c`
+//!
+//! where a change costs at most what the epochs lose until the start is run again. A change that slows the incumbent down is seen
+//! at once: c is a few stakes. One that makes the start faster and the incumbent not is seen when the start is next run,
+//! after at most [`Limits::gap_max`] epochs: c is that many times R - 1. `tests/bound.rs` plays the adversary.
+
+use crate::objective::{Epoch, Objective};
+use crate::save::{RestoreError, Saved};
+use crate::search::{Search, Verdict};
+use crate::space::{Point, Space};
+use crate::{Proposal, Role, Tuner};
+use serde::{Deserialize, Serialize};
+
+/// What a search may cost, and when it is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Time that may be lost in the long run, as a share of the time the start would take.
+    pub bound: f64,
+    /// Credit that can be saved up, and at the beginning, in epochs of the start.
+    pub credit_max: f64,
+    /// An epoch other than one of the start ends when it has lost this much, in epochs of the start.
+    pub stake: f64,
+    /// A trial must be better than the incumbent by this share, twice.
+    pub margin: f64,
+    /// The start is run again after this many epochs at first, and after twice as many each time that it was not better ...
+    pub gap_min: u32,
+    /// ... up to this many.
+    pub gap_max: u32,
+    /// A search that is over begins anew when the score has changed by this share, for good ...
+    pub drift: f64,
+    /// ... or after this many epochs.
+    pub again: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            bound: 0.05,
+            credit_max: 2.0,
+            stake: 0.25,
+            margin: 0.02,
+            gap_min: 8,
+            gap_max: 64,
+            drift: 0.3,
+            again: 256,
+        }
+    }
+}
+
+/// Trials whose neighbours differ by more than this factor say more about the workload than about the trial ...
+const SWING_MAX: f64 = 1.3;
+/// ... and are repeated, this many times at most.
+const REPEATS_MAX: u32 = 2;
+/// An incumbent slower than before by more than this factor is compared with the start at once.
+const ALARM: f64 = 1.25;
+/// Weight of the newest epoch in the mean by which drift is seen.
+const NEWEST: f64 = 0.2;
+
+/// A measurement of some settings.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Measured {
+    /// Seconds per request.
+    pace: f64,
+    score: f64,
+}
+
+/// A point on trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Trial {
+    point: Point,
+    /// What it was worth relative to the incumbent, in logarithms, each time that it was run and could be judged.
+    worth: Vec<f64>,
+    pace: f64,
+    /// Run, and to be judged after the next epoch of the incumbent.
+    run: Option<Measured>,
+    repeats: u32,
+}
+
+/// How fast the incumbent is, and what it is worth, over the start.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Lead {
+    pace: f64,
+    score: f64,
+}
+
+const NO_LEAD: Lead = Lead { pace: 1.0, score: 1.0 };
+
+/// The score when the search ended, to see drift.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Settled {
+    score: f64,
+    recent: f64,
+    epochs: u32,
+}
+
+/// A tuner that searches within limits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Guarded {
+    pub(crate) space: Space,
+    objective: Objective,
+    limits: Limits,
+    epoch_requests: u64,
+    search: Search,
+    start: Point,
+    incumbent: Point,
+    lead: Lead,
+    /// The incumbent's last epoch; none when the next one is to be the incumbent's.
+    reference: Option<Measured>,
+    /// Seconds per request at the start, by the newest estimate.
+    start_pace: Option<f64>,
+    credit: f64,
+    trial: Option<Trial>,
+    role: Role,
+    /// Epochs since the start was last run, and how many there may be.
+    since_start: u32,
+    gap: u32,
+    check_now: bool,
+    strikes: u32,
+    settled: Option<Settled>,
+}
+
+impl Guarded {
+    /// A tuner that begins at a point of a space. `epoch_requests` are the requests of an epoch that is not ended early.
+    pub fn new(
+        space: Space,
+        start: Point,
+        search: Search,
+        objective: Objective,
+        limits: Limits,
+        epoch_requests: u64,
+    ) -> Self {
+        Guarded {
+            space,
+            objective,
+            limits,
+            epoch_requests: epoch_requests.max(1),
+            search,
+            incumbent: start.clone(),
+            start,
+            lead: NO_LEAD,
+            reference: None,
+            start_pace: None,
+            credit: limits.credit_max,
+            trial: None,
+            role: Role::Hold,
+            since_start: 0,
+            gap: limits.gap_min,
+            check_now: false,
+            strikes: 0,
+            settled: None,
+        }
+    }
+
+    /// Goes on from a saved state; the knobs must be those it was saved with. What was measured before is forgotten, for the
+    /// machine may be another; what was found is not.
+    ///
+    /// # Errors
+    /// When the text is no state of this kind, or one of other knobs.
+    pub fn restore(saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
+        let mut tuner: Guarded = saved.read()?;
+        let trial = tuner.trial.as_ref().map(|trial| &trial.point);
+        let points = [&tuner.start, &tuner.incumbent].into_iter().chain(trial).chain(tuner.search.points());
+        saved.check(&tuner.space, space, points)?;
+        tuner.reference = None;
+        tuner.start_pace = None;
+        tuner.check_now = tuner.incumbent != tuner.start;
+        tuner.trial = tuner.trial.map(|trial| Trial { run: None, ..trial });
+        Ok(tuner)
+    }
+
+    /// What may be lost now, in epochs of the start.
+    pub fn credit(&self) -> f64 {
+        self.credit
+    }
+
+    fn is_changed(&self) -> bool {
+        self.incumbent != self.start
+    }
+
+    /// What the next epoch is for. Where it is a trial, that stands ready.
+    fn next_role(&mut self) -> Role {
+        let to_judge = self.trial.as_ref().is_some_and(|trial| trial.run.is_some());
+        if self.reference.is_none() || to_judge {
+            return Role::Hold;
+        }
+        if self.is_changed() && (self.check_now || self.since_start >= self.gap) {
+            return Role::Start;
+        }
+        if self.credit < self.limits.stake {
+            return Role::Hold;
+        }
+        if self.trial.is_none() {
+            let point = self.search.propose(&self.space);
+            self.trial = point.map(|point| Trial { point, worth: Vec::new(), pace: 0.0, run: None, repeats: 0 });
+        }
+        if self.trial.is_some() { Role::Trial } else { Role::Hold }
+    }
+
+    /// Is this epoch run with other settings than the start's?
+    fn may_lose(&self) -> bool {
+        self.role == Role::Trial || self.role == Role::Hold && self.is_changed()
+    }
+
+    /// Time lost against the start, in epochs of the start.
+    fn lost(&self, epoch: &Epoch) -> f64 {
+        let Some(start_pace) = self.start_pace else { return 0.0 };
+        (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64
+    }
+
+    fn hold_was_run(&mut self, measured: Measured) {
+        self.since_start += 1;
+        let by_lead = measured.pace * self.lead.pace;
+        let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * ALARM);
+        if slowed_down {
+            // Only the start can say whether that is the workload or the settings. Until then the start is as fast as it was.
+            self.check_now = true;
+        } else {
+            self.start_pace = Some(by_lead);
+        }
+        let before = self.reference.replace(measured);
+        if let Some(before) = before {
+            if let Some(trial) = self.trial.take() {
+                self.judge(trial, before, measured);
+            }
+        } else if let Some(trial) = &mut self.trial {
+            // Without a neighbour before it, it says nothing.
+            trial.run = None;
+        }
+        self.look_for_drift(measured);
+    }
+
+    /// Judges a trial by the epochs of the incumbent before and after it.
+    fn judge(&mut self, mut trial: Trial, before: Measured, after: Measured) {
+        let Some(run) = trial.run.take() else {
+            self.trial = Some(trial);
+            return;
+        };
+        let swing = (after.score / before.score).ln().abs();
+        if swing > SWING_MAX.ln() && trial.repeats < REPEATS_MAX {
+            trial.repeats += 1;
+            self.trial = Some(trial);
+            return;
+        }
+        trial.worth.push((run.score / (before.score * after.score).sqrt()).ln());
+        trial.pace = run.pace / (before.pace * after.pace).sqrt();
+        let worth = trial.worth.iter().sum::<f64>() / trial.worth.len() as f64;
+        let better = worth > self.limits.margin.ln_1p();
+        if better && trial.worth.len() == 1 {
+            self.trial = Some(trial);
+            return;
+        }
+        let value = self.lead.score * worth.exp();
+        if better {
+            self.lead = Lead { pace: self.lead.pace / trial.pace, score: value };
+            self.incumbent = trial.point;
+            self.reference = None;
+            self.gap = self.limits.gap_min;
+        }
+        self.search.told(&self.space, Verdict { value, adopted: better });
+    }
+
+    fn start_was_run(&mut self, measured: Measured) {
+        self.since_start = 0;
+        self.start_pace = Some(measured.pace);
+        let Some(held) = self.reference.take() else { return };
+        let lead = Lead { pace: measured.pace / held.pace, score: held.score / measured.score };
+        if lead.score < 1.0 / (1.0 + self.limits.margin) {
+            self.strikes += 1;
+            self.check_now = true;
+            if self.strikes == 2 {
+                self.return_to_start(measured);
+            }
+            return;
+        }
+        // What was settled before is settled no longer when the lead is another.
+        let moved = (lead.score / self.lead.score).ln().abs() > self.limits.drift.ln_1p();
+        self.lead = lead;
+        self.strikes = 0;
+        self.check_now = false;
+        self.gap = (self.gap * 2).min(self.limits.gap_max);
+        if moved && self.settled.is_some() {
+            self.search_again();
+        }
+    }
+
+    fn return_to_start(&mut self, measured: Measured) {
+        self.incumbent = self.start.clone();
+        self.lead = NO_LEAD;
+        self.reference = Some(measured);
+        self.strikes = 0;
+        self.check_now = false;
+        self.gap = self.limits.gap_min;
+        self.trial = None;
+        self.search_again();
+    }
+
+    fn search_again(&mut self) {
+        self.settled = None;
+        self.search.restart(&self.space, &self.incumbent, self.lead.score);
+    }
+
+    fn look_for_drift(&mut self, measured: Measured) {
+        if !self.search.is_over() {
+            self.settled = None;
+            return;
+        }
+        let first = Settled { score: measured.score, recent: measured.score, epochs: 0 };
+        let settled = self.settled.get_or_insert(first);
+        settled.recent += NEWEST * (measured.score - settled.recent);
+        settled.epochs += 1;
+        let drifted = (settled.recent / settled.score).ln().abs() > self.limits.drift.ln_1p();
+        if drifted || settled.epochs >= self.limits.again {
+            self.search_again();
+        }
+    }
+}
+
+impl Tuner for Guarded {
+    fn propose(&mut self) -> Proposal {
+        self.role = self.next_role();
+        let point = match (self.role, &self.trial) {
+            (Role::Start, _) => &self.start,
+            (Role::Trial, Some(trial)) => &trial.point,
+            _ => &self.incumbent,
+        };
+        Proposal { values: self.space.values(point), role: self.role }
+    }
+
+    fn enough(&self, so_far: &Epoch) -> bool {
+        self.may_lose() && so_far.requests > 0 && self.lost(so_far) > self.limits.stake
+    }
+
+    fn told(&mut self, epoch: &Epoch) {
+        if epoch.requests == 0 {
+            return;
+        }
+        let measured = Measured { pace: epoch.pace(), score: self.objective.score(epoch) };
+        self.credit = (self.credit + self.limits.bound).min(self.limits.credit_max);
+        if self.may_lose() {
+            self.credit -= self.lost(epoch).max(0.0);
+        }
+        match self.role {
+            Role::Hold => self.hold_was_run(measured),
+            Role::Start => self.start_was_run(measured),
+            Role::Trial => {
+                self.since_start += 1;
+                if let Some(trial) = &mut self.trial {
+                    trial.run = Some(measured);
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> Vec<f64> {
+        self.space.values(&self.incumbent)
+    }
+
+    fn settled(&self) -> bool {
+        self.search.is_over()
+    }
+
+    fn save(&self) -> Saved {
+        Saved::write(self)
+    }
+}

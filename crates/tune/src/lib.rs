@@ -1,0 +1,68 @@
+//! A cache that finds its own settings.
+//!
+//! A [`Tuner`] proposes settings, is told what came of an epoch under them, and proposes the next. It is a pure state
+//! machine: it does no I/O, reads no clock, and draws at random from its seed alone, so that the simulator drives it
+//! with virtual time and an engine the same object with real time. It knows no policy: what it sets are [`Knob`]s, numbers
+//! with a list of levels.
+//!
+//! Arulraj, Pavlo, Malladi, "Multi-tier buffer management and storage system design for non-volatile memory", 2019 (003),
+//! section 4, tunes four migration probabilities by simulated annealing. Here that is one of three ways to
+//! [search](search::Search), each of which can run as the paper runs it ([`Plain`]) or within a bound of what it may cost
+//! ([`Guarded`]).
+#![forbid(unsafe_code)]
+
+mod guard;
+mod objective;
+mod plain;
+mod save;
+pub mod search;
+mod space;
+
+pub use guard::{Guarded, Limits};
+pub use objective::{Epoch, Objective};
+pub use plain::Plain;
+pub use save::{RestoreError, Saved};
+pub use space::{Knob, Point, Space, SpaceError};
+
+/// What an epoch is run for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The settings that are held, the best known.
+    Hold,
+    /// The settings that the tuner began with, to compare.
+    Start,
+    /// Settings that are tried.
+    Trial,
+}
+
+/// What the next epoch is to be run with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// A value for each knob, in the order of the knobs.
+    pub values: Vec<f64>,
+    /// What for.
+    pub role: Role,
+}
+
+/// Proposes settings and learns from what comes of them.
+pub trait Tuner {
+    /// What to run the next epoch with. The same until [`Tuner::told`].
+    fn propose(&mut self) -> Proposal;
+
+    /// Is the epoch that was proposed to end early, after this much of it? To be asked from time to time while it runs; the
+    /// oftener, the less a bad trial costs beyond the bound.
+    fn enough(&self, so_far: &Epoch) -> bool;
+
+    /// Takes notice of the epoch that was proposed. An epoch without requests says nothing.
+    fn told(&mut self, epoch: &Epoch);
+
+    /// The settings that are held: the best known.
+    fn held(&self) -> Vec<f64>;
+
+    /// Has the search come to an end, for now?
+    fn settled(&self) -> bool;
+
+    /// All of its state, to go on with after a restart.
+    fn save(&self) -> Saved;
+}

@@ -1,0 +1,104 @@
+//! What an epoch was worth.
+
+use serde::{Deserialize, Serialize};
+
+/// What came of an epoch, or of the part of it that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// How long that took, in seconds.
+    pub seconds: f64,
+    /// Pages written meanwhile to the tier that wears: NVM or flash.
+    pub pages_written: u64,
+}
+
+/// What is to be made as large as possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// Requests per second.
+    #[default]
+    Throughput,
+    /// `T + lambda / W` of 003, section 4: T in requests per second, W the pages written to NVM in a million requests, the
+    /// length of a tuning step there (section 6.6). The paper gives lambda neither a value nor a unit.
+    Weighted {
+        /// The weight, in requests per second times pages per million requests.
+        lambda: f64,
+    },
+    /// Requests per second, as long as no more pages are written per second than this: the endurance of the tier over the
+    /// years that it is to last.
+    Lifetime {
+        /// Pages per second.
+        pages_per_second_max: f64,
+    },
+}
+
+/// Settings that write 10 % more than the lifetime allows are worth about half of what their throughput says, twice as
+/// much 1/256: nothing that wears a device out is preferred to something that does not unless it is many times faster.
+const EXCESS_POWER: i32 = 8;
+/// A time too short to measure is not none.
+const SECONDS_MIN: f64 = 1e-9;
+
+impl Epoch {
+    /// Seconds per request.
+    pub(crate) fn pace(&self) -> f64 {
+        self.seconds.max(SECONDS_MIN) / self.requests.max(1) as f64
+    }
+}
+
+impl Objective {
+    /// What an epoch was worth; more is better, always above 0.
+    pub fn score(&self, epoch: &Epoch) -> f64 {
+        let throughput = 1.0 / epoch.pace();
+        match *self {
+            Objective::Throughput => throughput,
+            Objective::Weighted { lambda } => {
+                let written = epoch.pages_written.max(1) as f64 * 1e6 / epoch.requests.max(1) as f64;
+                throughput + lambda / written
+            }
+            Objective::Lifetime { pages_per_second_max } => {
+                let rate = epoch.pages_written as f64 / epoch.seconds.max(SECONDS_MIN);
+                let share = if rate > pages_per_second_max { pages_per_second_max / rate } else { 1.0 };
+                throughput * share.powi(EXCESS_POWER).max(1e-12)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EPOCH: Epoch = Epoch { requests: 1000, seconds: 0.5, pages_written: 100 };
+
+    #[test]
+    fn throughput_and_the_papers_sum() {
+        assert_eq!(Objective::Throughput.score(&EPOCH), 2000.0);
+        // 100 in 1,000 are 100,000 in a million.
+        assert_eq!(Objective::Weighted { lambda: 5e6 }.score(&EPOCH), 2000.0 + 50.0);
+        let half = Epoch { requests: 500, seconds: 0.25, pages_written: 50 };
+        assert_eq!(Objective::Weighted { lambda: 5e6 }.score(&half), 2050.0, "an epoch cut short is worth the same");
+    }
+
+    #[test]
+    fn a_lifetime_counts_only_when_it_is_not_reached() {
+        assert_eq!(Objective::Lifetime { pages_per_second_max: 200.0 }.score(&EPOCH), 2000.0);
+        assert_eq!(Objective::Lifetime { pages_per_second_max: 100.0 }.score(&EPOCH), 2000.0 / 256.0);
+    }
+
+    #[test]
+    fn nothing_at_all_is_still_a_number_above_zero() {
+        let none = Epoch::default();
+        for objective in [
+            Objective::Throughput,
+            Objective::Weighted { lambda: 1.0 },
+            Objective::Lifetime { pages_per_second_max: 0.0 },
+        ] {
+            for epoch in [none, EPOCH, Epoch { pages_written: u64::MAX, ..EPOCH }] {
+                let score = objective.score(&epoch);
+                assert!(score.is_finite() && score > 0.0, "{objective:?} {epoch:?}: {score}");
+            }
+        }
+    }
+}

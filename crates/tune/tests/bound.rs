@@ -1,0 +1,147 @@
+//! What a tuner may cost, against an adversary: the bound that `src/guard.rs` states.
+
+mod common;
+
+use common::{BEAT, EPOCH, probabilities, run_epoch, searches};
+use entresol_core::Random;
+use entresol_tune::{Guarded, Limits, Objective, Role};
+use proptest::prelude::*;
+
+/// A phase of the workload: the start has one speed, every other setting another, each its own.
+#[derive(Clone, Debug)]
+struct Phase {
+    epochs: u32,
+    start_speed: f64,
+    seed: u64,
+    /// Other settings are up to this many times slower than the start.
+    slower: f64,
+    /// Or up to this many times faster.
+    faster: f64,
+}
+
+impl Phase {
+    fn speed(&self, values: &[f64]) -> f64 {
+        if values == [1.0; 4] {
+            return self.start_speed;
+        }
+        let key = values.iter().fold(self.seed, |key, value| Random::mix(key ^ value.to_bits()));
+        // Evenly distributed on the scale of ratios, from 1/slower to faster.
+        let (low, high) = (-self.slower.ln(), self.faster.ln());
+        self.start_speed * (low + (high - low) * Random::new(key).next_f64()).exp()
+    }
+}
+
+fn phases(slower_max: f64, speed_change: f64) -> impl Strategy<Value = Vec<Phase>> {
+    let phase = (1..120u32, 1.0..=speed_change, any::<u64>(), 1.0..=slower_max, 1.0..1.5f64);
+    let phase = phase.prop_map(|(epochs, change, seed, slower, faster)| {
+        let start_speed = 1000.0 * change;
+        Phase { epochs, start_speed, seed, slower, faster }
+    });
+    prop::collection::vec(phase, 1..8)
+}
+
+/// Time lost over all epochs, in epochs of the start of the phase they are in, and the epochs' worth of requests.
+fn play(tuner: &mut Guarded, phases: &[Phase]) -> (f64, f64) {
+    let (mut lost, mut epochs) = (0.0, 0.0);
+    for phase in phases {
+        for _ in 0..phase.epochs {
+            let run = run_epoch(tuner, |values, _| phase.speed(values));
+            lost += (run.epoch.seconds * phase.start_speed - run.epoch.requests as f64) / EPOCH as f64;
+            epochs += 1.0;
+        }
+    }
+    (lost, epochs)
+}
+
+fn check(phases: &[Phase], seed: u64, per_change: impl Fn(&Limits, f64) -> f64) -> Result<(), TestCaseError> {
+    let (space, start) = probabilities();
+    for (name, search) in searches(&space, &start, seed) {
+        let limits = Limits::default();
+        let mut tuner = Guarded::new(space.clone(), start.clone(), search, Objective::Throughput, limits, EPOCH);
+        let (lost, epochs) = play(&mut tuner, phases);
+        let slowest = phases.iter().map(|phase| phase.slower).fold(1.0, f64::max);
+        let beat = BEAT as f64 / EPOCH as f64 * slowest;
+        let allowed =
+            limits.bound * epochs + limits.credit_max + beat + per_change(&limits, slowest) * phases.len() as f64;
+        prop_assert!(lost <= allowed, "{name}, seed {seed}: lost {lost} of {epochs}, allowed {allowed}; {phases:?}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The workload never changes: nothing is lost beyond the share and the credit.
+    #[test]
+    fn a_steady_workload_loses_the_bound_at_most(phases in phases(50.0, 1.0), seed in any::<u64>()) {
+        check(&phases[..1], seed, |_, _| 0.0)?;
+    }
+
+    /// Changes that leave the start as fast as it was: whatever else becomes slow is seen within two epochs at the start.
+    #[test]
+    fn a_change_that_can_be_seen_costs_a_few_stakes(phases in phases(50.0, 1.0), seed in any::<u64>()) {
+        check(&phases, seed, |limits, slowest| {
+            // Until the start was better twice: the incumbent's and a trial's epochs, each ended early but for a beat.
+            5.0 * (limits.stake + BEAT as f64 / EPOCH as f64 * slowest)
+        })?;
+    }
+
+    /// Changes of the start's own speed, up or down by up to 4: a faster start is seen when it is next run.
+    #[test]
+    fn a_change_that_cannot_be_seen_costs_until_the_start_is_run(phases in phases(10.0, 4.0), seed in any::<u64>()) {
+        check(&phases, seed, |limits, slowest| {
+            let unseen = f64::from(limits.gap_max + 2);
+            // The tuner believes the start to be up to 4 times slower than it is.
+            unseen * (4.0 - 1.0 + 4.0 * (limits.stake + BEAT as f64 / EPOCH as f64 * slowest))
+        })?;
+    }
+}
+
+/// An adversary that sees what the tuner does: whatever it adopts becomes slow at once, by 20 times.
+#[test]
+fn an_adversary_who_punishes_every_adoption_is_left() {
+    let (space, start) = probabilities();
+    for (name, search) in searches(&space, &start, 3) {
+        let limits = Limits::default();
+        let mut tuner = Guarded::new(space.clone(), start.clone(), search, Objective::Throughput, limits, EPOCH);
+        let (mut lost, mut adoptions, mut punished): (f64, u32, Vec<Vec<f64>>) = (0.0, 0, Vec::new());
+        for _ in 0..3000 {
+            let run = run_epoch(&mut tuner, |values, role| {
+                let is_start = values == [1.0; 4];
+                if role == Role::Hold && !is_start && !punished.iter().any(|p| p == values) {
+                    punished.push(values.to_vec());
+                    adoptions += 1;
+                }
+                let slow = punished.iter().any(|p| p == values);
+                1000.0
+                    * if is_start {
+                        1.0
+                    } else if slow {
+                        0.05
+                    } else {
+                        1.3
+                    }
+            });
+            lost += (run.epoch.seconds * 1000.0 - run.epoch.requests as f64) / EPOCH as f64;
+        }
+        let beat = BEAT as f64 / EPOCH as f64 * 20.0;
+        let allowed = limits.bound * 3000.0 + limits.credit_max + f64::from(adoptions) * 5.0 * (limits.stake + beat);
+        assert!(adoptions > 0 && lost <= allowed, "{name}: lost {lost}, allowed {allowed}, {adoptions} adoptions");
+    }
+}
+
+/// Without limits the same searches cost what the settings they try cost: what the limits are for.
+#[test]
+fn without_limits_the_papers_annealing_loses_more_than_the_bound() {
+    use entresol_tune::search::{Annealing, Schedule, Search};
+    let (space, start) = probabilities();
+    let search = Search::Annealing(Annealing::new(Schedule::PAPER, &start, 1));
+    let mut tuner = entresol_tune::Plain::new(space, start, search, Objective::Throughput);
+    let phase = Phase { epochs: 300, start_speed: 1000.0, seed: 5, slower: 50.0, faster: 1.2 };
+    let mut lost = 0.0;
+    for _ in 0..phase.epochs {
+        let run = run_epoch(&mut tuner, |values, _| phase.speed(values));
+        lost += (run.epoch.seconds * phase.start_speed - run.epoch.requests as f64) / EPOCH as f64;
+    }
+    assert!(lost > 300.0, "lost {lost} of 300");
+}

@@ -1,0 +1,48 @@
+//! A machine whose speed under any settings is known.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
+use entresol_tune::{Epoch, Knob, Proposal, Role, Space, Tuner};
+
+/// Requests of an epoch, and of the parts of it after which the tuner is asked whether it has seen enough.
+pub const EPOCH: u64 = 3200;
+pub const BEAT: u64 = 100;
+
+/// The four probabilities of 003, eager.
+pub fn probabilities() -> (Space, Vec<usize>) {
+    let knob = |name: &str, levels: &[f64]| Knob { name: name.to_owned(), levels: levels.to_vec(), value: 1.0 };
+    let (dram, nvm) = (&[0.0, 0.001, 0.01, 0.1, 0.3, 1.0], &[0.0, 0.01, 0.1, 0.2, 0.5, 1.0]);
+    Space::new([knob("dr", dram), knob("dw", dram), knob("nr", nvm), knob("nw", nvm)]).expect("a space")
+}
+
+/// Every search, by name.
+pub fn searches(space: &Space, start: &[usize], seed: u64) -> Vec<(&'static str, Search)> {
+    vec![
+        ("annealing", Search::Annealing(Annealing::new(Schedule::FAST, start, seed))),
+        ("climb", Search::Climb(Climb::new(start))),
+        ("halving", Search::Halving(Halving::new(space, start, 32, seed))),
+    ]
+}
+
+/// What became of an epoch.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub proposal: Proposal,
+    pub epoch: Epoch,
+}
+
+/// Runs an epoch of the tuner at `speed` requests per second for the values that it proposes.
+pub fn run_epoch(tuner: &mut impl Tuner, speed: impl FnOnce(&[f64], Role) -> f64) -> Run {
+    let proposal = tuner.propose();
+    let per_second = speed(&proposal.values, proposal.role);
+    let mut epoch = Epoch::default();
+    while epoch.requests < EPOCH {
+        epoch.requests += BEAT;
+        epoch.seconds += BEAT as f64 / per_second;
+        if tuner.enough(&epoch) {
+            break;
+        }
+    }
+    tuner.told(&epoch);
+    Run { proposal, epoch }
+}
