@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const STATS: [&str; 3] = ["stats", "--cache", "cache"];
 
@@ -175,6 +176,32 @@ fn set_makes_the_cache_larger_and_what_is_cached_stays() {
     for page in 1..1000u64 {
         assert_eq!(client.read(page * PAGE as u64, PAGE as u32), [page as u8 ^ 3; PAGE], "{checked}");
     }
+    drop(client);
+    terminate(child);
+}
+
+#[test]
+fn set_limits_how_many_pages_are_dirty() {
+    let scratch = formatted();
+    let set = |settings: &[&str]| scratch.ok(&[&["set", "--cache", "cache"], settings].concat());
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    client.write(0, &[5; 300 * PAGE], FUA);
+    let dirty = || figures(&scratch)["dirty_pages"].as_u64().expect("a count");
+    assert_eq!(dirty(), 300);
+    says(&set(&["dirty-high=30%", "dirty-low=20%"]), &["above 30.0 % dirty pages", "no more than 20.0 % are"]);
+    // More than a segment of 16.
+    let low = figures(&scratch)["tiers_pages"][0].as_u64().expect("a count") / 5;
+    let began = Instant::now();
+    while dirty() > low {
+        // Something has to call the cache's own thread.
+        client.read(0, PAGE as u32);
+        assert!(began.elapsed() < Duration::from_secs(60), "{} pages are dirty of {low}", dirty());
+    }
+    assert_eq!(client.read(0, 300 * PAGE as u32), [5; 300 * PAGE]);
+    says(&set(&["dirty-high=100%"]), &["any number of pages may be dirty"]);
+    says(&scratch.refused(&["set", "--cache", "cache", "dirty-high=120%"]), &["'120%': it is not between 0% and 100%"]);
+    says(&scratch.refused(&["set", "--cache", "cache", "dirty-high=5GiB"]), &["'5GiB': it is no percentage"]);
     drop(client);
     terminate(child);
 }

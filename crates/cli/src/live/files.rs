@@ -90,6 +90,7 @@ pub fn open(
     })?;
     let (files, page_bytes) = (Arc::new(files), superblock.geometry.page_bytes);
     let cache = Arc::clone(files.cache());
+    arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
     Ok((Held { path, backing, cache, below, found, page_bytes, log: arguments.log }, files, names))

@@ -7,7 +7,7 @@ use super::log::{Level, Log};
 use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
-use super::serve::{ModeArg, one_policy, top_tier};
+use super::serve::{LOW_BY_HIGH, ModeArg, one_policy, percent, top_tier};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
@@ -30,6 +30,8 @@ const SETTINGS: &[(&str, &str)] = &[
         "device-size",
         "a size in bytes such as 20GiB, larger than it is: the cache takes up so much of its file or device",
     ),
+    ("dirty-high", "the share of its pages that may be dirty, such as 50%; 100% is no limit"),
+    ("dirty-low", "the share down to which they are written below when they are more, such as 40%"),
     ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
 ];
 
@@ -51,6 +53,8 @@ enum Setting {
     Policy(PolicySpec),
     CacheSize(Size),
     DeviceSize(u64),
+    DirtyHigh(f64),
+    DirtyLow(f64),
     Dram(Size),
 }
 
@@ -106,6 +110,11 @@ impl Running {
                 let room = self.cache.grow(bytes).context("device-size")?;
                 Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
             }
+            Setting::DirtyHigh(high) => {
+                let low = self.cache.dirty_limits()?.1;
+                self.limit_dirty(high, if low < high { low } else { high * LOW_BY_HIGH }).context("dirty-high")
+            }
+            Setting::DirtyLow(low) => self.limit_dirty(self.cache.dirty_limits()?.0, low).context("dirty-low"),
             Setting::Dram(size) => {
                 let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
                 let [_, room] = tiers[..] else {
@@ -115,6 +124,16 @@ impl Running {
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
             }
         }
+    }
+
+    /// Other limits of dirty pages; in words what they are.
+    fn limit_dirty(&self, high: f64, low: f64) -> Result<String> {
+        self.cache.set_dirty_limits(high, low)?;
+        if high >= 1.0 {
+            return Ok("any number of pages may be dirty".to_owned());
+        }
+        let (high, low) = (100.0 * high, 100.0 * low);
+        Ok(format!("above {high:.1} % dirty pages the coldest are written below, until no more than {low:.1} % are"))
     }
 
     /// Another policy or other tiers; in words what decides now.
@@ -170,6 +189,7 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
         bail!("'{setting}' is nothing that a running cache can change; it can: {}", known.join("; "));
     };
     let size = || value.parse::<Size>().map_err(|error| anyhow!("{setting}: {error}"));
+    let share = || percent(value).map_err(|error| anyhow!("{setting}: '{value}': {error}"));
     Ok(match setting.as_str() {
         "mode" => {
             let mode = ModeArg::from_str(value, true);
@@ -181,6 +201,8 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
             Size::Bytes(bytes) => Setting::DeviceSize(bytes),
             _ => bail!("device-size: '{value}' is not {possible}"),
         },
+        "dirty-high" => Setting::DirtyHigh(share()?),
+        "dirty-low" => Setting::DirtyLow(share()?),
         _ => Setting::Dram(size()?),
     })
 }

@@ -32,6 +32,13 @@ pub struct CacheArgs {
     /// are dead, so that fewer are copied to make room for new ones
     #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
     pub cache_size: Size,
+    /// With --cache: share of those pages that may be dirty; beyond it the coldest are written below ahead of need [default:
+    /// no limit]
+    #[arg(long, value_name = "PERCENT", requires = "cache", value_parser = percent)]
+    pub dirty_high: Option<f64>,
+    /// With --dirty-high: share down to which they are then written [default: nine tenths of that]
+    #[arg(long, value_name = "PERCENT", requires = "dirty_high", value_parser = percent)]
+    pub dirty_low: Option<f64>,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
@@ -44,8 +51,34 @@ impl CacheArgs {
     /// For whoever opens a cache to empty it: any policy will do.
     pub fn any_policy() -> Self {
         let cache_size = Size::Percent(100.0);
-        CacheArgs { policy: "lru".to_owned(), mode: ModeArg::WriteBack, cache_size, dram: None, log: LogArg::Text }
+        CacheArgs {
+            policy: "lru".to_owned(),
+            mode: ModeArg::WriteBack,
+            cache_size,
+            dirty_high: None,
+            dirty_low: None,
+            dram: None,
+            log: LogArg::Text,
+        }
     }
+
+    /// Sets what is not part of the cache's configuration.
+    pub fn adjust(&self, cache: &BlockCache) -> Result<()> {
+        if let Some(high) = self.dirty_high {
+            let low = self.dirty_low.unwrap_or(high * LOW_BY_HIGH);
+            cache.set_dirty_limits(high, low).context("--dirty-high, --dirty-low")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where cleaning ahead ends, by where it begins, unless that is said.
+pub const LOW_BY_HIGH: f64 = 0.9;
+
+/// A share in per cent, with or without the sign, as a fraction.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let share = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|_| "it is no percentage".to_owned())?;
+    if (0.0..=100.0).contains(&share) { Ok(share / 100.0) } else { Err("it is not between 0% and 100%".to_owned()) }
 }
 
 /// How block devices are opened
@@ -199,6 +232,7 @@ fn open_over(
     let config = config(arguments, superblock.geometry)?;
     let cache = BlockCache::open(store, below, superblock.backing, &config);
     let cache = Arc::new(cache.with_context(|| path.display().to_string())?);
+    arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     Ok(Held { path, backing, cache, below: Below::Store, found, page_bytes, log: arguments.log })

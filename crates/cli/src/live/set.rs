@@ -18,7 +18,8 @@ pub struct SetArgs {
     pub cache: PathBuf,
     /// What is to be changed, in this order: mode (write-back, write-through, write-around, read-only), policy (NAME or
     /// NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), device-size (the cache
-    /// grows to so many bytes of its file or device), dram (its memory, where it has two
+    /// grows to so many bytes of its file or device), dirty-high and dirty-low (per cent of its pages: more dirty ones than the
+    /// first are written below down to the second), dram (its memory, where it has two
     /// tiers)
     #[arg(required = true, value_name = "NAME=VALUE", value_parser = pair)]
     pub settings: Vec<(String, String)>,
