@@ -1,5 +1,6 @@
-//! Advice from a trace: which tables and indexes to keep on the fast device.
+//! Advice from a trace: which hierarchy to buy, and which tables and indexes to keep on the fast device.
 
 pub mod cost;
+pub mod hierarchy;
 pub mod knapsack;
 pub mod placement;

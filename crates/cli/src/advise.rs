@@ -1,4 +1,7 @@
-//! `entresol advise`: what to put where, from a trace.
+//! `entresol advise`: what to buy and what to put where, from a trace.
+
+mod hierarchy;
+mod hierarchy_text;
 
 use crate::args::ReadArgs;
 use crate::{output, trace_source};
@@ -22,6 +25,7 @@ const DEVICE_BYTES_MIN: u64 = 1 << 30;
 #[derive(Subcommand)]
 pub enum AdviseCommand {
     Placement(PlacementArgs),
+    Hierarchy(Box<hierarchy::HierarchyArgs>),
 }
 
 /// Which tables and indexes to put on the fast device, and what a cache of that size would bring instead
@@ -86,6 +90,7 @@ struct Advice<'a> {
 pub fn run(command: &AdviseCommand, quiet: bool) -> Result<()> {
     match command {
         AdviseCommand::Placement(arguments) => placement(arguments, quiet),
+        AdviseCommand::Hierarchy(arguments) => hierarchy::run(arguments, quiet),
     }
 }
 

@@ -300,7 +300,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),
         None => (text, 1.0),

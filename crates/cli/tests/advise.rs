@@ -65,3 +65,94 @@ fn what_cannot_be_advised_on_is_refused() {
     assert!(refused(&["--budget", "5%", "--fast", "floppy", "--below", "p4800x"]).contains("floppy"));
     assert!(refused(&["--budget", "5%", "--policy", "nothing"]).contains("nothing"));
 }
+
+const HOT: &str = "generate:zipf:n=24k:pages=4k:seed=5:write=30:ids=scattered";
+const PRICES: &str = r#"
+date = "2026-11"
+source = "a test"
+[[item]]
+name = "DRAM"
+tier = "dram"
+profile = "arulraj-dram"
+capacities_gb = [4, 16, 64]
+dollars_per_gb = 10.0
+watts = [1, 4, 16]
+[[item]]
+name = "NVM"
+tier = "nvm"
+profile = "arulraj-pcm"
+capacities_gb = [64, 128]
+dollars_per_gb = 1.0
+endurance_writes = 1e10
+watts = [4, 8]
+[[item]]
+name = "SSD"
+tier = "ssd"
+profile = "arulraj-ssd"
+capacities_gb = [256]
+dollars_per_gb = 0.2
+endurance_writes = 1e5
+watts = [2]
+"#;
+
+fn hierarchy(scratch: &Scratch, more: &[&str]) -> (String, Value) {
+    scratch.file("prices.toml", PRICES);
+    let base =
+        ["-q", "advise", "hierarchy", HOT, "--catalogue", "prices.toml", "--footprint", "160GB", "--json", "a.json"];
+    let text = scratch.ok(&[&base[..], more].concat());
+    (text, serde_json::from_str(&scratch.read("a.json")).expect("json"))
+}
+
+#[test]
+fn a_hierarchy_is_recommended_with_its_reasons() {
+    let scratch = Scratch::new();
+    let (text, advice) = hierarchy(&scratch, &["--budget", "700", "--csv", "a.csv"]);
+    let candidates = advice["candidates"].as_array().expect("candidates");
+    let best = &candidates[advice["choice"]["best"].as_u64().expect("a place") as usize];
+    let per_second = |entry: &Value| entry["fate"]["simulated"]["requests_per_second"].as_f64();
+    let highest = candidates.iter().filter_map(per_second).fold(0.0, f64::max);
+    assert_eq!(per_second(best), Some(highest), "{best}");
+    assert!(candidates.iter().all(|entry| entry["dollars"].as_f64().expect("a price") <= 700.0));
+    for part in ["prices of 2026-11", "buy ", "why: ", "Front between price and throughput", "Performance per price"] {
+        assert!(part.starts_with(char::is_uppercase) || text.contains(part), "{part} in {text}");
+    }
+    assert!(text.contains("per dollar") && text.contains(" of the requests in SSD"), "{text}");
+    assert_eq!(scratch.read("a.csv").lines().count(), candidates.len() + 1);
+    let (_, again) = hierarchy(&scratch, &["--budget", "700", "--threads", "1"]);
+    assert_eq!(advice, again, "threads change nothing");
+    let (_, every) = hierarchy(&scratch, &["--budget", "700", "--every"]);
+    assert_eq!(every["choice"], advice["choice"], "what was left out changes nothing");
+    assert!(every["candidates"].as_array().expect("candidates").iter().all(|entry| per_second(entry).is_some()));
+    let (text, _) = hierarchy(&scratch, &["--budget", "700", "--objective", "energy"]);
+    assert!(text.contains("less energy") && text.contains("J a request"), "{text}");
+}
+
+#[test]
+fn no_advice_without_a_reason_and_what_would_do() {
+    let scratch = Scratch::new();
+    scratch.file("prices.toml", PRICES);
+    scratch.file("no-price.toml", PRICES.replace("dollars_per_gb = 0.2", ""));
+    scratch.file("no-profile.toml", PRICES.replace("arulraj-pcm", "arulraj-pmc"));
+    let refused = |more: &[&str]| scratch.refused(&[&["advise", "hierarchy", HOT], more].concat());
+    let own = ["--catalogue", "prices.toml", "--footprint", "160GB"];
+    let with = |more: &[&str]| refused(&[&own[..], more].concat());
+    assert!(
+        with(&["--budget", "50"])
+            .contains("the cheapest hierarchy that holds the data is 4 GB DRAM over 256 GB SSD for $91.20")
+    );
+    assert!(with(&["--budget", "900", "--max-p99", "0.001"]).contains("the nearest is"));
+    let short = scratch.refused(&["advise", "hierarchy", TRACE, "--budget", "900", "--warmup", "90%"]);
+    assert!(short.contains("too short to decide") && short.contains("--warmup 0.5"), "{short}");
+    assert!(with(&["--budget", "0"]).contains("above 0"));
+    assert!(with(&["--budget", "900", "--dram-policy", "min"]).contains("'min'"));
+    let of = |catalogue: &str, footprint: &str| {
+        refused(&["--budget", "900", "--catalogue", catalogue, "--footprint", footprint])
+    };
+    assert!(of("no-price.toml", "160GB").contains("dollars_per_gb = 0.2"));
+    assert!(of("no-profile.toml", "160GB").contains("nearest: arulraj-pcm"));
+    assert!(of("nowhere.toml", "160GB").contains("arulraj-2019"));
+    assert!(of("prices.toml", "2TB").contains("nothing holds"));
+    assert!(of("prices.toml", "1GB").contains("--footprint says how much"));
+    assert!(of("prices.toml", "20%").contains("a number of bytes"));
+    assert!(refused(&["--budget", "900"]).contains("--footprint"), "as large as it is it tells nothing");
+}

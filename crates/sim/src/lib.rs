@@ -19,7 +19,7 @@ pub use counts::{Counts, TierCounts};
 pub use curve::{CurvePoint, lru_curve};
 pub use layer::{Layer, LayerRequest};
 pub use row::{Interval, LayerRow, PartRow, Row, TierRow};
-pub use sample::{Estimate, sample};
+pub use sample::{Estimate, sample, sample_trace};
 pub use spec::{LayerSpec, PolicySpec, SpecError, parse_policies, parse_stack};
 pub use sweep::{Cell, Progress, Skipped, SweepOutcome, sweep};
 pub use timed::{DeviceRow, Hierarchy, LatencyRow, NamedDevice, TimedError, TimedOptions, TimedRow, run_timed};

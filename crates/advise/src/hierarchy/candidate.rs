@@ -1,0 +1,307 @@
+//! Combinations that a budget allows.
+
+use super::AdviceError;
+use super::catalogue::{Catalogue, Class, Item, Piece};
+use entresol_core::Size;
+use entresol_sim::{Cell, LayerSpec, PolicySpec, World, parse_policies};
+use serde::Serialize;
+use std::fmt;
+
+/// What a trace stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages that the trace touches.
+    pub footprint_pages: u64,
+    /// Pages that the lowest tier holds: all objects as long as the trace shows them.
+    pub stored_pages: u64,
+    /// Bytes of the real data for each byte of the trace: a tier of so many bytes is simulated with a part of them.
+    pub factor: f64,
+}
+
+impl Scale {
+    /// Of a trace that stands for so many bytes touched, or for itself.
+    pub fn new(world: &World, footprint_bytes: Option<f64>) -> Self {
+        let trace = world.trace;
+        let footprint_pages = trace.footprint() as u64;
+        let own = footprint_pages as f64 * f64::from(trace.page_bytes);
+        Scale {
+            page_bytes: trace.page_bytes,
+            footprint_pages,
+            stored_pages: trace.objects.iter().map(|object| object.pages).sum(),
+            factor: footprint_bytes.map_or(1.0, |bytes| bytes / own.max(1.0)),
+        }
+    }
+
+    /// Pages of the trace that this much of a device holds.
+    fn pages(&self, piece: &Piece) -> u64 {
+        (piece.bytes() / self.factor / f64::from(self.page_bytes)) as u64
+    }
+
+    /// Real data of so many pages, in 10^9 bytes.
+    pub fn gb(&self, pages: u64) -> f64 {
+        pages as f64 * f64::from(self.page_bytes) * self.factor / 1e9
+    }
+}
+
+/// A device of a hierarchy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// Its name in the catalogue.
+    pub name: String,
+    /// Where it is.
+    pub class: Class,
+    /// What was bought.
+    #[serde(flatten)]
+    pub piece: Piece,
+    /// Pages of the trace that it is simulated with.
+    pub pages: u64,
+    /// Its place in the catalogue.
+    #[serde(skip)]
+    pub item: usize,
+}
+
+/// A hierarchy that can be bought.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// Its devices, the fastest first; the last one holds everything.
+    pub parts: Vec<Part>,
+    /// What it costs.
+    pub dollars: f64,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, part) in self.parts.iter().enumerate() {
+            let joint = match at {
+                0 => "",
+                _ if at + 1 == self.parts.len() => " over ",
+                _ => " + ",
+            };
+            write!(f, "{joint}{} GB {}", part.piece.gb, part.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// How the tiers are managed.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    /// DRAM without NVM.
+    pub dram: PolicySpec,
+    /// NVM, with DRAM above it or without.
+    pub nvm: PolicySpec,
+    /// Flash above a disk, and DRAM above it where there is no NVM.
+    pub flash: PolicySpec,
+}
+
+impl Policies {
+    /// From their names and options, as `simulate --policy` takes them.
+    ///
+    /// # Errors
+    /// When a name or option is unknown, or the policy manages other tiers.
+    pub fn parse(dram: &str, nvm: &str, flash: &str) -> Result<Self, String> {
+        let one = |text: &str, family: Option<&str>, wanted: &str| -> Result<PolicySpec, String> {
+            let policies = parse_policies(text).map_err(|error| error.to_string())?;
+            let [policy] = <[PolicySpec; 1]>::try_from(policies).map_err(|_| format!("'{text}' is not one policy"))?;
+            let info = policy.info;
+            let fits = match family {
+                None => info.tiers.len() == 1,
+                Some(family) => info.tiers.len() == 2 && info.family == family,
+            };
+            if !fits {
+                return Err(format!(
+                    "policy '{}' manages {}: {wanted} is expected",
+                    info.name,
+                    info.tiers.join(" and ")
+                ));
+            }
+            // What it fetches unasked has no part in the bound, and nobody knows the future of what is bought.
+            if info.future || info.name == "table-placement" {
+                return Err(format!("policy '{}' is none that runs by itself", info.name));
+            }
+            Ok(policy)
+        };
+        Ok(Policies {
+            dram: one(dram, None, "one of a single tier")?,
+            nvm: one(nvm, Some("migration"), "one of DRAM and NVM, as multi-tier is,")?,
+            flash: one(flash, Some("extension"), "one of DRAM and flash, as face-gsc is,")?,
+        })
+    }
+}
+
+impl Candidate {
+    fn of(catalogue: &Catalogue, scale: &Scale, chosen: &[(usize, Piece)]) -> Self {
+        let part = |&(item, piece): &(usize, Piece)| {
+            let Item { name, class, .. } = &catalogue.items[item];
+            Part { name: name.clone(), class: *class, piece, pages: scale.pages(&piece), item }
+        };
+        Candidate {
+            parts: chosen.iter().map(part).collect(),
+            dollars: chosen.iter().map(|(_, piece)| piece.dollars).sum(),
+        }
+    }
+
+    /// The same for a sample of the pages: tiers above the lowest that are as much smaller.
+    pub(super) fn sampled(&self, rate: f64) -> Candidate {
+        let mut smaller = self.clone();
+        let caches = self.parts.len() - 1;
+        for part in &mut smaller.parts[..caches] {
+            part.pages = ((part.pages as f64 * rate).round() as u64).max(1);
+        }
+        smaller
+    }
+
+    /// The tiers that hold a part of the data.
+    pub fn caches(&self) -> &[Part] {
+        &self.parts[..self.parts.len() - 1]
+    }
+
+    /// The tier that holds everything.
+    pub fn lowest(&self) -> &Part {
+        self.parts.last().expect("a hierarchy has a lowest tier")
+    }
+
+    /// What the simulator runs, and which part of the hierarchy is each of its tiers. A tier without frames is none: the policies of
+    /// NVM and of flash have one for DRAM, whether there is any for them or not.
+    pub(super) fn cell(&self, policies: &Policies, world: &World) -> Result<(Cell, Vec<Option<usize>>), String> {
+        let place = |class| self.caches().iter().position(|part| part.class == class);
+        let size = |place: Option<usize>| Size::Pages(place.map_or(0, |at| self.parts[at].pages));
+        let (dram, nvm, flash) = (place(Class::Dram), place(Class::Nvm), place(Class::Ssd));
+        let layers: Vec<(&PolicySpec, Vec<Option<usize>>)> = match (nvm, flash) {
+            (None, None) => vec![(&policies.dram, vec![dram])],
+            (None, Some(_)) => vec![(&policies.flash, vec![dram, flash])],
+            (Some(_), None) => vec![(&policies.nvm, vec![dram, nvm])],
+            (Some(_), Some(_)) => vec![(&policies.nvm, vec![dram, nvm]), (&policies.flash, vec![None, flash])],
+        };
+        let layer = |(policy, places): &(&PolicySpec, Vec<Option<usize>>)| LayerSpec {
+            policy: (*policy).clone(),
+            sizes: places.iter().map(|&place| size(place)).collect(),
+        };
+        let cell = Cell::stack(&layers.iter().map(layer).collect::<Vec<_>>(), self.to_string(), world);
+        let places = layers.into_iter().flat_map(|(_, places)| places).collect();
+        Ok((cell.map_err(|error| error.to_string())?, places))
+    }
+}
+
+/// Combinations, and how many others there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidates {
+    /// By price, then by name.
+    pub list: Vec<Candidate>,
+    /// Combinations beyond the budget.
+    pub beyond_budget: usize,
+}
+
+/// Ways to fill the tiers above the lowest.
+const SHAPES: [&[Class]; 6] = [
+    &[Class::Dram],
+    &[Class::Nvm],
+    &[Class::Dram, Class::Nvm],
+    &[Class::Dram, Class::Ssd],
+    &[Class::Nvm, Class::Ssd],
+    &[Class::Dram, Class::Nvm, Class::Ssd],
+];
+
+/// All combinations within a budget in dollars: DRAM, NVM or both, flash above a disk where there is one, and a lowest tier of NVM,
+/// SSD or disk that holds everything. Nothing works on pages of a block device without memory above it (003, section 2.1).
+///
+/// Left out are combinations that only cost more: a tier above the lowest that is larger than another of the same kind which holds
+/// all data already, a cache below one that does, and a lowest tier larger than need be, unless `spare` asks for it, because it
+/// lasts longer.
+///
+/// # Errors
+/// When no hierarchy can hold the data, none fits the budget, or the smallest memory holds everything.
+pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: f64, spare: bool) -> Result<Candidates, AdviceError> {
+    let lowest = lowest(catalogue, scale, spare)?;
+    let mut all: Vec<Candidate> = Vec::new();
+    for shape in SHAPES {
+        let mut above = vec![Vec::new()];
+        for &class in shape {
+            let tiers = caches(catalogue, scale, class);
+            let add =
+                |chosen: Vec<(usize, Piece)>| tiers.iter().map(move |&tier| [chosen.as_slice(), &[tier]].concat());
+            above = above.into_iter().flat_map(add).collect();
+        }
+        for chosen in above {
+            let slower = |item: usize| catalogue.items[item].class > *shape.last().expect("no shape is empty");
+            for &bottom in lowest.iter().filter(|(item, _)| slower(*item)) {
+                all.push(Candidate::of(catalogue, scale, &[chosen.as_slice(), &[bottom]].concat()));
+            }
+        }
+    }
+    let needless = |candidate: &Candidate| {
+        let caches = candidate.caches();
+        caches[..caches.len() - 1].iter().any(|part| part.pages >= scale.footprint_pages)
+    };
+    all.retain(|candidate| !needless(candidate));
+    all.sort_by(|a, b| a.dollars.total_cmp(&b.dollars).then_with(|| a.to_string().cmp(&b.to_string())));
+    let Some(cheapest) = all.first() else {
+        let what = "the catalogue has no DRAM and no NVM above a slower device, and nothing works on pages of a block device directly";
+        return Err(AdviceError::NoHierarchy(format!("catalogue '{}': {what}", catalogue.name)));
+    };
+    let (cheapest, dollars) = (cheapest.to_string(), cheapest.dollars);
+    let before = all.len();
+    all.retain(|candidate| candidate.dollars <= budget);
+    if all.is_empty() {
+        return Err(AdviceError::Budget { budget, cheapest, dollars });
+    }
+    let beyond_budget = before - all.len();
+    distinguishable(&all, scale)?;
+    Ok(Candidates { list: all, beyond_budget })
+}
+
+/// Items and sizes that can hold everything.
+fn lowest(catalogue: &Catalogue, scale: &Scale, spare: bool) -> Result<Vec<(usize, Piece)>, AdviceError> {
+    let mut found = Vec::new();
+    for (at, item) in catalogue.items.iter().enumerate().filter(|(_, item)| item.class != Class::Dram) {
+        let large = item.pieces.iter().filter(|piece| scale.pages(piece) >= scale.stored_pages);
+        found.extend(large.take(if spare { usize::MAX } else { 1 }).map(|&piece| (at, piece)));
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let persistent = catalogue.items.iter().filter(|item| item.class != Class::Dram);
+    let largest = persistent.flat_map(|item| item.pieces.iter().map(move |piece| (item, piece)));
+    let largest = largest.max_by(|a, b| a.1.gb.total_cmp(&b.1.gb));
+    let need = scale.gb(scale.stored_pages);
+    Err(AdviceError::NoHierarchy(match largest {
+        Some((item, piece)) => format!(
+            "catalogue '{}': nothing holds the {need:.1} GB of the data; the largest is '{}' with {} GB, enough for a --footprint of {:.1} GB",
+            catalogue.name,
+            item.name,
+            piece.gb,
+            (scale.gb(scale.footprint_pages) * piece.gb / need * 1e3).floor() / 1e3,
+        ),
+        None => format!("catalogue '{}': has only DRAM, and the data must outlast a failure of power", catalogue.name),
+    }))
+}
+
+/// Items and sizes of a class above the lowest tier.
+fn caches(catalogue: &Catalogue, scale: &Scale, class: Class) -> Vec<(usize, Piece)> {
+    let mut found = Vec::new();
+    for (at, item) in catalogue.items.iter().enumerate().filter(|(_, item)| item.class == class) {
+        let holds_all = item.pieces.iter().position(|piece| scale.pages(piece) >= scale.footprint_pages);
+        let useful = holds_all.map_or(item.pieces.len(), |at| at + 1);
+        found.extend(item.pieces[..useful].iter().map(|&piece| (at, piece)));
+    }
+    found
+}
+
+/// Is there a hierarchy whose caches do not hold everything?
+fn distinguishable(all: &[Candidate], scale: &Scale) -> Result<(), AdviceError> {
+    let holds_all = |candidate: &Candidate| candidate.caches().iter().any(|part| part.pages >= scale.footprint_pages);
+    if !all.iter().all(holds_all) {
+        return Ok(());
+    }
+    let gb = scale.gb(scale.footprint_pages);
+    let smallest = all.iter().flat_map(Candidate::caches).min_by(|a, b| a.piece.gb.total_cmp(&b.piece.gb));
+    let smallest = smallest.expect("every hierarchy has a cache");
+    Err(AdviceError::Trace(format!(
+        "all memory in the catalogue holds all {gb:.3} GB that the trace touches, so the trace tells no hierarchy from another; the \
+         cheapest is {} for ${:.2}. If it stands for more data, --footprint says how much: above {} GB the smallest, '{}', no longer \
+         holds all",
+        all[0], all[0].dollars, smallest.piece.gb, smallest.name,
+    )))
+}

@@ -1,0 +1,233 @@
+//! One hierarchy, simulated with device time.
+
+use super::AdviceError;
+use super::bound::{MostHits, Shortest};
+use super::candidate::{Candidate, Part, Policies};
+use super::catalogue::{Catalogue, Endurance};
+use entresol_device::Nanos;
+use entresol_device::profile::{Model, Profile};
+use entresol_sim::{CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, World};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// A simulated flash drive has at least this many bytes: of fewer blocks a die its geometry would be another.
+const FLASH_BYTES_MIN: u64 = 1 << 30;
+/// Requests that a decision takes at least, and those of them whose page was requested before.
+const COUNTED_MIN: u64 = 10_000;
+const SEEN_MIN: u64 = 1_000;
+
+/// What is asked of each hierarchy.
+pub struct Workload<'w> {
+    /// The trace.
+    pub world: &'w World<'w>,
+    /// How tiers are managed.
+    pub policies: Policies,
+    /// Share of the requests that fill the caches and are not counted; 003 takes half (section 6.2).
+    pub warmup: f64,
+    /// Concurrent requesters.
+    pub clients: u32,
+    /// Time between the answer to a request and the next one of the same requester.
+    pub think_ns: Nanos,
+    /// Where random choices begin.
+    pub seed: u64,
+}
+
+/// What one device of a hierarchy did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartUse {
+    /// Share of the requests that were served here.
+    pub served: f64,
+    /// Share of the time during which it was at work.
+    pub utilisation: f64,
+    /// Bytes that the host wrote to it.
+    pub written_bytes: u64,
+    /// Bytes that its medium was written with for each of them.
+    pub write_amplification: f64,
+    /// Years until its endurance is used up at this rate, day and night; none where it does not wear or nothing was written.
+    pub lifetime_years: Option<f64>,
+}
+
+/// What a hierarchy did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// Requests a second.
+    pub requests_per_second: f64,
+    /// Requests a second for each dollar.
+    pub per_dollar: f64,
+    /// Mean latency in microseconds.
+    pub mean_us: f64,
+    /// 99th percentile of the latency in microseconds; none with fewer than a thousand requests.
+    pub p99_us: Option<f64>,
+    /// Years until the first device's endurance is used up; none where none wears.
+    pub lifetime_years: Option<f64>,
+    /// Energy of a request in joules: what the catalogue's watts and the profiles' bytes come to; none where a device has neither.
+    pub joules_per_request: Option<f64>,
+    /// The devices, in the order of the hierarchy.
+    pub devices: Vec<PartUse>,
+}
+
+impl Workload<'_> {
+    /// The same with another trace.
+    pub(super) fn with<'w>(&self, world: &'w World<'w>) -> Workload<'w> {
+        Workload { world, policies: self.policies.clone(), ..*self }
+    }
+
+    fn warm(&self) -> usize {
+        (self.world.trace.len() as f64 * self.warmup) as usize
+    }
+
+    /// Is there enough to decide on?
+    ///
+    /// # Errors
+    /// When too few requests are counted, or too few of them are to pages that were requested before.
+    pub fn check(&self) -> Result<(), AdviceError> {
+        let trace = self.world.trace;
+        let counted = (trace.len() - self.warm()) as u64;
+        if counted < COUNTED_MIN {
+            let nearest = match trace.len() as u64 {
+                all if all >= COUNTED_MIN * 4 / 3 => {
+                    let warmup = ((1.0 - COUNTED_MIN as f64 / all as f64) * 100.0).floor() / 100.0;
+                    format!("--warmup {warmup} counts enough")
+                }
+                _ => format!("a trace of {} would do", 2 * COUNTED_MIN),
+            };
+            return Err(AdviceError::Trace(format!(
+                "the trace is too short to decide: {counted} requests are counted after the warm-up of {} %, at least {COUNTED_MIN} are \
+                 needed; {nearest}",
+                self.warmup * 100.0
+            )));
+        }
+        let mut seen = vec![false; trace.footprint()];
+        let mut again = 0;
+        for (at, &page) in trace.pages.iter().enumerate() {
+            again += u64::from(std::mem::replace(&mut seen[page as usize], true) && at >= self.warm());
+        }
+        if again < SEEN_MIN {
+            return Err(AdviceError::Trace(format!(
+                "the trace is too short to decide: {again} of its {counted} counted requests are to pages requested before, at least \
+                 {SEEN_MIN} are needed; if a longer one is no different, no cache is worth its price and the cheapest hierarchy is the \
+                 best"
+            )));
+        }
+        Ok(())
+    }
+
+    /// What a bound needs to know of the trace.
+    pub(super) fn most_hits(&self) -> MostHits<'_> {
+        MostHits::new(self.world, self.warm())
+    }
+
+    /// Requests a second that a hierarchy stays below, whatever its policies do.
+    pub(super) fn most_per_second(
+        &self,
+        most: &MostHits,
+        times: &HashMap<usize, Shortest>,
+        candidate: &Candidate,
+    ) -> f64 {
+        let caches: Vec<(usize, Shortest)> =
+            candidate.caches().iter().map(|part| (part.pages as usize, times[&part.item])).collect();
+        let least = most.least_ns(&caches, times[&candidate.lowest().item]);
+        let clients = f64::from(self.clients);
+        // Those under way when the warm-up ends are answered after it. Time to think comes between a requester's requests.
+        let think = most.requests() as f64 * self.think_ns as f64 - clients * self.think_ns as f64;
+        (most.requests() as f64 + clients) * 1e9 * clients / (least + think.max(0.0)).max(1.0)
+    }
+
+    /// The shortest times of the devices that candidates have.
+    pub(super) fn shortest<'c>(
+        &self,
+        catalogue: &Catalogue,
+        candidates: impl Iterator<Item = &'c Candidate>,
+    ) -> Result<HashMap<usize, Shortest>, AdviceError> {
+        let trace = self.world.trace;
+        let stored: u64 = trace.objects.iter().map(|object| object.pages).sum();
+        let mut times = HashMap::new();
+        for part in candidates.flat_map(|candidate| &candidate.parts) {
+            if times.contains_key(&part.item) {
+                continue;
+            }
+            let profile = &catalogue.items[part.item].profile;
+            let bytes = device_bytes(profile, stored * u64::from(trace.page_bytes));
+            let shortest = Shortest::of(profile, bytes, trace.page_bytes)
+                .map_err(|error| AdviceError::Simulation { hierarchy: part.name.clone(), what: error.to_string() })?;
+            times.insert(part.item, shortest);
+        }
+        Ok(times)
+    }
+
+    /// Simulates a hierarchy.
+    ///
+    /// # Errors
+    /// What makes it impossible: a tier too small for its policy, a device too small for the data.
+    pub fn measure(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
+        let (cell, places) = candidate.cell(&self.policies, self.world)?;
+        let mut devices = Vec::new();
+        let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);
+        for (place, need) in tiers.zip(cell.needs(self.world)) {
+            // The device of a tier without frames is never asked, so it may be any.
+            let part = &candidate.parts[place.unwrap_or(0)];
+            let profile = &catalogue.items[part.item].profile;
+            let bytes = device_bytes(profile, need.max(self.world.trace.page_bytes.into()));
+            let device = profile.build(bytes, self.seed.wrapping_add(devices.len() as u64));
+            devices.push((part.name.clone(), device.map_err(|error| error.to_string())? as _));
+        }
+        let backing = devices.pop().expect("a hierarchy has a lowest tier");
+        let options = CellOptions { warmup: self.warmup, seed: self.seed, ..CellOptions::default() };
+        let timed = TimedOptions { clients: self.clients, think_ns: self.think_ns, ..TimedOptions::default() };
+        let run = cell.run_timed(self.world, Hierarchy { tiers: devices, backing }, &options, &timed);
+        let (_, timed) = run.map_err(|error| error.to_string())?;
+        Ok(Measured::of(&timed, &places, catalogue, candidate))
+    }
+}
+
+impl Measured {
+    fn of(timed: &TimedRow, places: &[Option<usize>], catalogue: &Catalogue, candidate: &Candidate) -> Self {
+        // The level below comes last; the first of the latencies are those of all requests.
+        let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);
+        let rows = tiers.zip(&timed.devices).zip(&timed.latencies[1..]);
+        let rows: Vec<_> =
+            rows.filter_map(|((place, row), latency)| Some((&candidate.parts[place?], row, latency))).collect();
+        let devices = rows.iter().map(|(part, row, latency)| PartUse {
+            served: latency.count as f64 / timed.requests.max(1) as f64,
+            utilisation: row.utilisation,
+            written_bytes: row.write_bytes,
+            write_amplification: row.write_amplification,
+            lifetime_years: lifetime(part, row, catalogue.items[part.item].endurance, timed.elapsed_seconds),
+        });
+        let devices: Vec<PartUse> = devices.collect();
+        let energy: Option<f64> = rows.iter().map(|(part, row, _)| joules(part, row, timed.elapsed_seconds)).sum();
+        Measured {
+            requests_per_second: timed.requests_per_second,
+            per_dollar: timed.requests_per_second / candidate.dollars,
+            mean_us: timed.latencies[0].mean_us,
+            p99_us: timed.latencies[0].p99_us,
+            lifetime_years: devices.iter().filter_map(|device| device.lifetime_years).min_by(f64::total_cmp),
+            joules_per_request: energy.map(|joules| joules / timed.requests.max(1) as f64),
+            devices,
+        }
+    }
+}
+
+/// Bytes of a device of which `need` are used.
+fn device_bytes(profile: &Profile, need: u64) -> u64 {
+    if matches!(profile.device, Model::Nand(_)) { need.max(FLASH_BYTES_MIN) } else { need }
+}
+
+fn lifetime(part: &Part, row: &DeviceRow, endurance: Endurance, seconds: f64) -> Option<f64> {
+    const YEAR: f64 = 365.25 * 86_400.0;
+    let written = row.write_bytes as f64;
+    let (written, writes) = match endurance {
+        Endurance::Unlimited => return None,
+        Endurance::Media(writes) => (written * row.write_amplification, writes),
+        Endurance::Host(writes) => (written, writes),
+    };
+    (written > 0.0).then(|| writes * part.piece.bytes() / (written / seconds) / YEAR)
+}
+
+/// Energy of a device; none where nothing says what it draws.
+fn joules(part: &Part, row: &DeviceRow, seconds: f64) -> Option<f64> {
+    match part.piece.watts {
+        Some(watts) => Some(watts * seconds + row.joules),
+        None => (row.joules > 0.0).then_some(row.joules),
+    }
+}

@@ -1,0 +1,208 @@
+//! From candidates to measurements, as few as need be.
+//!
+//! Candidates are taken by price. One is left out when another that costs no more, is within all limits and was simulated has at
+//! least the throughput that its bound allows it. It is then neither the fastest within the budget, nor the one with the most for a
+//! dollar, nor the cheapest, nor on the front between price and throughput. For p99, lifetime and energy there is no such bound, so
+//! nothing is left out.
+//!
+//! Where that is too much work, the same is done with a sample of the pages in hierarchies as much smaller (Waldspurger et al.,
+//! FAST 2015 and ATC 2017), and only the best of them are simulated with the whole trace. What a request costs in a hierarchy stays as
+//! it is, only how many find what they ask for where is estimated.
+
+use super::AdviceError;
+use super::candidate::Candidate;
+use super::catalogue::Catalogue;
+use super::choose::{Limits, Objective};
+use super::measure::{Measured, Workload};
+use entresol_sim::{World, sample_trace};
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Candidates that are looked at together: what is left out must not depend on the number of threads.
+const BATCH: usize = 8;
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// It was simulated.
+    Simulated(Measured),
+    /// It was simulated with a sample of the pages, and others did better.
+    Estimated(Measured),
+    /// One that costs no more, at this place in the list, has at least the throughput that its bound allows.
+    Beaten(usize),
+    /// It cannot be simulated, and why: a tier is too small for its policy.
+    Impossible(String),
+}
+
+/// A candidate and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tried {
+    /// The hierarchy.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Requests a second that no policies of these tiers exceed.
+    pub most_per_second: f64,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+impl Tried {
+    /// What was measured of it with the whole trace.
+    pub fn measured(&self) -> Option<&Measured> {
+        match &self.fate {
+            Fate::Simulated(measured) => Some(measured),
+            _ => None,
+        }
+    }
+
+    /// What was measured of it, with the whole trace or with a sample.
+    pub fn figures(&self) -> Option<&Measured> {
+        match &self.fate {
+            Fate::Simulated(measured) | Fate::Estimated(measured) => Some(measured),
+            _ => None,
+        }
+    }
+}
+
+/// How to search.
+#[derive(Clone, Debug)]
+pub struct SearchOptions {
+    /// Simulations at a time.
+    pub threads: usize,
+    /// What is wanted.
+    pub objective: Objective,
+    /// Within what.
+    pub limits: Limits,
+    /// Leave out what cannot be the answer.
+    pub prune: bool,
+    /// Share of the pages that candidates are compared with before the best are simulated in full; 1: all are simulated in full.
+    pub sample: f64,
+}
+
+/// Candidates that are simulated in full after a sample.
+pub const FINALISTS: usize = 8;
+/// Page requests that a search may simulate before it takes a sample.
+const WORK_MAX: f64 = 1e8;
+/// Page requests that all candidates together get of a sample, and each of them at least.
+const SAMPLED_WORK: f64 = 5e7;
+const SAMPLED_MIN: f64 = 1e5;
+
+/// The share of the pages that so many candidates are compared with unless another is asked for: all of them where that is
+/// little work.
+pub fn usual_sample(candidates: usize, requests: usize) -> f64 {
+    let work = candidates as f64 * requests as f64;
+    if work <= WORK_MAX { 1.0 } else { (SAMPLED_WORK / work).max(SAMPLED_MIN / requests as f64).min(1.0) }
+}
+
+/// Simulates what may be the answer among candidates that are in the order of their prices. `done` is told of each that is decided.
+///
+/// # Errors
+/// When a device cannot be built, or the sample is empty.
+pub fn search(
+    catalogue: &Catalogue,
+    candidates: Vec<Candidate>,
+    workload: &Workload,
+    options: &SearchOptions,
+    done: &(dyn Fn() + Sync),
+) -> Result<Vec<Tried>, AdviceError> {
+    if options.sample >= 1.0 {
+        return decide(catalogue, candidates, workload, options, done);
+    }
+    let sampled = sample_trace(workload.world.trace, workload.seed, options.sample)
+        .ok_or_else(|| AdviceError::Trace(format!("a sample of {} of the pages is empty", options.sample)))?;
+    let world = World::new(&sampled);
+    let small = workload.with(&world);
+    let smaller = candidates.iter().map(|candidate| candidate.sampled(options.sample)).collect();
+    let estimates = decide(catalogue, smaller, &small, options, done)?;
+    let finalists = best(&estimates, options);
+    let times = workload.shortest(catalogue, candidates.iter())?;
+    let most = workload.most_hits();
+    let full = in_parallel(&finalists, options.threads, |&at| {
+        let fate = workload.measure(catalogue, &candidates[at]).map_or_else(Fate::Impossible, Fate::Simulated);
+        (workload.most_per_second(&most, &times, &candidates[at]), fate)
+    });
+    let estimated = |(estimate, candidate): (Tried, Candidate)| Tried {
+        candidate,
+        most_per_second: estimate.most_per_second,
+        fate: match estimate.fate {
+            Fate::Simulated(measured) => Fate::Estimated(measured),
+            other => other,
+        },
+    };
+    let mut tried: Vec<Tried> = estimates.into_iter().zip(candidates).map(estimated).collect();
+    for (at, (most_per_second, fate)) in finalists.into_iter().zip(full) {
+        (tried[at].most_per_second, tried[at].fate) = (most_per_second, fate);
+    }
+    Ok(tried)
+}
+
+/// Places of the best by the objective, those within the limits first, then those that break them least.
+fn best(tried: &[Tried], options: &SearchOptions) -> Vec<usize> {
+    let short =
+        |at: usize| tried[at].measured().map_or(f64::INFINITY, |measured| options.limits.shortfall(measured).max(1.0));
+    let score = |at: usize| options.objective.score(&tried[at]).unwrap_or(f64::NEG_INFINITY);
+    let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].measured().is_some()).collect();
+    order.sort_by(|&a, &b| short(a).total_cmp(&short(b)).then(score(b).total_cmp(&score(a))).then(a.cmp(&b)));
+    order.truncate(FINALISTS);
+    order
+}
+
+/// Simulates what may be the answer.
+fn decide(
+    catalogue: &Catalogue,
+    candidates: Vec<Candidate>,
+    workload: &Workload,
+    options: &SearchOptions,
+    done: &(dyn Fn() + Sync),
+) -> Result<Vec<Tried>, AdviceError> {
+    let times = workload.shortest(catalogue, candidates.iter())?;
+    let most = workload.most_hits();
+    let bounds =
+        in_parallel(&candidates, options.threads, |candidate| workload.most_per_second(&most, &times, candidate));
+    let mut tried: Vec<Tried> = Vec::new();
+    let mut fastest: Option<(f64, usize)> = None;
+    let prune = options.prune && options.objective.is_bounded();
+    let mut all = candidates.into_iter().zip(bounds).peekable();
+    while all.peek().is_some() {
+        let first = tried.len();
+        let batch: Vec<(Candidate, f64)> = all.by_ref().take(BATCH).collect();
+        let fates = in_parallel(&batch, options.threads, |(candidate, bound)| {
+            let fate = match fastest {
+                Some((per_second, by)) if prune && *bound <= per_second => Fate::Beaten(by),
+                _ => workload.measure(catalogue, candidate).map_or_else(Fate::Impossible, Fate::Simulated),
+            };
+            done();
+            fate
+        });
+        let of = |((candidate, most_per_second), fate)| Tried { candidate, most_per_second, fate };
+        tried.extend(batch.into_iter().zip(fates).map(of));
+        for (at, entry) in tried.iter().enumerate().skip(first) {
+            let Some(measured) = entry.measured().filter(|measured| options.limits.hold(measured)) else { continue };
+            if fastest.is_none_or(|(per_second, _)| measured.requests_per_second > per_second) {
+                fastest = Some((measured.requests_per_second, at));
+            }
+        }
+    }
+    Ok(tried)
+}
+
+/// Does the same to all items, on some threads; results in their order.
+pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, items.len().max(1)) {
+            scope.spawn(|| {
+                while let Some((at, item)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?)))
+                {
+                    *results[at].lock().expect("no thread panics with it") = Some(work(item));
+                }
+            });
+        }
+    });
+    let results = results.into_iter().map(|slot| slot.into_inner().expect("no thread panicked with it"));
+    results.map(|result| result.expect("every item was done")).collect()
+}

@@ -1,0 +1,312 @@
+//! The search against simulating everything, and what it answers where there is no advice.
+
+use entresol_advise::hierarchy::{
+    AdviceError, Candidate, Catalogue, Class, FINALISTS, Fate, Limits, Objective, Policies, Scale, SearchOptions,
+    Tried, Workload, candidates, choose, front, search,
+};
+use entresol_core::Random;
+use entresol_sim::World;
+use entresol_trace::{GenerateSpec, Trace, generate};
+
+fn trace(spec: &str) -> Trace {
+    generate(&GenerateSpec::parse(spec, 4096).expect("a trace"))
+}
+
+fn workload<'w>(world: &'w World<'w>, clients: u32) -> Workload<'w> {
+    let policies = Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies");
+    Workload { world, policies, warmup: 0.5, clients, think_ns: 0, seed: 7 }
+}
+
+fn options(objective: Objective, prune: bool) -> SearchOptions {
+    SearchOptions { threads: 2, objective, limits: Limits::default(), prune, sample: 1.0 }
+}
+
+/// A catalogue of every class with prices drawn at random; capacities are a few parts of a footprint of about 8 MB.
+fn drawn(random: &mut Random) -> Catalogue {
+    let mut text = "date = \"today\"\nsource = \"drawn\"\n".to_owned();
+    let mut item = |name: &str, tier: &str, profile: &str, capacities: &str, dollars: u64| {
+        text += &format!(
+            "[[item]]\nname = \"{name}\"\ntier = \"{tier}\"\nprofile = \"{profile}\"\ncapacities_gb = [{capacities}]\n\
+             dollars_per_gb = {dollars}.0\nendurance_writes = 1e6\n"
+        );
+    };
+    item("D", "dram", "arulraj-dram", "0.0005, 0.002, 0.004", 10_000 + random.below(30_000));
+    item(
+        "N",
+        "nvm",
+        ["arulraj-pcm", "optane-dimm", "arulraj-rram"][random.below(3) as usize],
+        "0.002, 0.006",
+        1_000 + random.below(9_000),
+    );
+    item(
+        "S",
+        "ssd",
+        ["arulraj-ssd", "p4800x", "yang-nand"][random.below(3) as usize],
+        "0.004, 0.5",
+        200 + random.below(800),
+    );
+    item("H", "disk", ["arulraj-hdd", "face-disk"][random.below(2) as usize], "1", 2 + random.below(40));
+    Catalogue::from_toml("drawn", &text).expect("a catalogue")
+}
+
+fn decided(catalogue: &Catalogue, list: Vec<Candidate>, workload: &Workload, prune: bool) -> Vec<Tried> {
+    search(catalogue, list, workload, &options(Objective::Throughput, prune), &|| ()).expect("a search")
+}
+
+/// What is left out is never the answer: on drawn catalogues and traces, with one requester and with several, every simulation
+/// stays below its bound, and the best by each bounded objective and the whole front are those of simulating everything.
+#[test]
+fn nothing_that_is_left_out_is_the_answer() {
+    const SEED: u64 = 2026;
+    println!("seed {SEED}");
+    let mut random = Random::new(SEED);
+    let specs = [
+        "zipf:n=12k:pages=2k:seed=3:ids=scattered",
+        "zipf:n=12k:pages=2k:seed=5:write=40:ids=scattered",
+        "uniform:n=12k:pages=1500:seed=8:write=50:update=60",
+        "hotcold:n=12k:pages=2k:seed=1:write=20:update=100 + scan:n=2k + hotcold:n=6k:pages=2k:seed=2",
+        "loop:n=12k:pages=1k:write=10",
+        "tpcc:n=14k:warehouses=1",
+    ];
+    let (mut beaten, mut simulated) = (0, 0);
+    for (round, spec) in specs.into_iter().enumerate() {
+        let trace = trace(spec);
+        let world = World::new(&trace);
+        let catalogue = drawn(&mut random);
+        let scale = Scale::new(&world, Some(8e6));
+        let workload = workload(&world, [1, 4][round % 2]);
+        let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+        let every = decided(&catalogue, list.clone(), &workload, false);
+        for entry in &every {
+            let Fate::Simulated(measured) = &entry.fate else {
+                panic!("{spec}: {}: {:?}", entry.candidate, entry.fate)
+            };
+            assert!(
+                measured.requests_per_second <= entry.most_per_second,
+                "{spec}: {}: {} above its bound {}",
+                entry.candidate,
+                measured.requests_per_second,
+                entry.most_per_second
+            );
+        }
+        let pruned = decided(&catalogue, list, &workload, true);
+        for objective in [Objective::Throughput, Objective::PerDollar, Objective::Price] {
+            let limits = Limits::default();
+            let (a, b) = (choose(&every, objective, &limits), choose(&pruned, objective, &limits));
+            let (a, b) = (a.expect("a choice"), b.expect("a choice"));
+            assert_eq!(a, b, "{spec}, {objective:?}: the list is the same, so are the places");
+        }
+        for (entry, full) in pruned.iter().zip(&every) {
+            match &entry.fate {
+                Fate::Beaten(by) => {
+                    beaten += 1;
+                    let (winner, loser) = (&every[*by], full.measured().expect("simulated"));
+                    assert!(winner.candidate.dollars <= full.candidate.dollars, "{spec}: {}", full.candidate);
+                    assert!(winner.measured().expect("simulated").requests_per_second >= loser.requests_per_second);
+                }
+                fate => {
+                    simulated += 1;
+                    assert_eq!(fate, &full.fate, "{spec}: {}", full.candidate);
+                }
+            }
+        }
+    }
+    println!("{beaten} left out, {simulated} simulated");
+    assert!(beaten >= 20, "only {beaten} were left out, {simulated} simulated: the bound does something");
+}
+
+/// The best after a sample is nearly as good as the best of all.
+#[test]
+fn a_sample_finds_one_that_is_nearly_the_best() {
+    for (seed, spec) in [
+        (3, "zipf:n=90k:pages=30k:seed=3:write=30:ids=scattered"),
+        (5, "hotcold:n=60k:pages=30k:seed=2:write=20:update=50:ids=scattered | scan:n=20k:base=100k"),
+    ] {
+        let trace = trace(spec);
+        let world = World::new(&trace);
+        let catalogue = drawn(&mut Random::new(seed));
+        let workload = workload(&world, 4);
+        let list = candidates(&catalogue, &Scale::new(&world, Some(8e6)), 1e9, false).expect("candidates").list;
+        assert!(list.len() > 2 * FINALISTS, "{} candidates", list.len());
+        let every = decided(&catalogue, list.clone(), &workload, false);
+        for objective in [Objective::Throughput, Objective::PerDollar] {
+            let sampled = SearchOptions { sample: 0.2, ..options(objective, true) };
+            let tried = search(&catalogue, list.clone(), &workload, &sampled, &|| ()).expect("a search");
+            assert!(tried.iter().filter(|entry| entry.measured().is_some()).count() <= FINALISTS);
+            let best = |tried: &[Tried]| choose(tried, objective, &Limits::default()).expect("a choice").best;
+            let value = |at: usize| {
+                let measured = every[at].measured().expect("simulated");
+                if objective == Objective::PerDollar { measured.per_dollar } else { measured.requests_per_second }
+            };
+            let ratio = value(best(&tried)) / value(best(&every));
+            println!("{spec}, {objective:?}: {ratio:.4} of the best of {}", list.len());
+            assert!(ratio >= 0.95, "{spec}, {objective:?}: {ratio}");
+        }
+    }
+}
+
+/// With limits, what is left out is beaten by one within them.
+#[test]
+fn limits_are_kept_and_the_nearest_is_named() {
+    let trace = trace("zipf:n=24k:pages=2k:seed=3:write=30:ids=scattered");
+    let world = World::new(&trace);
+    let catalogue = drawn(&mut Random::new(4));
+    let workload = workload(&world, 4);
+    let list = candidates(&catalogue, &Scale::new(&world, Some(8e6)), 1e9, false).expect("candidates").list;
+    let every = decided(&catalogue, list.clone(), &workload, false);
+    let years = |entry: &Tried| entry.measured().and_then(|measured| measured.lifetime_years).unwrap_or(f64::INFINITY);
+    let mut all: Vec<f64> = every.iter().map(years).collect();
+    all.sort_by(f64::total_cmp);
+    let median = all[all.len() / 2];
+    let limits = Limits { lifetime_years_min: Some(median), ..Limits::default() };
+    let limited = SearchOptions { limits, ..options(Objective::Throughput, true) };
+    let tried = search(&catalogue, list, &workload, &limited, &|| ()).expect("a search");
+    let choice = choose(&tried, Objective::Throughput, &limits).expect("half of them last as long");
+    assert_eq!(choice, choose(&every, Objective::Throughput, &limits).expect("the same"));
+    assert!(choice.front.iter().all(|&at| years(&tried[at]) >= median));
+    assert_ne!(
+        choice.best,
+        choose(&every, Objective::Throughput, &Limits::default()).expect("one").best,
+        "the limit bites"
+    );
+
+    let contradictory = Limits { throughput_min: Some(1e12), p99_us_max: Some(1e-3), ..Limits::default() };
+    let error = choose(&every, Objective::Throughput, &contradictory).expect_err("nothing is so fast").to_string();
+    for part in ["the nearest is", "--min-throughput 1000000000000", "--max-p99 0.001", "would do"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    // What would do, does.
+    let number = |name: &str| {
+        let said = &error[error.rfind(name).expect("named")..];
+        said.split([' ', '\'']).nth(1).expect("a number").trim_end_matches(':').parse::<f64>().expect("a number")
+    };
+    let loosened = Limits {
+        throughput_min: Some(number("--min-throughput")),
+        p99_us_max: Some(number("--max-p99")),
+        ..Limits::default()
+    };
+    choose(&every, Objective::Throughput, &loosened).expect(&error);
+
+    let unknown = Limits { joules_max: Some(1.0), ..Limits::default() };
+    let error = choose(&every, Objective::Throughput, &unknown).expect_err("nothing is known").to_string();
+    assert!(error.contains("`watts`"), "{error}");
+    let error = choose(&every, Objective::Energy, &Limits::default()).expect_err("nothing is known").to_string();
+    assert!(error.contains("`watts`"), "{error}");
+}
+
+#[test]
+fn the_front_is_what_no_other_beats() {
+    let trace = trace("zipf:n=24k:pages=2k:seed=3:ids=scattered");
+    let world = World::new(&trace);
+    let catalogue = drawn(&mut Random::new(9));
+    let list = candidates(&catalogue, &Scale::new(&world, Some(8e6)), 1e9, false).expect("candidates").list;
+    let every = decided(&catalogue, list, &workload(&world, 2), false);
+    let on_front = front(&every, &Limits::default());
+    let point = |at: usize| (every[at].candidate.dollars, every[at].measured().expect("simulated").requests_per_second);
+    for at in 0..every.len() {
+        let (dollars, per_second) = point(at);
+        let beaten = (0..every.len()).any(|other| {
+            let (d, p) = point(other);
+            d <= dollars && p >= per_second && (d < dollars || p > per_second || other < at)
+        });
+        assert_eq!(on_front.contains(&at), !beaten, "{}", every[at].candidate);
+    }
+}
+
+#[test]
+fn only_what_can_be_of_use_is_a_candidate() {
+    let trace = trace("uniform:n=2k:pages=1k:seed=3");
+    let world = World::new(&trace);
+    let scale = Scale::new(&world, Some(4e6));
+    let catalogue = drawn(&mut Random::new(1));
+    let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+    assert!(list.windows(2).all(|pair| pair[0].dollars <= pair[1].dollars));
+    for candidate in &list {
+        let classes: Vec<Class> = candidate.parts.iter().map(|part| part.class).collect();
+        assert!(classes.is_sorted() && classes.windows(2).all(|pair| pair[0] != pair[1]), "{candidate}");
+        assert!(matches!(classes[0], Class::Dram | Class::Nvm) && classes.len() >= 2, "{candidate}");
+        assert!(
+            candidate.lowest().pages >= scale.stored_pages && candidate.lowest().class != Class::Dram,
+            "{candidate}"
+        );
+        // Of a kind, one size that holds all is enough; below it nothing is.
+        let full = candidate.caches().iter().position(|part| part.pages >= scale.footprint_pages);
+        assert!(full.is_none_or(|at| at + 1 == candidate.caches().len()), "{candidate}");
+        assert!((candidate.dollars - candidate.parts.iter().map(|part| part.piece.dollars).sum::<f64>()).abs() < 1e-9);
+    }
+    // 4 MB of data: DRAM up to 4 MB, NVM of 2 and 6, flash of 4 MB above a disk; flash of 500 MB, NVM of 6 MB or the disk below.
+    let count =
+        |shape: &[Class]| list.iter().filter(|c| c.parts.iter().map(|p| p.class).eq(shape.iter().copied())).count();
+    use Class::{Disk, Dram, Nvm, Ssd};
+    assert_eq!((count(&[Dram, Ssd]), count(&[Dram, Nvm]), count(&[Nvm, Ssd])), (3, 3, 2));
+    assert_eq!(count(&[Dram, Nvm, Ssd, Disk]), 2 * 2 - 2, "where NVM holds all, nothing is cached below it");
+    let budget = list[list.len() / 2].dollars;
+    let fewer = candidates(&catalogue, &scale, budget, false).expect("candidates");
+    assert_eq!(fewer.list.len() + fewer.beyond_budget, list.len());
+    assert!(fewer.list.iter().all(|candidate| candidate.dollars <= budget));
+    let spare = candidates(&catalogue, &scale, 1e9, true).expect("candidates").list;
+    assert!(spare.len() >= list.len(), "a larger lowest tier lasts longer");
+}
+
+#[test]
+fn without_advice_the_nearest_that_would_do_is_named() {
+    let trace = trace("uniform:n=30k:pages=1k:seed=3");
+    let world = World::new(&trace);
+    let catalogue = drawn(&mut Random::new(1));
+    let said = |result: Result<_, AdviceError>| {
+        result.map(|_: entresol_advise::hierarchy::Candidates| ()).expect_err("no advice").to_string()
+    };
+    let scale = Scale::new(&world, Some(8e6));
+
+    let cheapest = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list.remove(0);
+    let error = said(candidates(&catalogue, &scale, cheapest.dollars * 0.99, false));
+    assert!(error.contains(&cheapest.to_string()) && error.contains(&format!("{:.2}", cheapest.dollars)), "{error}");
+    assert!(candidates(&catalogue, &scale, cheapest.dollars, false).is_ok());
+
+    let error = said(candidates(&catalogue, &Scale::new(&world, Some(5e9)), 1e9, false));
+    assert!(error.contains("nothing holds the 5.0 GB") && error.contains("'H' with 1 GB"), "{error}");
+    let would = error.rsplit("--footprint of ").next().and_then(|rest| rest.split(' ').next()).expect("a size");
+    let would: f64 = would.parse().expect("a number");
+    assert!(candidates(&catalogue, &Scale::new(&world, Some(would * 1e9)), 1e9, false).is_ok(), "{error}");
+
+    let error = said(candidates(&catalogue, &Scale::new(&world, Some(4e5)), 1e9, false));
+    assert!(error.contains("all memory") && error.contains("--footprint") && error.contains("0.0005 GB"), "{error}");
+    assert!(candidates(&catalogue, &Scale::new(&world, Some(6e5)), 1e9, false).is_ok(), "{error}");
+
+    let only = |tiers: &[Class]| Catalogue {
+        items: catalogue.items.iter().filter(|item| tiers.contains(&item.class)).cloned().collect(),
+        ..catalogue.clone()
+    };
+    assert!(said(candidates(&only(&[Class::Dram]), &scale, 1e9, false)).contains("only DRAM"));
+    assert!(said(candidates(&only(&[Class::Ssd, Class::Disk]), &scale, 1e9, false)).contains("no DRAM and no NVM"));
+
+    let short = |spec: &str, warmup: f64| {
+        let trace = self::trace(spec);
+        let world = World::new(&trace);
+        Workload { warmup, ..workload(&world, 1) }.check().map_err(|error| error.to_string())
+    };
+    assert_eq!(short("uniform:n=20k:pages=1k", 0.5), Ok(()));
+    let error = short("uniform:n=19k:pages=1k", 0.5).expect_err("too short");
+    assert!(error.contains("too short to decide") && error.contains("--warmup 0.47"), "{error}");
+    assert_eq!(short("uniform:n=19k:pages=1k", 0.47), Ok(()));
+    let error = short("uniform:n=5k:pages=1k", 0.5).expect_err("too short");
+    assert!(error.contains("a trace of 20000 would do"), "{error}");
+    let error = short("scan:n=30k", 0.5).expect_err("nothing is asked twice");
+    assert!(error.contains("0 of its 15000"), "{error}");
+}
+
+#[test]
+fn policies_that_cannot_be_bought_are_refused() {
+    for (dram, nvm, flash, part) in [
+        ("min", "multi-tier", "face-gsc", "'min'"),
+        ("lru", "lru", "face-gsc", "manages cache"),
+        ("lru", "multi-tier", "lru", "as face-gsc is"),
+        ("multi-tier", "multi-tier", "face-gsc", "manages dram and nvm"),
+        ("table-placement", "multi-tier", "face-gsc", "'table-placement'"),
+        ("lru,arc", "multi-tier", "face-gsc", "is not one policy"),
+        ("lru", "multi-tier:speed=z", "face-gsc", "speed"),
+    ] {
+        let error = Policies::parse(dram, nvm, flash).expect_err(part);
+        assert!(error.contains(part), "{error}");
+    }
+}

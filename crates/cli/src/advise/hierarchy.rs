@@ -1,0 +1,250 @@
+//! `entresol advise hierarchy`: which hierarchy to buy.
+
+use super::hierarchy_text as text;
+use crate::args::{ReadArgs, share};
+use crate::{output, trace_source};
+use anyhow::{Result, anyhow, ensure};
+use clap::{Args, ValueEnum};
+use entresol_advise::hierarchy::{
+    Catalogue, Choice, Limits, Objective, Policies, Scale, SearchOptions, Tried, Workload, candidates, choose, search,
+    usual_sample,
+};
+use entresol_core::Size;
+use entresol_report::{Progress, TextStyle, Unit};
+use entresol_sim::World;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Which hierarchy of DRAM, NVM, SSD and disk to buy for a budget
+///
+/// Every combination of the catalogue within the budget that can hold the data is a candidate: DRAM, NVM or both, flash above a
+/// disk, and a lowest tier that holds everything. They are simulated with device time, the cheapest first; what a cheaper one
+/// beats even at the best hit ratios that any policy could have is left out, which cannot change the answer.
+#[derive(Args)]
+pub struct HierarchyArgs {
+    /// Trace file, or generate:SPEC for a generated one
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// What may be spent, in dollars
+    #[arg(long, value_name = "DOLLARS", value_parser = positive)]
+    pub budget: f64,
+    /// What can be bought: a catalogue of the house (arulraj-2019, kang-2015) or a TOML file
+    #[arg(long, value_name = "CATALOGUE", default_value = "arulraj-2019")]
+    pub catalogue: String,
+    /// How much data the pages that the trace touches stand for, in bytes (1.3TB): capacities are scaled down by as much
+    /// [default: as much as they are]
+    #[arg(long, value_name = "SIZE")]
+    pub footprint: Option<Size>,
+    /// What is wanted most
+    #[arg(long, value_name = "WHAT", default_value = "throughput")]
+    pub objective: Wanted,
+    /// Only hierarchies with at least so many requests a second
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub min_throughput: Option<f64>,
+    /// Only hierarchies whose 99th percentile of the latency is at most so many microseconds
+    #[arg(long, value_name = "US", value_parser = positive)]
+    pub max_p99: Option<f64>,
+    /// Only hierarchies of which no device is worn out in fewer years, at the simulated rate day and night
+    #[arg(long, value_name = "YEARS", value_parser = positive)]
+    pub min_lifetime: Option<f64>,
+    /// Only hierarchies that take at most so many joules for a request
+    #[arg(long, value_name = "JOULES", value_parser = positive)]
+    pub max_energy: Option<f64>,
+    /// Concurrent requesters, each with one request at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub clients: u32,
+    /// Microseconds between the completion of a request and the next one of the same requester
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
+    pub think: u64,
+    /// Share of the requests that fill the caches and are not counted, 0 to 1
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    pub warmup: f64,
+    /// What manages DRAM where there is no NVM
+    #[arg(long, value_name = "POLICY", default_value = "lru")]
+    pub dram_policy: String,
+    /// What manages NVM, and DRAM above it
+    #[arg(long, value_name = "POLICY", default_value = "multi-tier")]
+    pub nvm_policy: String,
+    /// What manages flash above a disk
+    #[arg(long, value_name = "POLICY", default_value = "face-gsc")]
+    pub flash_policy: String,
+    /// Simulate every candidate in full, also those that cannot be the answer
+    #[arg(long, conflicts_with = "sample")]
+    pub every: bool,
+    /// Compare candidates with this share of the pages first, and simulate only the best eight in full [default: all in full up to
+    /// 100 million requests of all candidates together, beyond them as much as makes 50 million]
+    #[arg(long, value_name = "SHARE", value_parser = sample)]
+    pub sample: Option<f64>,
+    /// Seed of policies and devices that draw at random
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Simulations at a time [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Write everything to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a row per candidate to this file as CSV
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+/// What is wanted most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Wanted {
+    /// Requests a second
+    Throughput,
+    /// Requests a second for each dollar
+    PerDollar,
+    /// The least price
+    Price,
+    /// The least 99th percentile of the latency
+    P99,
+    /// Years until the first device is worn out
+    Lifetime,
+    /// The least energy for a request
+    Energy,
+}
+
+impl From<Wanted> for Objective {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Throughput => Objective::Throughput,
+            Wanted::PerDollar => Objective::PerDollar,
+            Wanted::Price => Objective::Price,
+            Wanted::P99 => Objective::P99,
+            Wanted::Lifetime => Objective::Lifetime,
+            Wanted::Energy => Objective::Energy,
+        }
+    }
+}
+
+/// Everything that the command found.
+#[derive(Serialize)]
+pub struct Advice<'a> {
+    /// The trace.
+    pub trace: &'a str,
+    /// The catalogue.
+    pub catalogue: &'a str,
+    /// When its prices held.
+    pub prices_of: &'a str,
+    /// Where they come from.
+    pub price_source: &'a str,
+    /// What may be spent, in dollars.
+    pub budget: f64,
+    /// What is wanted most.
+    pub objective: Objective,
+    /// Within what.
+    pub limits: Limits,
+    /// Data that the pages of the trace stand for, in 10^9 bytes.
+    pub footprint_gb: f64,
+    /// Real bytes for each byte of the trace.
+    pub scale: f64,
+    /// Combinations beyond the budget.
+    pub beyond_budget: usize,
+    /// Share of the pages that candidates were compared with; 1 where all were simulated in full.
+    pub sample: f64,
+    /// The answer.
+    pub choice: &'a Choice,
+    /// All candidates, by price.
+    pub candidates: &'a [Tried],
+}
+
+/// Runs the command.
+pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
+    arguments.json.iter().chain(&arguments.csv).try_for_each(|path| output::check_writable(path))?;
+    let catalogue = Catalogue::load(&arguments.catalogue)?;
+    let policies = Policies::parse(&arguments.dram_policy, &arguments.nvm_policy, &arguments.flash_policy);
+    let policies = policies.map_err(|what| anyhow!(what))?;
+    let limits = arguments.limits();
+    let objective = Objective::from(arguments.objective);
+    let named = trace_source::open(&arguments.trace, &arguments.read, false, quiet)?;
+    ensure!(!named.trace.is_empty(), "{}: the trace has no request", named.name);
+    let world = World::new(&named.trace);
+    let workload = Workload {
+        world: &world,
+        policies,
+        warmup: arguments.warmup,
+        clients: arguments.clients,
+        think_ns: arguments.think * 1000,
+        seed: arguments.seed,
+    };
+    workload.check()?;
+    let scale = arguments.scale(&world)?;
+    let spare = objective == Objective::Lifetime || limits.lifetime_years_min.is_some();
+    let found = candidates(&catalogue, &scale, arguments.budget, spare)?;
+    let usual = if arguments.every { 1.0 } else { usual_sample(found.list.len(), named.trace.len()) };
+    let options = SearchOptions {
+        threads: threads(arguments.threads),
+        objective,
+        limits,
+        prune: !arguments.every,
+        sample: arguments.sample.unwrap_or(usual),
+    };
+    let bar = Progress::start(&named.name, Some(found.list.len() as u64), Unit::Items("candidates"), quiet);
+    let tried = search(&catalogue, found.list, &workload, &options, &|| bar.advance(1))?;
+    drop(bar);
+    let choice = choose(&tried, objective, &limits)?;
+    let advice = Advice {
+        trace: &named.name,
+        catalogue: &catalogue.name,
+        prices_of: &catalogue.date,
+        price_source: &catalogue.source,
+        budget: arguments.budget,
+        objective,
+        limits,
+        footprint_gb: scale.gb(scale.footprint_pages),
+        scale: scale.factor,
+        beyond_budget: found.beyond_budget,
+        sample: options.sample,
+        choice: &choice,
+        candidates: &tried,
+    };
+    if let Some(path) = &arguments.json {
+        output::write_file(path, (serde_json::to_string_pretty(&advice)? + "\n").as_bytes())?;
+    }
+    if let Some(path) = &arguments.csv {
+        output::write_file(path, text::all(&tried, 0..tried.len()).to_csv().as_bytes())?;
+    }
+    output::print(&format!("{}\n{}", trace_source::describe(&named), text::advice(&advice, TextStyle::stdout())))
+}
+
+impl HierarchyArgs {
+    fn limits(&self) -> Limits {
+        Limits {
+            throughput_min: self.min_throughput,
+            p99_us_max: self.max_p99,
+            lifetime_years_min: self.min_lifetime,
+            joules_max: self.max_energy,
+        }
+    }
+
+    fn scale(&self, world: &World) -> Result<Scale> {
+        let bytes = match self.footprint {
+            None => None,
+            Some(Size::Bytes(bytes)) if bytes > 0 => Some(bytes as f64),
+            Some(other) => return Err(anyhow!("--footprint {other}: a number of bytes is expected, such as 1.3TB")),
+        };
+        Ok(Scale::new(world, bytes))
+    }
+}
+
+fn threads(given: Option<std::num::NonZeroUsize>) -> usize {
+    given.map_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get()), usize::from)
+}
+
+fn sample(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
+        _ => Err("a share above 0 and at most 1 is expected".to_owned()),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err("a number above 0 is expected".to_owned()),
+    }
+}

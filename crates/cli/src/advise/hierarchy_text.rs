@@ -1,0 +1,186 @@
+//! What `advise hierarchy` prints.
+
+use super::hierarchy::Advice;
+use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried};
+use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle, Tone, grouped, percent};
+use std::fmt::Write;
+
+/// Rows of a table on the terminal; files have all.
+const ROWS_MAX: usize = 24;
+
+/// The recommendation and why, the front, performance per price.
+pub fn advice(advice: &Advice, style: TextStyle) -> String {
+    let tried = advice.candidates;
+    let mut out = summary(advice);
+    out += "\n";
+    out += &table("Front between price and throughput", tried, &advice.choice.front, advice.choice.best).to_text(style);
+    let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].figures().is_some()).collect();
+    let per_dollar = |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar);
+    order.sort_by(|&a, &b| per_dollar(b).total_cmp(&per_dollar(a)).then(a.cmp(&b)));
+    let shown = &order[..order.len().min(ROWS_MAX)];
+    out += "\n";
+    out += &table("Performance per price", tried, shown, advice.choice.best).to_text(style);
+    if shown.len() < order.len() {
+        let _ = writeln!(out, "{} more simulated; --json and --csv have all", order.len() - shown.len());
+    }
+    out
+}
+
+fn summary(advice: &Advice) -> String {
+    let tried = advice.candidates;
+    let best = &tried[advice.choice.best];
+    let measured = best.measured().expect("the choice was simulated");
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "prices of {} ({}), budget ${:.2}, {:.4} GB of data{}",
+        advice.prices_of,
+        advice.catalogue,
+        advice.budget,
+        advice.footprint_gb,
+        if advice.scale == 1.0 { String::new() } else { format!(" at 1/{:.0} of its size", advice.scale) },
+    );
+    let count = |of: fn(&Fate) -> bool| tried.iter().filter(|entry| of(&entry.fate)).count();
+    let simulated = count(|fate| matches!(fate, Fate::Simulated(_)));
+    let beaten = count(|fate| matches!(fate, Fate::Beaten(_)));
+    let impossible = count(|fate| matches!(fate, Fate::Impossible(_)));
+    let _ = write!(
+        out,
+        "{} candidates: {simulated} simulated, {beaten} beaten by a cheaper one at their bound",
+        tried.len()
+    );
+    if impossible > 0 {
+        let _ = write!(out, ", {impossible} too small for their policy at this scale");
+    }
+    let _ = writeln!(out, "; {} combinations are beyond the budget", advice.beyond_budget);
+    let _ = writeln!(out, "\nbuy {} for ${:.2}", best.candidate, best.candidate.dollars);
+    let _ = writeln!(out, "  {}", figures(measured));
+    let _ = writeln!(out, "  why: {}", why(advice.objective));
+    let bound = best.most_per_second;
+    let share = percent(measured.requests_per_second / bound, 1);
+    let _ = writeln!(
+        out,
+        "  {share} of the {} requests/s that no policy exceeds in these tiers",
+        grouped(bound.round() as i128)
+    );
+    let _ = writeln!(out, "  {}", served(&best.candidate, measured));
+    for line in neighbours(advice) {
+        let _ = writeln!(out, "  {line}");
+    }
+    out
+}
+
+fn why(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Throughput => "no candidate within the limits has more throughput",
+        Objective::PerDollar => "no candidate within the limits has more throughput for a dollar",
+        Objective::Price => "no candidate within the limits is cheaper",
+        Objective::P99 => "no candidate within the limits has a smaller 99th percentile",
+        Objective::Lifetime => "no candidate within the limits lasts longer",
+        Objective::Energy => "no candidate within the limits takes less energy for a request",
+    }
+}
+
+fn figures(measured: &Measured) -> String {
+    let mut parts = vec![
+        format!("{} requests/s", grouped(measured.requests_per_second.round() as i128)),
+        format!("{} a dollar", short(measured.per_dollar)),
+    ];
+    parts.extend(measured.p99_us.map(|us| format!("p99 {}", NumberFormat::Seconds.short(us / 1e6))));
+    parts.extend(measured.lifetime_years.map(|years| format!("first device worn out after {} years", short(years))));
+    parts.extend(measured.joules_per_request.map(|joules| format!("{joules:.2e} J a request")));
+    parts.join(", ")
+}
+
+fn short(value: f64) -> String {
+    if value >= 1000.0 {
+        grouped(value.round() as i128)
+    } else {
+        format!("{value:.*}", if value < 10.0 { 2 } else { 1 })
+    }
+}
+
+/// Where requests are served, and which device is busiest.
+fn served(candidate: &Candidate, measured: &Measured) -> String {
+    let each = candidate.parts.iter().zip(&measured.devices);
+    let shares: Vec<String> = each
+        .clone()
+        .map(|(part, used)| format!("{} of the requests in {}", percent(used.served, 1), part.name))
+        .collect();
+    let busiest = each.max_by(|a, b| a.1.utilisation.total_cmp(&b.1.utilisation));
+    let busiest =
+        busiest.map(|(part, used)| format!("; {} is busiest, {} of the time", part.name, percent(used.utilisation, 0)));
+    format!("it serves {}{}", shares.join(", "), busiest.unwrap_or_default())
+}
+
+/// What the next cheaper and the next dearer one of the front would change.
+fn neighbours(advice: &Advice) -> Vec<String> {
+    let (tried, front) = (advice.candidates, &advice.choice.front);
+    let best = &tried[advice.choice.best];
+    let per_second = |entry: &Tried| entry.figures().map_or(f64::NAN, |measured| measured.requests_per_second);
+    let change = |at: usize, word: &str| {
+        let other = &tried[at];
+        let dollars = (other.candidate.dollars - best.candidate.dollars).abs();
+        let ratio = per_second(other) / per_second(best);
+        format!("${dollars:.2} {word}: {}, {ratio:.3} times the throughput", other.candidate)
+    };
+    let cheaper = front.iter().copied().rev().find(|&at| tried[at].candidate.dollars < best.candidate.dollars);
+    let dearer = front.iter().copied().find(|&at| tried[at].candidate.dollars > best.candidate.dollars);
+    [cheaper.map(|at| change(at, "less")), dearer.map(|at| change(at, "more"))].into_iter().flatten().collect()
+}
+
+fn columns() -> [Column; 10] {
+    [
+        Column::text("hierarchy"),
+        Column::number("price"),
+        Column::number("requests/s"),
+        Column::number("per dollar").help("requests a second for each dollar (003, figure 10)"),
+        Column::number("mean us").priority(2),
+        Column::number("p99 us").priority(1),
+        Column::number("years").priority(1).help("until the first device is worn out, at this rate day and night"),
+        Column::number("J/request").priority(3),
+        Column::number("at most/s").priority(4).help("no policies of these tiers have more throughput"),
+        Column::text("fate").priority(5),
+    ]
+}
+
+fn table(name: &str, tried: &[Tried], places: &[usize], best: usize) -> Table {
+    let mut table = Table::new(name, columns().into_iter().take(8));
+    for &at in places {
+        table.push(row(&tried[at], at == best).into_iter().take(8));
+    }
+    table
+}
+
+/// A row per candidate.
+pub fn all(tried: &[Tried], places: impl IntoIterator<Item = usize>) -> Table {
+    let mut table = Table::new("Candidates", columns());
+    places.into_iter().for_each(|at| table.push(row(&tried[at], false)));
+    table
+}
+
+fn row(entry: &Tried, best: bool) -> [Cell; 10] {
+    let measured = entry.figures();
+    let number =
+        |value: Option<f64>, digits: usize| value.map_or_else(Cell::missing, |value| Cell::fixed(value, digits));
+    let of = |field: fn(&Measured) -> Option<f64>, digits| number(measured.and_then(field), digits);
+    let estimated = if matches!(entry.fate, Fate::Estimated(_)) { "~ " } else { "" };
+    let name = Cell::from(format!("{estimated}{}", entry.candidate));
+    [
+        if best { name.tone(Tone::Good) } else { name },
+        Cell::fixed(entry.candidate.dollars, 2),
+        of(|measured| Some(measured.requests_per_second), 0),
+        of(|measured| Some(measured.per_dollar), 2),
+        of(|measured| Some(measured.mean_us), 2),
+        of(|measured| measured.p99_us, 1),
+        of(|measured| measured.lifetime_years, 1),
+        of(|measured| measured.joules_per_request, 9),
+        number(Some(entry.most_per_second), 0),
+        Cell::from(match &entry.fate {
+            Fate::Simulated(_) => "simulated",
+            Fate::Estimated(_) => "estimated",
+            Fate::Beaten(_) => "beaten",
+            Fate::Impossible(_) => "too small",
+        }),
+    ]
+}
