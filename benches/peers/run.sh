@@ -61,7 +61,7 @@ steady | locality)
     scripts
     CAND_CMD=$(candidate "$door" "$policy" "$@")
     export CAND_CMD
-    tag=$(echo "$door-$policy-$*" | tr -c 'a-zA-Z0-9-' _)
+    tag=$(echo "$door-$policy-$*${FORMAT:-}" | tr -c 'a-zA-Z0-9-' _)
     if [ "$what" = steady ]; then
         TRN=S NW=400000 NM=300000 bench "$tag" "$door"
     else
