@@ -24,6 +24,12 @@ fn program(name: &'static str) -> Result<PathBuf, BenchError> {
     found.next().ok_or(BenchError::Missing { program: name, package: "mariadb-server" })
 }
 
+/// Of what a tool said at last the first errors; its last lines if it called nothing one. Its advice comes behind them, and is long.
+fn reasons(lines: Vec<String>) -> Vec<String> {
+    let errors: Vec<String> = lines.iter().filter(|line| line.contains("[ERROR]")).take(3).cloned().collect();
+    if errors.is_empty() { lines[lines.len().saturating_sub(6)..].to_vec() } else { errors }
+}
+
 impl MariaDbServer {
     /// The MariaDB that is installed, not started yet.
     ///
@@ -101,7 +107,8 @@ impl Server for MariaDbServer {
         if made {
             return Ok(());
         }
-        Err(BenchError::Server { what: "mariadb-install-db failed".into(), said: self.said() })
+        let said = reasons(last_lines(&self.log(), 60));
+        Err(BenchError::Server { what: "mariadb-install-db failed".into(), said })
     }
 
     fn move_to(&mut self, data: &Path) {
@@ -165,5 +172,22 @@ impl Server for MariaDbServer {
 
     fn said(&self) -> Vec<String> {
         last_lines(&self.log(), 6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_rather_than_the_advice_behind_them() {
+        let lines = |number: &[&str]| number.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+        let advice = lines(&["1", "2", "3", "4", "5", "6", "7"]);
+        assert_eq!(reasons(advice.clone()), advice[1..]);
+        let mut failed = lines(&["Installing", "0 [ERROR] InnoDB: cannot set log file", "0 [ERROR] Aborting"]);
+        let errors = failed[1..].to_vec();
+        failed.extend(advice);
+        assert_eq!(reasons(failed), errors);
+        assert_eq!(reasons(Vec::new()), [""; 0]);
     }
 }
