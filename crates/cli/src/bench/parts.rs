@@ -56,9 +56,10 @@ pub fn device_table(runs: impl Iterator<Item = Asked>) -> Option<Table> {
                 Cell::percent(share(device.sequential_writes, device.writes), 1),
                 Cell::percent(device.busy_s / seconds, 1),
                 mib(device.written_bytes),
-                match device.media_written_bytes {
-                    0 => Cell::missing(),
-                    media => Cell::fixed(media as f64 / (device.written_bytes as f64).max(1.0), 2),
+                // A model may move pages where nothing was written: that is no factor.
+                match (device.media_written_bytes, device.written_bytes) {
+                    (0, _) | (_, 0) => Cell::missing(),
+                    (media, written) => Cell::fixed(media as f64 / written as f64, 2),
                 },
                 Cell::percent(share(device.late, device.reads + device.writes), 2),
             ]);
