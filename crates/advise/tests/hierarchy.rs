@@ -1,8 +1,8 @@
 //! The search against simulating everything, and what it answers where there is no advice.
 
 use entresol_advise::hierarchy::{
-    AdviceError, Candidate, Catalogue, Class, FINALISTS, Fate, Limits, Objective, Policies, Scale, SearchOptions,
-    Tried, Workload, candidates, choose, front, search,
+    AdviceError, Candidate, Catalogue, Class, FINALISTS, Fate, Known, Limits, Objective, Policies, Question, Scale,
+    SearchOptions, Tried, Workload, candidates, choose, front, search, what_if,
 };
 use entresol_core::Random;
 use entresol_sim::World;
@@ -14,7 +14,7 @@ fn trace(spec: &str) -> Trace {
 
 fn workload<'w>(world: &'w World<'w>, clients: u32) -> Workload<'w> {
     let policies = Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies");
-    Workload { world, policies, warmup: 0.5, clients, think_ns: 0, seed: 7 }
+    Workload { world, policies, warmup: 0.5, clients, think_ns: 0, seed: 7, known: Known::default() }
 }
 
 fn options(objective: Objective, prune: bool) -> SearchOptions {
@@ -309,4 +309,56 @@ fn policies_that_cannot_be_bought_are_refused() {
         let error = Policies::parse(dram, nvm, flash).expect_err(part);
         assert!(error.contains(part), "{error}");
     }
+}
+
+/// Prices that change bring the answer that a search with these prices brings; halves of a steady trace keep it.
+#[test]
+fn other_circumstances_are_answered_as_if_they_were_asked_for() {
+    let trace = trace("zipf:n=60k:pages=2k:seed=3:write=30:ids=scattered");
+    let world = World::new(&trace);
+    let catalogue = drawn(&mut Random::new(12));
+    let scale = Scale::new(&world, Some(8e6));
+    let asked = workload(&world, 4);
+    let options = options(Objective::PerDollar, true);
+    let found = |catalogue: &Catalogue, workload: &Workload| {
+        let list = candidates(catalogue, &scale, 60.0, false).expect("candidates").list;
+        let tried = search(catalogue, list, workload, &options, &|| ()).expect("a search");
+        let best = choose(&tried, Objective::PerDollar, &Limits::default()).expect("a choice").best;
+        (tried, best)
+    };
+    let (tried, best) = found(&catalogue, &asked);
+    let question = Question {
+        catalogue: &catalogue,
+        scale: &scale,
+        budget: 60.0,
+        spare: false,
+        workload: &asked,
+        options: &options,
+    };
+    let found_out = what_if(&question, &tried, best, &|| ()).expect("answers");
+    let said =
+        |what: &str| found_out.answers.iter().find(|answer| answer.what == what).unwrap_or_else(|| panic!("{what}"));
+    for (class, name) in [(Class::Dram, "dram"), (Class::Nvm, "nvm"), (Class::Ssd, "ssd"), (Class::Disk, "disk")] {
+        for factor in [0.5, 2.0] {
+            let mut other = catalogue.clone();
+            let items = other.items.iter_mut().filter(|item| item.class == class);
+            items.flat_map(|item| &mut item.pieces).for_each(|piece| piece.dollars *= factor);
+            let (wanted, at) = found(&other, &workload(&world, 4));
+            let answer = said(&format!("price of {name} x {factor}"));
+            assert_eq!(answer.hierarchy, wanted[at].candidate.to_string(), "{name} x {factor}");
+            assert_eq!(answer.dollars, wanted[at].candidate.dollars);
+            assert_eq!(
+                Some(answer.requests_per_second),
+                wanted[at].measured().map(|measured| measured.requests_per_second)
+            );
+        }
+    }
+    for half in ["first half of the trace", "second half of the trace"] {
+        let answer = said(half);
+        let share = answer.recommended_share.expect("it can be simulated");
+        assert!(answer.none.is_none() && (answer.same || share > 0.8), "a steady trace: {answer:?}");
+    }
+    assert_eq!(found_out.more.len(), tried[best].candidate.caches().len(), "{found_out:?}");
+    assert!(found_out.more.iter().all(|more| more.gb > 0.0 && more.gain_per_gb.is_finite()), "{found_out:?}");
+    println!("{found_out:#?}");
 }

@@ -128,6 +128,20 @@ fn a_hierarchy_is_recommended_with_its_reasons() {
 }
 
 #[test]
+fn other_circumstances_are_told() {
+    let scratch = Scratch::new();
+    let (text, advice) = hierarchy(&scratch, &["--budget", "300", "--what-if"]);
+    let answers = advice["what_if"]["answers"].as_array().expect("answers");
+    assert_eq!(answers.len(), 6 + 4 + 2, "prices of three classes, four latencies, two halves");
+    for part in ["price of dram x 0.5", "latency of nvm 8 x DRAM's", "second half of the trace", "a GB more of "] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let best = &advice["candidates"][advice["choice"]["best"].as_u64().expect("a place") as usize];
+    let tiers = best["parts"].as_array().expect("parts").len();
+    assert_eq!(advice["what_if"]["more"].as_array().expect("tiers").len(), tiers - 1);
+}
+
+#[test]
 fn no_advice_without_a_reason_and_what_would_do() {
     let scratch = Scratch::new();
     scratch.file("prices.toml", PRICES);

@@ -9,7 +9,7 @@
 //! intervals the one that drops the longest whenever there are too many keeps the most (Faigle, Nawijn 1995).
 
 use entresol_core::{NEVER, Op, Random};
-use entresol_device::load::closed_loop;
+use entresol_device::load::{Load, closed_loop};
 use entresol_device::profile::Profile;
 use entresol_device::{DeviceError, Io};
 use entresol_sim::World;
@@ -21,6 +21,10 @@ const COUNT: u64 = 4000;
 const SEED: u64 = 42;
 /// A histogram's value is at most 0.4 % above the true one.
 const ROUNDED: f64 = 0.995;
+/// I/Os that are kept waiting to find what a device gets done, as many as any profile works on at a time.
+const DEPTH: usize = 256;
+/// What filling and draining the queue adds to the time of so many I/Os, and a tenth for other orders of I/Os.
+const FILLED: f64 = 0.85;
 
 /// The shortest times in which a device served a page, alone, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +33,8 @@ pub struct Shortest {
     pub read_ns: f64,
     /// A write.
     pub write_ns: f64,
+    /// A read among as many others as the device can work on: the time from one completion to the next.
+    pub apart_ns: f64,
 }
 
 impl Shortest {
@@ -38,19 +44,20 @@ impl Shortest {
     /// When the profile cannot be built so large.
     pub fn of(profile: &Profile, capacity_bytes: u64, page_bytes: u32) -> Result<Self, DeviceError> {
         let pages = (capacity_bytes / u64::from(page_bytes)).max(1);
-        let least = |write: bool, random: bool| -> Result<f64, DeviceError> {
+        let run = |write: bool, random: bool, depth: usize| -> Result<Load, DeviceError> {
             let mut device = profile.build(capacity_bytes.max(page_bytes.into()), SEED)?;
             let mut draw = Random::new(SEED);
-            let load = closed_loop(&mut device, 1, COUNT, |i| {
+            Ok(closed_loop(&mut device, depth, COUNT, |i| {
                 let page = if random { draw.below(pages) } else { i % pages };
                 let offset = page * u64::from(page_bytes);
                 if write { Io::write(offset, page_bytes) } else { Io::read(offset, page_bytes) }
-            });
-            Ok(load.latency.quantile(0.0) as f64 * ROUNDED)
+            }))
         };
+        let least = |write, random| Ok(run(write, random, 1)?.latency.quantile(0.0) as f64 * ROUNDED);
+        let apart = |random| Ok(run(false, random, DEPTH)?.elapsed as f64 / COUNT as f64 * FILLED);
         let (read, write) =
             (least(false, true)?.min(least(false, false)?), least(true, true)?.min(least(true, false)?));
-        Ok(Shortest { read_ns: read, write_ns: write })
+        Ok(Shortest { read_ns: read, write_ns: write, apart_ns: f64::min(apart(true)?, apart(false)?) })
     }
 }
 
@@ -123,6 +130,15 @@ impl<'w> MostHits<'w> {
         let hits = most_hits(next, key.1);
         self.known.lock().expect("no thread panics with it").insert(key, hits);
         hits
+    }
+
+    /// The least time of all counted requests in nanoseconds, however many requesters there are: all devices at work on reads without
+    /// a pause, and the one below on those that the caches cannot find.
+    pub fn least_busy_ns(&self, caches: &[(usize, Shortest)], below: Shortest) -> f64 {
+        let all: usize = caches.iter().map(|(capacity, _)| capacity).sum();
+        let times = caches.iter().map(|(_, times)| times.apart_ns).chain([below.apart_ns]);
+        let together: f64 = times.map(|apart_ns| 1.0 / apart_ns).sum();
+        (self.reads as f64 / together).max(self.fetches(all) as f64 * below.apart_ns)
     }
 
     /// The least time of all counted requests together, in nanoseconds, in caches of these capacities (in pages) and times over a

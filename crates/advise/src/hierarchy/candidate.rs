@@ -35,7 +35,7 @@ impl Scale {
     }
 
     /// Pages of the trace that this much of a device holds.
-    fn pages(&self, piece: &Piece) -> u64 {
+    pub(super) fn pages(&self, piece: &Piece) -> u64 {
         (piece.bytes() / self.factor / f64::from(self.page_bytes)) as u64
     }
 

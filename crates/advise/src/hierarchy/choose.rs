@@ -112,10 +112,11 @@ pub fn choose(tried: &[Tried], objective: Objective, limits: &Limits) -> Result<
     }
 }
 
-/// Places of the hierarchies within the limits such that none that costs no more is as fast. The list is in the order of prices.
+/// Places of the hierarchies within the limits such that none that costs no more is as fast, among those simulated in full: what a
+/// sample says of one is to be compared with what it says of others only. The list is in the order of prices.
 pub fn front(tried: &[Tried], limits: &Limits) -> Vec<usize> {
     let mut order: Vec<(usize, &Tried, &Measured)> =
-        tried.iter().enumerate().filter_map(|(at, entry)| Some((at, entry, entry.figures()?))).collect();
+        tried.iter().enumerate().filter_map(|(at, entry)| Some((at, entry, entry.measured()?))).collect();
     order.retain(|(_, _, measured)| limits.hold(measured));
     order.sort_by(|a, b| {
         let faster = b.2.requests_per_second.total_cmp(&a.2.requests_per_second);

@@ -9,12 +9,17 @@ use entresol_device::profile::{Model, Profile};
 use entresol_sim::{CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, World};
 use serde::Serialize;
 use std::collections::HashMap;
+use std::sync::Mutex;
 
 /// A simulated flash drive has at least this many bytes: of fewer blocks a die its geometry would be another.
 const FLASH_BYTES_MIN: u64 = 1 << 30;
 /// Requests that a decision takes at least, and those of them whose page was requested before.
 const COUNTED_MIN: u64 = 10_000;
 const SEEN_MIN: u64 = 1_000;
+
+/// What was measured already, by the name of the hierarchy: prices may change and the figures stay.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<HashMap<String, Result<Measured, String>>>);
 
 /// What is asked of each hierarchy.
 pub struct Workload<'w> {
@@ -30,6 +35,8 @@ pub struct Workload<'w> {
     pub think_ns: Nanos,
     /// Where random choices begin.
     pub seed: u64,
+    /// What is not simulated again.
+    pub known: Known,
 }
 
 /// What one device of a hierarchy did.
@@ -69,7 +76,8 @@ pub struct Measured {
 impl Workload<'_> {
     /// The same with another trace.
     pub(super) fn with<'w>(&self, world: &'w World<'w>) -> Workload<'w> {
-        Workload { world, policies: self.policies.clone(), ..*self }
+        let Workload { warmup, clients, think_ns, seed, .. } = *self;
+        Workload { world, policies: self.policies.clone(), warmup, clients, think_ns, seed, known: Known::default() }
     }
 
     fn warm(&self) -> usize {
@@ -130,7 +138,9 @@ impl Workload<'_> {
         let clients = f64::from(self.clients);
         // Those under way when the warm-up ends are answered after it. Time to think comes between a requester's requests.
         let think = most.requests() as f64 * self.think_ns as f64 - clients * self.think_ns as f64;
-        (most.requests() as f64 + clients) * 1e9 * clients / (least + think.max(0.0)).max(1.0)
+        let alone = (least + think.max(0.0)) / clients;
+        let busy = most.least_busy_ns(&caches, times[&candidate.lowest().item]);
+        (most.requests() as f64 + clients) * 1e9 / alone.max(busy).max(1.0)
     }
 
     /// The shortest times of the devices that candidates have.
@@ -155,11 +165,22 @@ impl Workload<'_> {
         Ok(times)
     }
 
-    /// Simulates a hierarchy.
+    /// Simulates a hierarchy, unless it was already. The catalogue must be the same from call to call but for its prices.
     ///
     /// # Errors
     /// What makes it impossible: a tier too small for its policy, a device too small for the data.
     pub fn measure(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
+        let name = candidate.to_string();
+        let known = self.known.0.lock().expect("no thread panics with it").get(&name).cloned();
+        let measured = known.unwrap_or_else(|| {
+            let measured = self.simulate(catalogue, candidate);
+            self.known.0.lock().expect("no thread panics with it").insert(name, measured.clone());
+            measured
+        });
+        measured.map(|measured| Measured { per_dollar: measured.requests_per_second / candidate.dollars, ..measured })
+    }
+
+    fn simulate(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
         let (cell, places) = candidate.cell(&self.policies, self.world)?;
         let mut devices = Vec::new();
         let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);

@@ -6,6 +6,7 @@
 //! 3. [`search`] simulates them with device time, the cheapest first, and leaves out what a cheaper one, already simulated, beats
 //!    even at its bound. Nothing that is left out can be the answer.
 //! 4. [`choose`] takes the best by an [`Objective`] within [`Limits`], or says which comes nearest.
+//! 5. [`what_if`] asks again with other prices, another NVM and halves of the trace.
 
 pub mod bound;
 mod candidate;
@@ -13,12 +14,14 @@ mod catalogue;
 mod choose;
 mod measure;
 mod search;
+mod whatif;
 
 pub use candidate::{Candidate, Candidates, Part, Policies, Scale, candidates};
 pub use catalogue::{Catalogue, Class, Endurance, Item, Piece};
 pub use choose::{Choice, Limits, Objective, choose, front};
-pub use measure::{Measured, PartUse, Workload};
+pub use measure::{Known, Measured, PartUse, Workload};
 pub use search::{FINALISTS, Fate, SearchOptions, Tried, search, usual_sample};
+pub use whatif::{Answer, BreakEven, More, Question, WhatIf, theta, what_if};
 
 /// Why there is no advice.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -15,6 +15,7 @@ use super::catalogue::Catalogue;
 use super::choose::{Limits, Objective};
 use super::measure::{Measured, Workload};
 use entresol_sim::{World, sample_trace};
+use entresol_trace::Trace;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -88,6 +89,8 @@ const WORK_MAX: f64 = 1e8;
 /// Page requests that all candidates together get of a sample, and each of them at least.
 const SAMPLED_WORK: f64 = 5e7;
 const SAMPLED_MIN: f64 = 1e5;
+/// Samples of which the fairest is taken.
+const SAMPLES: u64 = 8;
 
 /// The share of the pages that so many candidates are compared with unless another is asked for: all of them where that is
 /// little work.
@@ -110,7 +113,7 @@ pub fn search(
     if options.sample >= 1.0 {
         return decide(catalogue, candidates, workload, options, done);
     }
-    let sampled = sample_trace(workload.world.trace, workload.seed, options.sample)
+    let sampled = fair_sample(workload, options.sample)
         .ok_or_else(|| AdviceError::Trace(format!("a sample of {} of the pages is empty", options.sample)))?;
     let world = World::new(&sampled);
     let small = workload.with(&world);
@@ -136,6 +139,15 @@ pub fn search(
         (tried[at].most_per_second, tried[at].fate) = (most_per_second, fate);
     }
     Ok(tried)
+}
+
+/// Of some samples the one whose share of the requests is nearest to its share of the pages: one without the hottest pages, or with
+/// more than its part of them, would speak for larger caches, or for smaller ones.
+fn fair_sample(workload: &Workload, rate: f64) -> Option<Trace> {
+    let trace = workload.world.trace;
+    let off = |sample: &Trace| (sample.len() as f64 / trace.len() as f64 / rate).ln().abs();
+    let samples = (0..SAMPLES).filter_map(|i| sample_trace(trace, workload.seed.wrapping_add(i), rate));
+    samples.min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
 /// Places of the best by the objective, those within the limits first, then those that break them least.

@@ -6,8 +6,8 @@ use crate::{output, trace_source};
 use anyhow::{Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use entresol_advise::hierarchy::{
-    Catalogue, Choice, Limits, Objective, Policies, Scale, SearchOptions, Tried, Workload, candidates, choose, search,
-    usual_sample,
+    Catalogue, Choice, Known, Limits, Objective, Policies, Question, Scale, SearchOptions, Tried, WhatIf, Workload,
+    candidates, choose, search, usual_sample, what_if,
 };
 use entresol_core::Size;
 use entresol_report::{Progress, TextStyle, Unit};
@@ -75,6 +75,10 @@ pub struct HierarchyArgs {
     /// 100 million requests of all candidates together, beyond them as much as makes 50 million]
     #[arg(long, value_name = "SHARE", value_parser = sample)]
     pub sample: Option<f64>,
+    /// Ask again with prices halved and doubled, with NVM at 1, 2, 4 and 8 times DRAM's latency and with each half of the trace, and
+    /// say what a tenth more of each tier is worth, beside the break-even of 001, equation 1
+    #[arg(long)]
+    pub what_if: bool,
     /// Seed of policies and devices that draw at random
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
@@ -150,6 +154,9 @@ pub struct Advice<'a> {
     pub choice: &'a Choice,
     /// All candidates, by price.
     pub candidates: &'a [Tried],
+    /// The answer under other circumstances, when asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIf>,
 }
 
 /// Runs the command.
@@ -170,6 +177,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         clients: arguments.clients,
         think_ns: arguments.think * 1000,
         seed: arguments.seed,
+        known: Known::default(),
     };
     workload.check()?;
     let scale = arguments.scale(&world)?;
@@ -187,6 +195,18 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
     let tried = search(&catalogue, found.list, &workload, &options, &|| bar.advance(1))?;
     drop(bar);
     let choice = choose(&tried, objective, &limits)?;
+    let question = Question {
+        catalogue: &catalogue,
+        scale: &scale,
+        budget: arguments.budget,
+        spare,
+        workload: &workload,
+        options: &options,
+    };
+    let what_if = arguments.what_if.then(|| {
+        let bar = Progress::start("other circumstances", None, Unit::Items("answers"), quiet);
+        what_if(&question, &tried, choice.best, &|| bar.advance(1))
+    });
     let advice = Advice {
         trace: &named.name,
         catalogue: &catalogue.name,
@@ -201,6 +221,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         sample: options.sample,
         choice: &choice,
         candidates: &tried,
+        what_if: what_if.transpose()?,
     };
     if let Some(path) = &arguments.json {
         output::write_file(path, (serde_json::to_string_pretty(&advice)? + "\n").as_bytes())?;

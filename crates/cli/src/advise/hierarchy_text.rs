@@ -1,12 +1,14 @@
 //! What `advise hierarchy` prints.
 
 use super::hierarchy::Advice;
-use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried};
+use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried, WhatIf};
 use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle, Tone, grouped, percent};
 use std::fmt::Write;
 
 /// Rows of a table on the terminal; files have all.
 const ROWS_MAX: usize = 24;
+/// Lifetimes from here on are no matter.
+const YEARS_MAX: f64 = 1e4;
 
 /// The recommendation and why, the front, performance per price.
 pub fn advice(advice: &Advice, style: TextStyle) -> String {
@@ -16,14 +18,75 @@ pub fn advice(advice: &Advice, style: TextStyle) -> String {
     out += &table("Front between price and throughput", tried, &advice.choice.front, advice.choice.best).to_text(style);
     let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].figures().is_some()).collect();
     let per_dollar = |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar);
-    order.sort_by(|&a, &b| per_dollar(b).total_cmp(&per_dollar(a)).then(a.cmp(&b)));
+    let sampled = |at: usize| tried[at].measured().is_none();
+    order.sort_by(|&a, &b| sampled(a).cmp(&sampled(b)).then(per_dollar(b).total_cmp(&per_dollar(a))).then(a.cmp(&b)));
     let shown = &order[..order.len().min(ROWS_MAX)];
     out += "\n";
     out += &table("Performance per price", tried, shown, advice.choice.best).to_text(style);
     if shown.len() < order.len() {
         let _ = writeln!(out, "{} more simulated; --json and --csv have all", order.len() - shown.len());
     }
+    if let Some(found) = &advice.what_if {
+        out += "\n";
+        out += &what_if(found, style);
+    }
     out
+}
+
+/// The answers under other circumstances, what more of each tier is worth, and 001's break-even.
+fn what_if(found: &WhatIf, style: TextStyle) -> String {
+    let mut answers = Table::new(
+        "Other circumstances",
+        [
+            Column::text("circumstance"),
+            Column::text("the best then"),
+            Column::number("price"),
+            Column::number("requests/s"),
+            Column::number("the above has")
+                .help("throughput of what is recommended above, as a multiple of that of the best then"),
+        ],
+    );
+    for answer in &found.answers {
+        let hierarchy = match (&answer.none, answer.same) {
+            (Some(none), _) => Cell::from(none.as_str()).tone(Tone::Muted),
+            (None, true) => "the same".into(),
+            (None, false) => Cell::from(answer.hierarchy.as_str()),
+        };
+        let number =
+            |value: f64, digits| if answer.none.is_some() { Cell::missing() } else { Cell::fixed(value, digits) };
+        answers.push([
+            answer.what.as_str().into(),
+            hierarchy,
+            number(answer.dollars, 2),
+            number(answer.requests_per_second, 0),
+            answer.recommended_share.map_or_else(Cell::missing, |share| Cell::fixed(share, 3)),
+        ]);
+    }
+    let mut out = answers.to_text(style);
+    for more in &found.more {
+        let (gb, per_gb, per_dollar) = (short(more.gb), signed(more.gain_per_gb), signed(more.gain_per_dollar));
+        let _ =
+            writeln!(out, "a GB more of {} (of {gb} added): {per_gb} requests/s, {per_dollar} for a dollar", more.name);
+    }
+    if let Some(even) = &found.break_even {
+        let _ = writeln!(
+            out,
+            "{} GB more DRAM (${:.2}) are as good as {} GB of {} (${:.2}) by 001, equation 1; simulated: {} and {} requests/s",
+            short(even.dram_gb),
+            even.dram_dollars,
+            short(even.other_gb),
+            even.other,
+            even.other_dollars,
+            grouped(even.dram_per_second.round() as i128),
+            grouped(even.other_per_second.round() as i128),
+        );
+    }
+    out
+}
+
+/// A number with its sign, short.
+fn signed(value: f64) -> String {
+    format!("{}{}", if value < 0.0 { "-" } else { "+" }, short(value.abs()))
 }
 
 fn summary(advice: &Advice) -> String {
@@ -87,7 +150,8 @@ fn figures(measured: &Measured) -> String {
         format!("{} a dollar", short(measured.per_dollar)),
     ];
     parts.extend(measured.p99_us.map(|us| format!("p99 {}", NumberFormat::Seconds.short(us / 1e6))));
-    parts.extend(measured.lifetime_years.map(|years| format!("first device worn out after {} years", short(years))));
+    let years = measured.lifetime_years.filter(|years| *years < YEARS_MAX);
+    parts.extend(years.map(|years| format!("first device worn out after {} years", short(years))));
     parts.extend(measured.joules_per_request.map(|joules| format!("{joules:.2e} J a request")));
     parts.join(", ")
 }
@@ -137,17 +201,22 @@ fn columns() -> [Column; 10] {
         Column::number("per dollar").help("requests a second for each dollar (003, figure 10)"),
         Column::number("mean us").priority(2),
         Column::number("p99 us").priority(1),
-        Column::number("years").priority(1).help("until the first device is worn out, at this rate day and night"),
+        Column::number("years")
+            .priority(1)
+            .help("until the first device is worn out, at this rate day and night; none beyond ten thousand"),
         Column::number("J/request").priority(3),
         Column::number("at most/s").priority(4).help("no policies of these tiers have more throughput"),
         Column::text("fate").priority(5),
     ]
 }
 
+/// The first columns for some places: seven, or eight where energy is known of any.
 fn table(name: &str, tried: &[Tried], places: &[usize], best: usize) -> Table {
-    let mut table = Table::new(name, columns().into_iter().take(8));
+    let energy = |&at: &usize| tried[at].figures().is_some_and(|measured| measured.joules_per_request.is_some());
+    let shown = if places.iter().any(energy) { 8 } else { 7 };
+    let mut table = Table::new(name, columns().into_iter().take(shown));
     for &at in places {
-        table.push(row(&tried[at], at == best).into_iter().take(8));
+        table.push(row(&tried[at], at == best).into_iter().take(shown));
     }
     table
 }
@@ -173,7 +242,7 @@ fn row(entry: &Tried, best: bool) -> [Cell; 10] {
         of(|measured| Some(measured.per_dollar), 2),
         of(|measured| Some(measured.mean_us), 2),
         of(|measured| measured.p99_us, 1),
-        of(|measured| measured.lifetime_years, 1),
+        of(|measured| measured.lifetime_years.filter(|years| *years < YEARS_MAX), 1),
         of(|measured| measured.joules_per_request, 9),
         number(Some(entry.most_per_second), 0),
         Cell::from(match &entry.fate {
