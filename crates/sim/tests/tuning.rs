@@ -29,7 +29,8 @@ fn hierarchy(cell: &Cell, world: &World) -> Hierarchy {
         (name.to_owned(), profile.build(bytes, SEED).expect("a device"))
     };
     let needs = cell.needs(world);
-    let mut devices: Vec<NamedDevice> = ["dram", "optane-dimm", "arulraj-ssd"].into_iter().zip(needs).map(device).collect();
+    let mut devices: Vec<NamedDevice> =
+        ["dram", "optane-dimm", "arulraj-ssd"].into_iter().zip(needs).map(device).collect();
     let backing = devices.pop().expect("three");
     Hierarchy { tiers: devices, backing }
 }
