@@ -19,6 +19,7 @@ use crate::run::RunArgs;
 use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use crate::top::TopArgs;
+use crate::tune::TuneArgs;
 use clap::{Args, Parser, Subcommand};
 use entresol_core::Size;
 use entresol_engine::store::Layout;
@@ -42,6 +43,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     Simulate(Box<SimulateArgs>),
+    Tune(Box<TuneArgs>),
     Replay(Box<ReplayArgs>),
     Probe(Box<ProbeArgs>),
     #[command(subcommand)]
@@ -300,6 +302,7 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A share as a person writes it: 0.05, 5%.
 pub fn share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),

@@ -34,6 +34,8 @@ mod timed_report;
 mod top;
 mod trace;
 mod trace_source;
+mod tune;
+mod tune_report;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};
@@ -111,6 +113,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Command::Simulate(arguments) => simulate::run(arguments, cli.quiet),
+        Command::Tune(arguments) => tune::run(arguments, cli.quiet),
         Command::Replay(arguments) => replay::run(arguments, cli.quiet),
         Command::Probe(arguments) => probe::run(arguments, cli.quiet),
         Command::Trace(command) => trace::run(command, cli.quiet),

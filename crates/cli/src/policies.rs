@@ -58,6 +58,9 @@ fn describe(info: &Info) -> String {
     if !traits.is_empty() {
         line(&mut text, "traits", &traits.join("; "));
     }
+    if !info.tunables.is_empty() {
+        line(&mut text, "tunable", &format!("while it runs: {}", tunables(info).join(", ")));
+    }
     for (i, option) in info.options.iter().enumerate() {
         let heading = if i == 0 { "options" } else { "" };
         line(&mut text, heading, &format!("{}={}", option.name, option.default));
@@ -66,6 +69,11 @@ fn describe(info: &Info) -> String {
         }
     }
     text
+}
+
+/// Options that may be changed while the policy runs: `entresol tune`.
+fn tunables(info: &Info) -> Vec<&'static str> {
+    info.tunables.iter().map(|tunable| tunable.option).collect()
 }
 
 fn traits(info: &Info) -> Vec<&'static str> {
@@ -119,6 +127,9 @@ fn entry(info: &Info) -> String {
     let traits = traits(info);
     if !traits.is_empty() {
         text += &format!("\n*Traits:* {}\n", traits.join("; "));
+    }
+    if !info.tunables.is_empty() {
+        text += &format!("\n*Tunable while it runs:* {}\n", tunables(info).join(", "));
     }
     if !info.options.is_empty() {
         text += "\n| option | default | |\n|---|---|---|\n";

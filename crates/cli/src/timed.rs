@@ -193,11 +193,17 @@ pub struct TimedResults {
     pub skipped: Vec<Skipped>,
 }
 
-/// What is to be simulated, apart from the trace.
-struct Plan<'a> {
-    tiers: &'a Tiers,
+/// The devices that `--tiers` names.
+pub struct Devices<'a> {
+    /// As they were named.
+    pub tiers: &'a Tiers,
     /// Of dram, where given, cache and backing.
     profiles: Vec<Profile>,
+}
+
+/// What is to be simulated, apart from the trace.
+struct Plan<'a> {
+    devices: Devices<'a>,
     policies: Vec<PolicySpec>,
     sizes: Vec<Size>,
     lenient: bool,
@@ -231,16 +237,7 @@ pub fn run(arguments: &SimulateArgs, tiers: &Tiers, quiet: bool) -> Result<()> {
 
 impl<'a> Plan<'a> {
     fn new(arguments: &SimulateArgs, tiers: &'a Tiers, quiet: bool) -> Result<Self> {
-        let named = tiers.dram.iter().chain([&tiers.cache, &tiers.backing]);
-        let waf = arguments.timed.waf.map(Amplification::from);
-        let load = |tier: &TierArg| match waf {
-            None => profile::load(&tier.profile),
-            Some(mode) => profile::load(&tier.profile)?.with_amplification(mode),
-        };
-        let profiles = named.map(load).collect::<Result<Vec<_>, _>>()?;
-        if waf.is_some() && !profiles.iter().any(|profile| matches!(profile.device, Model::Nand(_))) {
-            bail!("--waf: none of the devices is a flash drive");
-        }
+        let devices = Devices::load(tiers, &arguments.timed)?;
         let lenient = arguments.policy.split(',').any(|name| name.trim() == "all");
         let mut policies = parse_policies(&arguments.policy)?;
         if tiers.dram.is_none() {
@@ -254,10 +251,8 @@ impl<'a> Plan<'a> {
             None => arguments.size.clone(),
         };
         let every_processor = || std::thread::available_parallelism().map_or(1, |count| count.get());
-        let TimedArgs { clients, think, clock, background, .. } = &arguments.timed;
         Ok(Plan {
-            tiers,
-            profiles,
+            devices,
             policies,
             sizes,
             lenient,
@@ -268,17 +263,13 @@ impl<'a> Plan<'a> {
                 drain: arguments.drain,
                 seed: arguments.seed,
             },
-            timed: TimedOptions {
-                clients: if *clock == Some(Clock::Trace) { 0 } else { *clients },
-                think_ns: think * 1000,
-                background: *background as usize,
-            },
+            timed: arguments.timed.options(),
             threads: arguments.threads.map_or_else(every_processor, usize::from),
         })
     }
 
     fn cells(&self, world: &World) -> Result<(Vec<Cell>, Vec<Skipped>)> {
-        let dram = self.tiers.dram.as_ref().and_then(|dram| dram.size);
+        let dram = self.devices.tiers.dram_size();
         let (mut cells, mut skipped) = (Vec::new(), Vec::new());
         for (policy, &size) in self.policies.iter().flat_map(|policy| self.sizes.iter().map(move |size| (policy, size)))
         {
@@ -322,28 +313,72 @@ impl<'a> Plan<'a> {
     }
 
     fn run(&self, cell: &Cell, world: &World) -> Result<TimedResult> {
-        let mut devices = self.devices(&cell.needs(world), world)?;
-        let backing = devices.pop().ok_or_else(|| anyhow!("a hierarchy has a level below"))?;
-        let hierarchy = Hierarchy { tiers: devices, backing };
+        let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.options.seed)?;
         let (row, timed) = cell.run_timed(world, hierarchy, &self.options, &self.timed)?;
         Ok(TimedResult { row, timed })
     }
+}
+
+impl TimedArgs {
+    /// As the simulator takes them.
+    pub fn options(&self) -> TimedOptions {
+        TimedOptions {
+            clients: if self.clock == Some(Clock::Trace) { 0 } else { self.clients },
+            think_ns: self.think * 1000,
+            background: self.background as usize,
+        }
+    }
+}
+
+impl Tiers {
+    /// The size of DRAM, where there is any.
+    pub fn dram_size(&self) -> Option<Size> {
+        self.dram.as_ref().and_then(|dram| dram.size)
+    }
+
+    /// The size of the cache, where it stands with its device.
+    pub fn cache_size(&self) -> Option<Size> {
+        self.cache.size
+    }
+}
+
+impl<'a> Devices<'a> {
+    /// Loads their profiles.
+    pub fn load(tiers: &'a Tiers, arguments: &TimedArgs) -> Result<Self> {
+        let named = tiers.dram.iter().chain([&tiers.cache, &tiers.backing]);
+        let waf = arguments.waf.map(Amplification::from);
+        let load = |tier: &TierArg| match waf {
+            None => profile::load(&tier.profile),
+            Some(mode) => profile::load(&tier.profile)?.with_amplification(mode),
+        };
+        let profiles = named.map(load).collect::<Result<Vec<_>, _>>()?;
+        if waf.is_some() && !profiles.iter().any(|profile| matches!(profile.device, Model::Nand(_))) {
+            bail!("--waf: none of the devices is a flash drive");
+        }
+        Ok(Devices { tiers, profiles })
+    }
+
+    /// The profile of the cache.
+    pub fn cache_profile(&self) -> &Profile {
+        &self.profiles[usize::from(self.tiers.dram.is_some())]
+    }
 
     /// Devices that hold what a cell needs of each of them.
-    fn devices(&self, needs: &[u64], world: &World) -> Result<Vec<NamedDevice>> {
+    pub fn hierarchy(&self, needs: &[u64], world: &World, seed: u64) -> Result<Hierarchy> {
         let tiers = self.tiers.dram.iter().map(|dram| ("dram", dram));
         let tiers = tiers.chain([("cache", &self.tiers.cache), ("backing", &self.tiers.backing)]);
-        let mut devices = Vec::new();
+        let mut devices: Vec<NamedDevice> = Vec::new();
         for (((name, tier), profile), &need) in tiers.zip(&self.profiles).zip(needs) {
             // A tier that a policy was told to do without is a device of one page that nobody asks.
             let need = need.max(world.trace.page_bytes.into());
-            let seed = self.options.seed.wrapping_add(devices.len() as u64);
+            let seed = seed.wrapping_add(devices.len() as u64);
             let built = tier.device_bytes(profile, need, world).and_then(|bytes| Ok(profile.build(bytes, seed)?));
             let device = built.with_context(|| format!("tier {name}"))?;
             let of = tier.device.map(|size| format!(", {size}")).unwrap_or_default();
             devices.push((format!("{}{of}", profile.name), device as _));
         }
-        Ok(devices)
+        let backing = devices.pop().ok_or_else(|| anyhow!("a hierarchy has a level below"))?;
+        Ok(Hierarchy { tiers: devices, backing })
     }
 }
 

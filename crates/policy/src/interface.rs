@@ -39,6 +39,17 @@ pub trait Policy: Clone + Send + 'static {
         None
     }
 
+    /// The value of one of [`Info::tunables`], by its place there.
+    fn tunable(&self, at: usize) -> f64 {
+        unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
+    }
+
+    /// Changes one of [`Info::tunables`], by its place there, to a value between its levels. What the policy holds stays;
+    /// decisions from the next request on follow the new value.
+    fn tune(&mut self, at: usize, _value: f64) {
+        unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
+    }
+
     /// Brings the state of a page that will soon be asked for into the processor's cache. A hint for drivers that
     /// know the future or a batch; it changes nothing.
     #[inline(always)]
@@ -203,6 +214,16 @@ pub struct OptionInfo {
     pub help: &'static str,
 }
 
+/// An option that is a number and may be changed between two requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Tunable {
+    /// The option.
+    pub option: &'static str,
+    /// Values worth trying, in the option's unit, ascending: the scale on which its effect is felt. The first and the last
+    /// are its range.
+    pub levels: &'static [f64],
+}
+
 /// What a policy is.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
@@ -216,6 +237,8 @@ pub struct Info {
     pub paper: &'static str,
     /// Its options.
     pub options: &'static [OptionInfo],
+    /// Those of its options that may be changed while it runs.
+    pub tunables: &'static [Tunable],
     /// Names of its tiers, fastest first: one for a plain cache.
     pub tiers: &'static [&'static str],
     /// Smallest capacity of each tier, in pages.
@@ -250,6 +273,7 @@ impl Info {
         summary: "",
         paper: "",
         options: &[],
+        tunables: &[],
         tiers: &["cache"],
         min_pages: &[1],
         top_share: 0.0,

@@ -25,5 +25,5 @@ pub mod offline;
 pub mod run;
 pub mod writebuffer;
 
-pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
 pub use options::{BuildError, Options};

@@ -52,6 +52,10 @@ pub trait Layer {
     fn occupancy(&self, tier: Tier) -> usize;
     /// Visits the policy's gauges.
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64));
+    /// The value of one of the policy's tunables, by its place in [`Info::tunables`].
+    fn tunable(&self, at: usize) -> f64;
+    /// Changes it.
+    fn tune(&mut self, at: usize, value: f64);
     /// Pages that are dirty now, ascending by page id.
     fn dirty_pages(&self) -> Vec<Page>;
     /// Bytes of the policy's state.
@@ -336,6 +340,14 @@ impl<P: Policy> Layer for Driven<'_, P> {
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         self.policy.gauges(visit);
+    }
+
+    fn tunable(&self, at: usize) -> f64 {
+        self.policy.tunable(at)
+    }
+
+    fn tune(&mut self, at: usize, value: f64) {
+        self.policy.tune(at, value);
     }
 
     fn dirty_pages(&self) -> Vec<Page> {

@@ -4,6 +4,7 @@ mod builder;
 mod formats;
 pub mod generate;
 mod input;
+mod join;
 mod load;
 pub mod native;
 mod numbering;
@@ -18,6 +19,7 @@ pub use builder::{BuildOptions, Counts, IO_BYTES_MAX, IO_PAGES_MAX, REQUESTS_MAX
 pub use formats::{Detection, Format, Meta, detect, source};
 pub use generate::{GenerateSpec, PageReference, SpecError, generate};
 pub use input::{Compression, HEAD_BYTES, Input};
+pub use join::JoinError;
 pub use load::{LoadOptions, LoadReport, Loaded, PAGE_BYTES_DEFAULT, build, convert, head, load};
 pub use parse::Bad;
 pub use record::{PageReads, Record, Source, TraceError, Unit};

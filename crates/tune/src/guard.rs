@@ -1,6 +1,7 @@
 //! A search within a bound of what it may cost.
 //!
-//! Epochs at the settings that are held (the *incumbent*) take turns with trials, so that a trial is judged by its
+//! A cache remembers: for a while after a change it is as fast as its contents are, not as its settings are. So the first epochs
+//! after each change are run and not counted ([`Limits::settle`]). Epochs at the settings that are held (the *incumbent*) take turns with trials, so that a trial is judged by its
 //! neighbours in time and a workload that drifts does not look like a better setting. What a trial loses against the settings
 //! the tuner began with (the *start*) is paid from a credit that grows by [`Limits::bound`] per epoch; without credit there is
 //! no trial. An epoch that has lost [`Limits::stake`] is ended early. From time to time, and at once when the incumbent
@@ -16,6 +17,9 @@
 //! where a change costs at most what the epochs lose until the start is run again. A change that slows the incumbent down is seen
 //! at once: c is a few stakes. One that makes the start faster and the incumbent not is seen when the start is next run,
 //! after at most [`Limits::gap_max`] epochs: c is that many times R - 1. `tests/bound.rs` plays the adversary.
+//!
+//! That is for a machine whose speed depends on its settings and on nothing before them. What a trial does to the contents,
+//! and so to the epochs after it, is not in the bound; nor is a start that looks slow for the contents that it finds.
 
 use crate::objective::{Epoch, Objective};
 use crate::save::{RestoreError, Saved};
@@ -33,7 +37,9 @@ pub struct Limits {
     pub credit_max: f64,
     /// An epoch other than one of the start ends when it has lost this much, in epochs of the start.
     pub stake: f64,
-    /// A trial must be better than the incumbent by this share, twice.
+    /// Epochs that are not counted after a change of the settings.
+    pub settle: u32,
+    /// A trial must be better than the incumbent by this share, twice, and beyond the noise of the incumbent's own epochs.
     pub margin: f64,
     /// The start is run again after this many epochs at first, and after twice as many each time that it was not better ...
     pub gap_min: u32,
@@ -51,9 +57,10 @@ impl Default for Limits {
             bound: 0.05,
             credit_max: 2.0,
             stake: 0.25,
+            settle: 1,
             margin: 0.02,
             gap_min: 8,
-            gap_max: 64,
+            gap_max: 128,
             drift: 0.3,
             again: 256,
         }
@@ -66,7 +73,9 @@ const SWING_MAX: f64 = 1.3;
 const REPEATS_MAX: u32 = 2;
 /// An incumbent slower than before by more than this factor is compared with the start at once.
 const ALARM: f64 = 1.25;
-/// Weight of the newest epoch in the mean by which drift is seen.
+/// A trial that is better, but not beyond the noise, is run this many times at most.
+const TRIES_MAX: usize = 4;
+/// Weight of the newest epoch in the means by which drift and noise are seen.
 const NEWEST: f64 = 0.2;
 
 /// A measurement of some settings.
@@ -124,6 +133,11 @@ pub struct Guarded {
     credit: f64,
     trial: Option<Trial>,
     role: Role,
+    /// The values of the last epoch, and the epochs that are still not to be counted after they changed.
+    last: Vec<f64>,
+    unsettled: u32,
+    /// Mean square of the logarithm of how much faster an epoch of the incumbent is than the one before it.
+    noise: f64,
     /// Epochs since the start was last run, and how many there may be.
     since_start: u32,
     gap: u32,
@@ -156,6 +170,9 @@ impl Guarded {
             credit: limits.credit_max,
             trial: None,
             role: Role::Hold,
+            last: Vec::new(),
+            unsettled: 0,
+            noise: 0.0,
             since_start: 0,
             gap: limits.gap_min,
             check_now: false,
@@ -176,6 +193,7 @@ impl Guarded {
         saved.check(&tuner.space, space, points)?;
         tuner.reference = None;
         tuner.start_pace = None;
+        tuner.last.clear();
         tuner.check_now = tuner.incumbent != tuner.start;
         tuner.trial = tuner.trial.map(|trial| Trial { run: None, ..trial });
         Ok(tuner)
@@ -232,6 +250,11 @@ impl Guarded {
         }
         let before = self.reference.replace(measured);
         if let Some(before) = before {
+            let step = (measured.score / before.score).ln();
+            // A change of the workload is no noise.
+            if step.abs() < SWING_MAX.ln() {
+                self.noise += NEWEST * (step * step - self.noise);
+            }
             if let Some(trial) = self.trial.take() {
                 self.judge(trial, before, measured);
             }
@@ -257,11 +280,14 @@ impl Guarded {
         trial.worth.push((run.score / (before.score * after.score).sqrt()).ln());
         trial.pace = run.pace / (before.pace * after.pace).sqrt();
         let worth = trial.worth.iter().sum::<f64>() / trial.worth.len() as f64;
-        let better = worth > self.limits.margin.ln_1p();
-        if better && trial.worth.len() == 1 {
+        let over = worth - self.limits.margin.ln_1p();
+        // An epoch has half of the variance of a step, the mean of its two neighbours half of that.
+        let beyond_noise = over > (0.75 * self.noise / trial.worth.len() as f64).sqrt();
+        if over > 0.0 && (trial.worth.len() == 1 || !beyond_noise && trial.worth.len() < TRIES_MAX) {
             self.trial = Some(trial);
             return;
         }
+        let better = over > 0.0 && beyond_noise;
         let value = self.lead.score * worth.exp();
         if better {
             self.lead = Lead { pace: self.lead.pace / trial.pace, score: value };
@@ -330,13 +356,22 @@ impl Guarded {
 
 impl Tuner for Guarded {
     fn propose(&mut self) -> Proposal {
-        self.role = self.next_role();
+        // What is not settled goes on.
+        if self.unsettled == 0 {
+            self.role = self.next_role();
+        }
         let point = match (self.role, &self.trial) {
             (Role::Start, _) => &self.start,
             (Role::Trial, Some(trial)) => &trial.point,
             _ => &self.incumbent,
         };
-        Proposal { values: self.space.values(point), role: self.role }
+        let values = self.space.values(point);
+        if values != self.last {
+            // Before the first epoch there was no change.
+            self.unsettled = if self.last.is_empty() { 0 } else { self.limits.settle };
+            self.last.clone_from(&values);
+        }
+        Proposal { values, role: self.role }
     }
 
     fn enough(&self, so_far: &Epoch) -> bool {
@@ -352,6 +387,12 @@ impl Tuner for Guarded {
         if self.may_lose() {
             self.credit -= self.lost(epoch).max(0.0);
         }
+        // What has lost its stake already will not make up for it.
+        if self.unsettled > 0 && !self.enough(epoch) {
+            self.unsettled -= 1;
+            return;
+        }
+        self.unsettled = 0;
         match self.role {
             Role::Hold => self.hold_was_run(measured),
             Role::Start => self.start_was_run(measured),

@@ -37,6 +37,8 @@ pub enum Objective {
 /// Settings that write 10 % more than the lifetime allows are worth about half of what their throughput says, twice as
 /// much 1/256: nothing that wears a device out is preferred to something that does not unless it is many times faster.
 const EXCESS_POWER: i32 = 8;
+/// Nothing is worth nothing, and of two hopeless settings one is better.
+const SHARE_MIN: f64 = 1e-200;
 /// A time too short to measure is not none.
 const SECONDS_MIN: f64 = 1e-9;
 
@@ -60,7 +62,7 @@ impl Objective {
             Objective::Lifetime { pages_per_second_max } => {
                 let rate = epoch.pages_written as f64 / epoch.seconds.max(SECONDS_MIN);
                 let share = if rate > pages_per_second_max { pages_per_second_max / rate } else { 1.0 };
-                throughput * share.powi(EXCESS_POWER).max(1e-12)
+                throughput * share.powi(EXCESS_POWER).max(SHARE_MIN)
             }
         }
     }
@@ -85,6 +87,13 @@ mod tests {
     fn a_lifetime_counts_only_when_it_is_not_reached() {
         assert_eq!(Objective::Lifetime { pages_per_second_max: 200.0 }.score(&EPOCH), 2000.0);
         assert_eq!(Objective::Lifetime { pages_per_second_max: 100.0 }.score(&EPOCH), 2000.0 / 256.0);
+    }
+
+    #[test]
+    fn of_two_that_wear_out_much_too_soon_the_better_one_is_worth_more() {
+        let objective = Objective::Lifetime { pages_per_second_max: 0.001 };
+        let half = Epoch { pages_written: 50, ..EPOCH };
+        assert!(objective.score(&half) > 200.0 * objective.score(&EPOCH));
     }
 
     #[test]

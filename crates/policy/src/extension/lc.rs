@@ -18,7 +18,7 @@
 //! `order=lru` goes by the last use alone, which does not suffer from that.
 
 use super::pool::DramPool;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, IndexHeap};
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
@@ -56,12 +56,16 @@ pub struct Lc {
     now: u64,
     order: Order,
     replace: Replace,
-    /// More dirty pages than this wake the cleaner.
+    /// The share of flash, in per cent, and the pages: more that are dirty wake the cleaner.
+    dirty_percent: f64,
     dirty_max: usize,
     group: usize,
     /// Below this many pages flash takes sequential ones too.
     filled: usize,
 }
+
+/// The threshold that the paper calls tunable. Lowered, it has the cleaner write what is above it at the next request.
+const TUNABLES: &[Tunable] = &[Tunable { option: "dirty", levels: &[0.0, 5.0, 10.0, 20.0, 35.0, 50.0, 75.0, 100.0] }];
 
 const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
@@ -92,6 +96,11 @@ const OPTIONS: &[OptionInfo] = &[
     },
 ];
 
+/// Pages that are a share of so many, in per cent.
+fn share(pages: usize, percent: f64) -> usize {
+    (pages as f64 * percent / 100.0 + 1e-9) as usize
+}
+
 impl Policy for Lc {
     const INFO: Info = Info {
         name: "lc",
@@ -99,6 +108,7 @@ impl Policy for Lc {
         summary: "lazy cleaning: LRU-2 write-back flash under a DRAM pool, cleaned in runs above a dirty share",
         paper: "Do, Zhang, Patel, DeWitt, Naughton, Halverson: Turbocharging DBMS buffer pool using SSDs, SIGMOD 2011",
         options: OPTIONS,
+        tunables: TUNABLES,
         tiers: &["dram", "flash"],
         min_pages: &[0, 1],
         write_aware: true,
@@ -108,9 +118,7 @@ impl Policy for Lc {
 
     fn new(config: &Config, options: &Options) -> Result<Self, BuildError> {
         let &[dram, flash] = config.tiers.as_slice() else { unreachable!("two tiers are checked") };
-        let share = |name| -> Result<usize, BuildError> {
-            Ok((flash as f64 * options.number::<f64>(name, 0.0..=100.0)? / 100.0 + 1e-9) as usize)
-        };
+        let dirty_percent = options.number("dirty", 0.0..=100.0)?;
         Ok(Lc {
             pool: DramPool::new(config.pages, dram),
             scanned: Bits::new(config.pages),
@@ -122,9 +130,10 @@ impl Policy for Lc {
             order: options.choice("order", &[("lru-2", Order::Lru2), ("lru", Order::Lru)])?,
             replace: options
                 .choice("replace", &[("clean-first", Replace::CleanFirst), ("coldest", Replace::Coldest)])?,
-            dirty_max: share("dirty")?,
+            dirty_percent,
+            dirty_max: share(flash, dirty_percent),
             group: options.number("group", 1..)?,
-            filled: share("fill")?,
+            filled: share(flash, options.number("fill", 0.0..=100.0)?),
         })
     }
 
@@ -175,6 +184,15 @@ impl Policy for Lc {
 
     fn occupancy(&self, tier: Tier) -> usize {
         if tier == DRAM { self.pool.len() } else { self.held() }
+    }
+
+    fn tunable(&self, _at: usize) -> f64 {
+        self.dirty_percent
+    }
+
+    fn tune(&mut self, _at: usize, percent: f64) {
+        self.dirty_percent = percent;
+        self.dirty_max = share(self.capacity, percent);
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {

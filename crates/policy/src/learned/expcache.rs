@@ -13,10 +13,10 @@
 
 use super::ghosts::Ghosts;
 use super::weights::Expert;
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
 use crate::options::{BuildError, Options};
 use crate::parts::{FrequencyLists, ListId, Lists};
-use entresol_core::{Outcome, Page, Random, Request, Tier, prefetch};
+use entresol_core::{Outcome, Page, Random, Request, Size, Tier, prefetch};
 
 /// Cache with expert selection and read-write discriminated eviction. 28 bytes a handle, 64 a page of capacity: 48 for
 /// as many frequencies as there may be, 16 for the LRU ghosts.
@@ -246,6 +246,14 @@ impl ExpCache {
     }
 }
 
+/// In per cent of the cache, as the thesis varies it (000, section 4.3.3).
+const TOLERANCE_LEVELS: &[f64] = &[0.0, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0];
+
+/// Accesses that are a share of the cache, in per cent.
+fn tolerance(capacity: usize, percent: f64) -> u64 {
+    Size::Percent(percent).pages(1, capacity as u64)
+}
+
 impl Policy for ExpCache {
     const INFO: Info = Info {
         name: "expcache",
@@ -267,6 +275,7 @@ impl Policy for ExpCache {
                        (lfu, as the text says) or the least recent dirty page (lru, as algorithm 4 is printed)",
             },
         ],
+        tunables: &[Tunable { option: "tolerance", levels: TOLERANCE_LEVELS }],
         write_aware: true,
         ..Info::PLAIN
     };
@@ -319,6 +328,15 @@ impl Policy for ExpCache {
     #[inline(always)]
     fn occupancy(&self, _tier: Tier) -> usize {
         self.recency.len(READ) + self.recency.len(WRITE)
+    }
+
+    fn tunable(&self, _at: usize) -> f64 {
+        let level = TOLERANCE_LEVELS.iter().find(|&&percent| tolerance(self.capacity, percent) == self.tolerance);
+        level.copied().unwrap_or(self.tolerance as f64 * 100.0 / self.capacity as f64)
+    }
+
+    fn tune(&mut self, _at: usize, percent: f64) {
+        self.tolerance = tolerance(self.capacity, percent);
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {

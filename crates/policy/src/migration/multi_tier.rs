@@ -19,7 +19,7 @@
 //! The page being asked for is never the victim. When the buffer that a coin chose has no frame to give, the other
 //! one is taken; without a DRAM buffer NVM takes every page.
 
-use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
+use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, Lists};
 use entresol_core::{Op, Outcome, Page, Random, Request, Tier, Verb};
@@ -54,6 +54,18 @@ const PRESETS: &[(&str, Probabilities)] = &[
     ("c", Probabilities::new(0.01, 0.01, 0.2, 0.5)),
     ("d", Probabilities::new(0.01, 0.01, 0.2, 0.3)),
     ("eager", Probabilities::new(1.0, 1.0, 1.0, 1.0)),
+];
+
+/// The levels of 003's figures 5 to 8 and table 3.
+const DRAM_LEVELS: &[f64] = &[0.0, 0.001, 0.01, 0.1, 0.3, 1.0];
+const NVM_LEVELS: &[f64] = &[0.0, 0.01, 0.1, 0.2, 0.5, 1.0];
+
+/// What 003 anneals (section 4).
+const TUNABLES: &[Tunable] = &[
+    Tunable { option: "dr", levels: DRAM_LEVELS },
+    Tunable { option: "dw", levels: DRAM_LEVELS },
+    Tunable { option: "nr", levels: NVM_LEVELS },
+    Tunable { option: "nw", levels: NVM_LEVELS },
 ];
 
 /// How a buffer chooses its victim.
@@ -195,6 +207,7 @@ impl Policy for MultiTier {
         paper: "Arulraj, Pavlo, Malladi: Multi-tier buffer management and storage system design for non-volatile \
                 memory, 2019",
         options: OPTIONS,
+        tunables: TUNABLES,
         tiers: &["dram", "nvm"],
         min_pages: &[0, 1],
         // 2 GB of DRAM and 128 GB of NVM (section 6.2).
@@ -271,6 +284,16 @@ impl Policy for MultiTier {
         if let Some(queue) = &self.denied {
             visit("admission_queue", queue.len(ALL) as f64);
         }
+    }
+
+    fn tunable(&self, at: usize) -> f64 {
+        let p = &self.probabilities;
+        [p.dram_on_read, p.dram_on_write, p.nvm_on_read, p.nvm_on_write][at]
+    }
+
+    fn tune(&mut self, at: usize, value: f64) {
+        let p = &mut self.probabilities;
+        *[&mut p.dram_on_read, &mut p.dram_on_write, &mut p.nvm_on_read, &mut p.nvm_on_write][at] = value;
     }
 
     #[inline(always)]

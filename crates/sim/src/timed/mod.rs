@@ -10,7 +10,9 @@ mod frames;
 mod plan;
 mod report;
 mod run;
+mod tuning;
 mod work;
 
 pub use report::{DeviceRow, LatencyRow, TimedRow};
 pub use run::{Hierarchy, NamedDevice, TimedError, TimedOptions, run_timed};
+pub use tuning::{EpochRow, Fixed, Tuning};

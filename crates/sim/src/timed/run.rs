@@ -2,6 +2,7 @@
 
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
+use super::tuning::{EpochRow, Tuned, Tuning};
 use super::work::{Done, Op, Owner, Station, Works, histogram, record};
 use crate::cell::{CellError, CellOptions, Run, Stack, Totals, thread_cpu_time};
 use crate::row::{Interval, Row};
@@ -94,7 +95,8 @@ pub fn run_timed(
     options: &CellOptions,
     timed: &TimedOptions,
 ) -> Result<(Row, TimedRow), TimedError> {
-    run_timed_stack(world, &Stack::new(layers, size, world)?, hierarchy, options, timed)
+    let stack = Stack::new(layers, size, world)?;
+    run_timed_stack(world, &stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
 }
 
 impl Cell {
@@ -117,17 +119,33 @@ impl Cell {
         options: &CellOptions,
         timed: &TimedOptions,
     ) -> Result<(Row, TimedRow), TimedError> {
-        run_timed_stack(world, &self.stack, hierarchy, options, timed)
+        run_timed_stack(world, &self.stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
+    }
+
+    /// The same with settings that change on the way; returns the epochs as well, from the end of the warm-up on.
+    ///
+    /// # Errors
+    /// When the devices or the trace do not fit; see [`TimedError`].
+    pub fn run_tuned<'a>(
+        &self,
+        world: &'a World<'a>,
+        hierarchy: Hierarchy,
+        options: &CellOptions,
+        timed: &'a TimedOptions,
+        tuning: Tuning<'a>,
+    ) -> Result<(Row, TimedRow, Vec<EpochRow>), TimedError> {
+        run_timed_stack(world, &self.stack, hierarchy, options, timed, Some(tuning))
     }
 }
 
-fn run_timed_stack(
-    world: &World,
+fn run_timed_stack<'a>(
+    world: &'a World<'a>,
     stack: &Stack,
     hierarchy: Hierarchy,
     options: &CellOptions,
-    timed: &TimedOptions,
-) -> Result<(Row, TimedRow), TimedError> {
+    timed: &'a TimedOptions,
+    tuning: Option<Tuning<'a>>,
+) -> Result<(Row, TimedRow, Vec<EpochRow>), TimedError> {
     if timed.clients == 0 && world.trace.times_us.is_none() {
         return Err(TimedError::NoTimes);
     }
@@ -137,6 +155,7 @@ fn run_timed_stack(
     let planner = Planner::new(world, run, &tiers);
     let stations = stations(&planner, stack, &tiers, hierarchy, world.trace.page_bytes)?;
     let mut simulation = Simulation::new(world, planner, stations, timed);
+    simulation.tuned = tuning.map(|tuning| Tuned::new(tuning, world.trace.page_bytes, &mut simulation.planner.run));
     simulation.history.step = options.interval.map(|step| step.max(1) as usize);
     let started = simulation.run((world.trace.len() as f64 * options.warmup) as usize)?;
     let mut timed_row = simulation.timed_row(stack, started);
@@ -144,7 +163,8 @@ fn run_timed_stack(
     timed_row.read_cache_latency_us = timed_row.read_cache_latency(&row);
     row.series = simulation.history.series;
     row.cpu_seconds = (thread_cpu_time() - began).as_secs_f64();
-    Ok((row, timed_row))
+    let epochs = simulation.tuned.map(|tuned| tuned.epochs).unwrap_or_default();
+    Ok((row, timed_row, epochs))
 }
 
 fn stations(
@@ -233,6 +253,7 @@ struct Simulation<'w> {
     completions: Vec<Completion>,
     latencies: Vec<Histogram<u64>>,
     history: History,
+    tuned: Option<Tuned<'w>>,
 }
 
 impl<'w> Simulation<'w> {
@@ -256,12 +277,16 @@ impl<'w> Simulation<'w> {
             completions: Vec::new(),
             latencies,
             history: History::default(),
+            tuned: None,
         }
     }
 
     /// Runs the whole trace; returns when the warm-up ended.
     fn run(&mut self, warm: usize) -> Result<Nanos, TimedError> {
         let mut started = (warm == 0).then_some(0);
+        if let Some(tuned) = self.tuned.as_mut().filter(|_| warm == 0) {
+            tuned.begin(0, 0, &self.stations, &mut self.planner.run);
+        }
         while let Some(next) = self.next_time() {
             self.now = next;
             self.complete_io()?;
@@ -272,6 +297,9 @@ impl<'w> Simulation<'w> {
             }
         }
         self.history.note(&self.planner.run, self.next_request, true);
+        if let Some(tuned) = &mut self.tuned {
+            tuned.end(self.next_request, self.now, &self.stations);
+        }
         Ok(started.unwrap_or(self.now))
     }
 
@@ -280,6 +308,9 @@ impl<'w> Simulation<'w> {
         self.stations.iter_mut().for_each(|station| station.reset(self.now));
         self.latencies.iter_mut().for_each(|latency| latency.reset());
         self.history = History { step: self.history.step, begin: self.next_request, ..History::default() };
+        if let Some(tuned) = &mut self.tuned {
+            tuned.begin(self.next_request, self.now, &self.stations, &mut self.planner.run);
+        }
     }
 
     /// When something happens next; `None` when all is done.
@@ -384,6 +415,9 @@ impl<'w> Simulation<'w> {
     fn start_request(&mut self, arrival: Arrival) -> Result<(), TimedError> {
         let at = self.next_request;
         self.next_request += 1;
+        if let Some(tuned) = &mut self.tuned {
+            tuned.before_request(at, self.now, &self.stations, &mut self.planner.run);
+        }
         self.planner.prefetch_behind(at);
         let mut plan = std::mem::take(&mut self.plan);
         plan.clear();

@@ -1,0 +1,456 @@
+//! `entresol tune`: a policy that finds its own settings, simulated with time, beside fixed ones.
+
+use crate::args::{ReadArgs, count, share};
+use crate::timed::{Devices, TimedArgs};
+use crate::trace_source::{self, Named};
+use crate::{output, tune_report};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Args, ValueEnum};
+use entresol_device::profile::{Model, Profile};
+use entresol_report::{Progress, Unit};
+use entresol_sim::{
+    Cell, CellOptions, EpochRow, Fixed, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies,
+};
+use entresol_trace::Trace;
+use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
+use entresol_tune::{Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
+/// More fixed settings than this are hours of work, asked for by mistake.
+const GRID_MAX: usize = 10_000;
+
+/// Let a policy find its own settings, and compare what it finds with fixed ones
+///
+/// Simulates with time. Epoch by epoch a tuner changes the options that the policy declares tunable (`entresol policies
+/// NAME` lists them) and learns from the throughput. It begins with the options that are given, and costs at most --bound
+/// against them. Several traces are run one after the other: a workload that changes.
+#[derive(Args)]
+pub struct TuneArgs {
+    /// Trace files, or generate:SPEC for generated ones, run one after the other
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// The policy, with the options that the tuner begins with
+    #[arg(long, short, default_value = "multi-tier:preset=eager", value_name = "POLICY")]
+    pub policy: String,
+    /// Tune these of its options only, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Tuners to compare, separated by commas
+    #[arg(
+        long,
+        short,
+        value_enum,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "annealing,climb,halving"
+    )]
+    pub tuner: Vec<TunerName>,
+    /// Requests of an epoch
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = count)]
+    pub epoch: u64,
+    /// Epochs that are run but not counted after a change of the settings: a cache is as fast as its contents are
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..1000))]
+    pub settle: u32,
+    /// Share of the time that a tuner may lose against the settings that it began with, in the long run
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    pub bound: f64,
+    /// Count NVM writes too: throughput plus LAMBDA per page written in a million requests (003, section 4)
+    #[arg(long, value_name = "LAMBDA", conflicts_with = "years", value_parser = lambda)]
+    pub lambda: Option<f64>,
+    /// The NVM tier is to last this many years, its wear spread evenly
+    #[arg(long, value_name = "YEARS", value_parser = lambda)]
+    pub years: Option<f64>,
+    /// Compare with all combinations of N levels of each option, each fixed; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub grid: usize,
+    #[command(flatten)]
+    pub timed: TimedArgs,
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// Seed of policies, devices and tuners
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Share of the requests that warm the caches up, before anything is tuned or counted
+    #[arg(long, default_value = "0", value_parser = share)]
+    pub warmup: f64,
+    /// Threads at most [default: one per processor]
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+    /// Write all results here, epoch by epoch
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a report with charts here: one page, no network needed to read it
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+fn lambda(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
+    value.ok_or_else(|| "it must be a number above 0".to_owned())
+}
+
+/// A tuner by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TunerName {
+    /// Simulated annealing that cools down within some hundred epochs
+    Annealing,
+    /// Simulated annealing with the constants of 003, and no bound on what it costs
+    AnnealingPaper,
+    /// Hill climbing, one option after the other
+    Climb,
+    /// Successive halving of samples
+    Halving,
+}
+
+/// Points of a sample of successive halving.
+const SAMPLE: usize = 16;
+
+impl TunerName {
+    fn text(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn build(self, space: &Space, start: &Point, plan: &Plan) -> Box<dyn Tuner> {
+        let seed = plan.cell_options.seed;
+        let search = match self {
+            TunerName::Annealing => Search::Annealing(Annealing::new(Schedule::FAST, start, seed)),
+            TunerName::AnnealingPaper => {
+                let search = Search::Annealing(Annealing::new(Schedule::PAPER, start, seed));
+                return Box::new(Plain::new(space.clone(), start.clone(), search, plan.objective));
+            }
+            TunerName::Climb => Search::Climb(Climb::new(start)),
+            TunerName::Halving => Search::Halving(Halving::new(space, start, SAMPLE, seed)),
+        };
+        let limits = Limits { bound: plan.bound, settle: plan.settle, ..Limits::default() };
+        Box::new(Guarded::new(space.clone(), start.clone(), search, plan.objective, limits, plan.epoch))
+    }
+}
+
+/// What is run, apart from the trace.
+struct Plan<'a> {
+    devices: Devices<'a>,
+    cell_options: CellOptions,
+    timed: TimedOptions,
+    objective: Objective,
+    bound: f64,
+    settle: u32,
+    epoch: u64,
+    /// Places of the tuned options among the policy's tunables.
+    tunables: Vec<usize>,
+    layer: usize,
+    tier: usize,
+}
+
+/// One run: of a tuner, or with fixed settings.
+#[derive(Serialize)]
+pub struct TuneRun {
+    /// The tuner; absent where settings are fixed.
+    pub tuner: Option<String>,
+    /// The settings at the end.
+    pub values: Vec<f64>,
+    /// Requests per second of virtual time.
+    pub requests_per_second: f64,
+    /// The same over the last quarter of the requests.
+    pub last_quarter_per_second: f64,
+    /// Pages written to the tier that wears, per million requests.
+    pub pages_written_per_million: f64,
+    /// Years until that tier is worn out, its wear spread evenly; absent where nothing wears.
+    pub years: Option<f64>,
+    /// Epochs after which the settings that are held are those of the end; 0 where settings are fixed.
+    pub converged_after: usize,
+    /// The epochs.
+    pub epochs: Vec<EpochRow>,
+    /// What the policy did.
+    pub row: Row,
+    /// What that took.
+    pub timed: TimedRow,
+}
+
+/// All results.
+#[derive(Serialize)]
+pub struct TuneResults {
+    /// The traces, in a line.
+    pub trace: String,
+    /// The policy with the options it began with.
+    pub policy: String,
+    /// The options that are tuned.
+    pub knobs: Vec<Knob>,
+    /// Requests of an epoch.
+    pub epoch_requests: u64,
+    /// What the tuners make as large as possible.
+    pub objective: Objective,
+    /// The settings the tuners began with, held throughout.
+    pub start: TuneRun,
+    /// The tuners, in the order of the command line.
+    pub tuners: Vec<TuneRun>,
+    /// Fixed settings, the best first.
+    pub grid: Vec<TuneRun>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
+    let tiers = arguments.timed.tiers.as_ref().ok_or_else(|| {
+        anyhow!("devices are missing: --tiers [dram=PROFILE:SIZE,]cache=PROFILE:SIZE,backing=PROFILE")
+    })?;
+    let devices = Devices::load(tiers, &arguments.timed)?;
+    for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+        output::check_writable(path)?;
+    }
+    let policies = parse_policies(&arguments.policy)?;
+    let [policy] = &policies[..] else { bail!("--policy: one policy is tuned at a time, not {}", policies.len()) };
+    ensure!(
+        !policy.info.tunables.is_empty(),
+        "policy '{}' declares nothing that may be changed while it runs",
+        policy.info.name
+    );
+    let tunables = chosen(policy, &arguments.options)?;
+    let named = opened(arguments, quiet)?;
+    let world = World::new(&named.trace);
+    let cell = cell(policy, &devices, &world)?;
+    let two = policy.info.tiers.len() == 2;
+    let above = devices.tiers.dram_size().is_some();
+    let mut plan = Plan {
+        objective: Objective::Throughput,
+        devices,
+        cell_options: CellOptions { warmup: arguments.warmup, seed: arguments.seed, ..CellOptions::default() },
+        timed: arguments.timed.options(),
+        bound: arguments.bound,
+        settle: arguments.settle,
+        epoch: arguments.epoch,
+        tunables,
+        // A policy of one tier has an LRU pool above it where there is DRAM.
+        layer: usize::from(above && !two),
+        tier: usize::from(above),
+    };
+    plan.objective = plan.objective(arguments, &cell, &world)?;
+    let results = plan.run(arguments, &named, &cell, &world, quiet)?;
+    if let Some(path) = &arguments.json {
+        output::write_file(path, (serde_json::to_string(&results)? + "\n").as_bytes())?;
+    }
+    if let Some(path) = &arguments.html {
+        output::write_file(path, tune_report::page(&results).to_html().as_bytes())?;
+    }
+    output::print(&tune_report::text(&results))
+}
+
+/// The places of the options to tune: all, or those that are named.
+fn chosen(policy: &PolicySpec, names: &[String]) -> Result<Vec<usize>> {
+    let tunables = policy.info.tunables;
+    if names.is_empty() {
+        return Ok((0..tunables.len()).collect());
+    }
+    let place = |name: &String| {
+        let place = tunables.iter().position(|tunable| tunable.option == name.trim());
+        place.ok_or_else(|| {
+            let known: Vec<&str> = tunables.iter().map(|tunable| tunable.option).collect();
+            anyhow!(
+                "--options: '{name}' of policy '{}' is not tunable; these are: {}",
+                policy.info.name,
+                known.join(", ")
+            )
+        })
+    };
+    let mut places = names.iter().map(place).collect::<Result<Vec<_>>>()?;
+    places.sort_unstable();
+    places.dedup();
+    Ok(places)
+}
+
+/// The traces as one.
+fn opened(arguments: &TuneArgs, quiet: bool) -> Result<Named> {
+    let open = |path: &PathBuf| trace_source::open(path, &arguments.read, false, quiet);
+    let mut all = arguments.traces.iter().map(open).collect::<Result<Vec<_>>>()?;
+    if all.len() == 1 {
+        return Ok(all.remove(0));
+    }
+    let name = all.iter().map(|named| named.name.as_str()).collect::<Vec<_>>().join(", then ");
+    let format = all[0].format.clone();
+    let traces: Vec<Trace> = all.into_iter().map(|named| named.trace).collect();
+    Ok(Named { trace: Trace::joined(&traces)?, name, format, left_out: Vec::new() })
+}
+
+fn cell(policy: &PolicySpec, devices: &Devices, world: &World) -> Result<Cell> {
+    let size =
+        devices.tiers.cache_size().ok_or_else(|| anyhow!("the size of the cache is missing: cache=PROFILE:SIZE"))?;
+    let dram = devices.tiers.dram_size();
+    if dram.is_none() && policy.info.tiers.len() == 2 {
+        bail!(
+            "policy '{}' manages {}: --tiers needs dram=PROFILE:SIZE as well",
+            policy.info.name,
+            policy.info.tiers.join(" and ")
+        );
+    }
+    Ok(Cell::single(policy, size, dram, world).map_err(|skip| *skip)?)
+}
+
+/// Times that each byte of a device may be written; none where nothing wears or no source says.
+fn endurance_writes(profile: &Profile) -> Option<f64> {
+    match &profile.device {
+        Model::Fixed(device) => device.endurance_writes,
+        Model::NvmDimm(device) => device.endurance_writes,
+        Model::NvmBlock(device) => device.endurance_writes,
+        _ => None,
+    }
+}
+
+impl Plan<'_> {
+    /// Pages that can be written to the tier that wears before it is worn out, evenly.
+    fn writes_in_all(&self, cell: &Cell, world: &World) -> Option<f64> {
+        let pages = cell.needs(world)[self.tier] as f64 / f64::from(world.trace.page_bytes);
+        endurance_writes(self.devices.cache_profile()).map(|writes| writes * pages)
+    }
+
+    fn objective(&self, arguments: &TuneArgs, cell: &Cell, world: &World) -> Result<Objective> {
+        if let Some(lambda) = arguments.lambda {
+            return Ok(Objective::Weighted { lambda });
+        }
+        let Some(years) = arguments.years else { return Ok(Objective::Throughput) };
+        let writes = self.writes_in_all(cell, world).with_context(|| {
+            format!("--years: profile '{}' states no endurance_writes", self.devices.cache_profile().name)
+        })?;
+        Ok(Objective::Lifetime { pages_per_second_max: writes / (years * SECONDS_PER_YEAR) })
+    }
+
+    fn run(&self, arguments: &TuneArgs, named: &Named, cell: &Cell, world: &World, quiet: bool) -> Result<TuneResults> {
+        let all = cell.knobs(self.layer, world, &self.cell_options)?;
+        let knobs: Vec<Knob> = self.tunables.iter().map(|&at| all[at].clone()).collect();
+        let (space, start) = Space::new(knobs.clone())?;
+        let grid = grid(&space, arguments.grid)?;
+        // The start first, then the tuners, then the grid.
+        let fixed = |values: &Vec<f64>| Box::new(Fixed(values.clone())) as Box<dyn Tuner>;
+        let jobs = 1 + arguments.tuner.len() + grid.len();
+        let tuner = |at: usize| match at.checked_sub(1) {
+            None => fixed(&space.values(&start)),
+            Some(at) => match arguments.tuner.get(at) {
+                Some(name) => name.build(&space, &start, self),
+                None => fixed(&grid[at - arguments.tuner.len()]),
+            },
+        };
+        let bar = Progress::start(&named.name, Some(jobs as u64), Unit::Items("results"), quiet);
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let done: Vec<Mutex<Option<Result<TuneRun>>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
+        let threads = arguments.threads.map_or_else(every_processor, usize::from).min(jobs);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while !failed.load(Ordering::Relaxed) {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        if at >= jobs {
+                            break;
+                        }
+                        let name = at.checked_sub(1).and_then(|at| arguments.tuner.get(at)).map(|name| name.text());
+                        let result = self.one(name, tuner(at).as_mut(), cell, world);
+                        failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                        *done[at].lock().expect("no thread panics with it") = Some(result);
+                        bar.advance(1);
+                    }
+                });
+            }
+        });
+        drop(bar);
+        let runs = done.into_iter().filter_map(|slot| slot.into_inner().expect("no thread panicked with it"));
+        let mut runs = runs.collect::<Result<Vec<_>>>()?.into_iter();
+        let start = runs.next().ok_or_else(|| anyhow!("the start is run first"))?;
+        let tuners = runs.by_ref().take(arguments.tuner.len()).collect();
+        let mut grid: Vec<TuneRun> = runs.collect();
+        grid.sort_by(|a, b| b.requests_per_second.total_cmp(&a.requests_per_second));
+        Ok(TuneResults {
+            trace: trace_source::describe(named),
+            policy: arguments.policy.clone(),
+            knobs,
+            epoch_requests: self.epoch,
+            objective: self.objective,
+            start,
+            tuners,
+            grid,
+        })
+    }
+
+    fn one(&self, name: Option<String>, tuner: &mut dyn Tuner, cell: &Cell, world: &World) -> Result<TuneRun> {
+        let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;
+        let tuning = Tuning {
+            tuner,
+            layer: self.layer,
+            tunables: self.tunables.clone(),
+            epoch_requests: self.epoch,
+            tier: self.tier,
+        };
+        let (row, timed, epochs) = cell.run_tuned(world, hierarchy, &self.cell_options, &self.timed, tuning)?;
+        let values = epochs.last().map(|epoch| epoch.held.clone()).unwrap_or_default();
+        let written: u64 = epochs.iter().map(|epoch| epoch.pages_written).sum();
+        let requests: u64 = epochs.iter().map(|epoch| epoch.requests).sum();
+        let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
+        let years = |writes: f64| writes / (written.max(1) as f64 / seconds) / SECONDS_PER_YEAR;
+        let kept = epochs.iter().rev().take_while(|epoch| epoch.held == values).count();
+        Ok(TuneRun {
+            converged_after: if name.is_some() { epochs.len() - kept } else { 0 },
+            tuner: name,
+            values,
+            requests_per_second: requests as f64 / seconds,
+            last_quarter_per_second: last_quarter(&epochs),
+            pages_written_per_million: written as f64 * 1e6 / requests.max(1) as f64,
+            years: self.writes_in_all(cell, world).map(years),
+            epochs,
+            row,
+            timed,
+        })
+    }
+}
+
+fn every_processor() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+/// Requests per second over the epochs that begin in the last quarter of the requests.
+fn last_quarter(epochs: &[EpochRow]) -> f64 {
+    let (Some(first), Some(last)) = (epochs.first(), epochs.last()) else { return 0.0 };
+    let end = last.at + last.requests;
+    let from = end - (end - first.at) / 4;
+    let late = || epochs.iter().filter(|epoch| epoch.at >= from);
+    late().map(|epoch| epoch.requests).sum::<u64>() as f64 / late().map(|epoch| epoch.seconds).sum::<f64>()
+}
+
+/// All combinations of `levels` levels of each knob: the first, the last and those between, evenly.
+fn grid(space: &Space, levels: usize) -> Result<Vec<Vec<f64>>> {
+    if levels == 0 {
+        return Ok(Vec::new());
+    }
+    let mut points: Vec<Point> = vec![Point::new()];
+    for knob in 0..space.knobs().len() {
+        let all = space.levels(knob);
+        let taken = levels.min(all);
+        let place = |i: usize| if taken == 1 { all - 1 } else { (i * (all - 1)).div_ceil(taken - 1) };
+        points = points
+            .iter()
+            .flat_map(|point| (0..taken).map(move |i| point.iter().copied().chain([place(i)]).collect()))
+            .collect();
+        ensure!(
+            points.len() <= GRID_MAX,
+            "--grid {levels}: more than {GRID_MAX} fixed settings; fewer levels or fewer --options"
+        );
+    }
+    Ok(points.iter().map(|point| space.values(point)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grid_has_the_ends_and_what_lies_between() {
+        let knob = |levels: &[f64]| Knob { name: "k".to_owned(), levels: levels.to_vec(), value: 1.0 };
+        let (space, _) = Space::new([knob(&[0.0, 0.001, 0.01, 0.1, 0.3, 1.0]), knob(&[0.0, 1.0])]).expect("a space");
+        assert_eq!(grid(&space, 0).expect("none"), Vec::<Vec<f64>>::new());
+        assert_eq!(grid(&space, 1).expect("one"), [[1.0, 1.0]]);
+        assert_eq!(grid(&space, 2).expect("four"), [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]);
+        let three: Vec<f64> = grid(&space, 3).expect("six").iter().map(|values| values[0]).collect();
+        assert_eq!(three, [0.0, 0.0, 0.1, 0.1, 1.0, 1.0]);
+        assert_eq!(grid(&space, 100).expect("all").len(), 12);
+        let (wide, _) = Space::new((0..6).map(|_| knob(&[0.0, 0.1, 0.2, 0.5, 0.6, 1.0]))).expect("a space");
+        assert!(grid(&wide, 6).is_err());
+    }
+}

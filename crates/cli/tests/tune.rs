@@ -1,0 +1,108 @@
+//! `entresol tune` as a user meets it.
+
+mod common;
+
+use common::{Scratch, says};
+use serde_json::Value;
+
+const TRACE: &str = "generate:zipf:n=120k:pages=4000:exponent=0.8:seed=7:write=20";
+const TIERS: [&str; 2] = ["--tiers", "dram=dram:2%,cache=optane-dimm:20%,backing=arulraj-ssd"];
+
+fn json(scratch: &Scratch) -> Value {
+    serde_json::from_str(&scratch.read("out.json")).expect("JSON")
+}
+
+fn sum(epochs: &Value, field: &str) -> f64 {
+    epochs.as_array().expect("epochs").iter().map(|epoch| epoch[field].as_f64().expect("a number")).sum()
+}
+
+#[test]
+fn tuners_are_compared_with_fixed_settings_in_every_form() {
+    let scratch = Scratch::new();
+    let common = ["-q", "tune", TRACE, "--epoch", "2k", "--grid", "2", "--options", "dr,nr", "--warmup", "10%"];
+    let files = ["--json", "out.json", "--html", "out.html"];
+    let text = scratch.ok(&[&common[..], &TIERS, &files].concat());
+    let out = json(&scratch);
+    let tuners = out["tuners"].as_array().expect("tuners");
+    let names: Vec<&str> = tuners.iter().map(|run| run["tuner"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["annealing", "climb", "halving"]);
+    let grid = out["grid"].as_array().expect("fixed settings");
+    assert_eq!(grid.len(), 4);
+    let rate = |run: &Value| run["requests_per_second"].as_f64().expect("a rate");
+    assert!(grid.windows(2).all(|pair| rate(&pair[0]) >= rate(&pair[1])), "the best first");
+    for run in tuners.iter().chain(grid).chain([&out["start"]]) {
+        assert_eq!(sum(&run["epochs"], "requests"), 108_000.0, "all but the warm-up");
+        let mean = 108_000.0 / sum(&run["epochs"], "seconds");
+        assert!((mean / rate(run) - 1.0).abs() < 1e-9, "{mean} and {}", rate(run));
+        assert_eq!(run["values"].as_array().map(Vec::len), Some(2));
+    }
+    // The eager start is one of the corners.
+    assert!(grid.iter().any(|run| run["values"] == out["start"]["values"] && rate(run) == rate(&out["start"])));
+    for part in ["annealing", "climb", "halving", "start", "fixed 1", "against the best of 4 fixed settings"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    assert!(text.contains(&format!("{:.0}", rate(&tuners[0]))), "{text}");
+    let page = scratch.read("out.html");
+    for part in ["Throughput per epoch", "Settings over time", "best fixed", "--grid 2"] {
+        assert!(page.contains(part), "{part}");
+    }
+    // The same seed, the same to the last digit, whatever the threads.
+    scratch.ok(&[&common[..], &TIERS, &files, &["-j", "1"]].concat());
+    let strip = |mut out: Value| {
+        for key in ["tuners", "grid"] {
+            let runs = out[key].as_array_mut().expect("runs");
+            runs.iter_mut().for_each(|run| run["row"]["cpu_seconds"] = Value::Null);
+        }
+        out["start"]["row"]["cpu_seconds"] = Value::Null;
+        out
+    };
+    assert!(strip(json(&scratch)) == strip(out), "two runs differ");
+}
+
+#[test]
+fn several_traces_are_one_workload_and_any_policy_with_a_tunable_will_do() {
+    let scratch = Scratch::new();
+    let second = "generate:zipf:n=30k:pages=3000:seed=2:write=50";
+    let first = "generate:zipf:n=30k:pages=2000:seed=1:write=10";
+    for policy in ["lc", "expcache:tolerance=5%", "multi-tier:preset=c"] {
+        let words = ["-q", "tune", first, second, "-p", policy, "--epoch", "1k", "--grid", "0", "--tuner", "climb"];
+        let text = scratch.ok(&[&words[..], &TIERS, &["--json", "out.json"]].concat());
+        assert!(text.contains("2 objects") && text.contains("no fixed settings"), "{text}");
+        assert_eq!(sum(&json(&scratch)["tuners"][0]["epochs"], "requests"), 60_000.0, "{policy}");
+    }
+}
+
+#[test]
+fn endurance_counts_when_it_is_asked_for() {
+    let scratch = Scratch::new();
+    let written = |more: &[&str]| {
+        let words = ["-q", "tune", TRACE, "--epoch", "1k", "--grid", "0", "--tuner", "climb", "--json", "out.json"];
+        scratch.ok(&[&words[..], &TIERS, more].concat());
+        let run = &json(&scratch)["tuners"][0];
+        run["pages_written_per_million"].as_f64().expect("pages")
+    };
+    let throughput = written(&[]);
+    // A lambda so large that throughput is nothing beside it.
+    let lambda = written(&["--lambda", "1e15"]);
+    let years = written(&["--years", "0.05"]);
+    assert!(lambda < 0.9 * throughput && years < 0.9 * throughput, "{throughput} {lambda} {years}");
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused() {
+    let scratch = Scratch::new();
+    let refused = |words: &[&str], parts: &[&str]| {
+        let line = scratch.refused(&[&["-q", "tune", "generate:loop:n=100:pages=50"], words].concat());
+        says(&line, parts);
+    };
+    refused(&[], &["--tiers"]);
+    refused(&[&TIERS[..], &["-p", "lru"]].concat(), &["'lru'", "nothing that may be changed"]);
+    refused(&[&TIERS[..], &["-p", "lc,multi-tier"]].concat(), &["one policy", "2"]);
+    refused(&[&TIERS[..], &["--options", "preset"]].concat(), &["'preset'", "dr, dw, nr, nw"]);
+    refused(&[&TIERS[..], &["--grid", "11", "--epoch", "0"]].concat(), &["above 0"]);
+    refused(&[&TIERS[..], &["--lambda", "0"]].concat(), &["above 0"]);
+    refused(&[&TIERS[..], &["--lambda", "1", "--years", "1"]].concat(), &["--years"]);
+    refused(&["--tiers", "cache=pcm:10p,backing=arulraj-ssd"], &["dram=PROFILE:SIZE"]);
+    refused(&["--tiers", "dram=dram:5p,cache=pcm,backing=arulraj-ssd"], &["size of the cache is missing"]);
+    refused(&["--tiers", "dram=dram:5p,cache=840-pro:20p,backing=arulraj-ssd", "--years", "5"], &["endurance_writes"]);
+}

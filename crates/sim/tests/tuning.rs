@@ -1,0 +1,148 @@
+//! A tuner at work in a simulation with time.
+
+use entresol_device::profile;
+use entresol_sim::{
+    Cell, CellOptions, EpochRow, Fixed, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, World,
+    parse_policies,
+};
+use entresol_trace::{Trace, generate};
+use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
+use entresol_tune::{Guarded, Limits, Objective, Role, Space, Tuner};
+
+const EPOCH: u64 = 2_000;
+const SEED: u64 = 5;
+
+fn traced(spec: &str) -> Trace {
+    generate(&spec.parse().expect("a trace specification"))
+}
+
+/// DRAM and NVM of a few per cent of the pages above an SSD.
+fn cell(policy: &str, world: &World) -> Cell {
+    let policy = &parse_policies(policy).expect("a policy")[0];
+    let size = |text: &str| text.parse().expect("a size");
+    Cell::single(policy, size("20%"), Some(size("2%")), world).expect("a cell")
+}
+
+fn hierarchy(cell: &Cell, world: &World) -> Hierarchy {
+    let device = |(name, bytes): (&str, u64)| -> NamedDevice {
+        let profile = profile::load(name).expect("a profile of the house");
+        (name.to_owned(), profile.build(bytes, SEED).expect("a device"))
+    };
+    let needs = cell.needs(world);
+    let mut devices: Vec<NamedDevice> =
+        ["dram", "optane-dimm", "arulraj-ssd"].into_iter().zip(needs).map(device).collect();
+    let backing = devices.pop().expect("three");
+    Hierarchy { tiers: devices, backing }
+}
+
+fn options(warmup: f64) -> CellOptions {
+    CellOptions { warmup, seed: SEED, ..CellOptions::default() }
+}
+
+fn tuned(
+    cell: &Cell,
+    world: &World,
+    tunables: usize,
+    tuner: &mut dyn Tuner,
+    warmup: f64,
+) -> (Row, TimedRow, Vec<EpochRow>) {
+    let timed = TimedOptions { clients: 4, ..TimedOptions::default() };
+    let tunables = (0..tunables).collect();
+    let tuning = Tuning { tuner, layer: 0, tunables, epoch_requests: EPOCH, tier: 1 };
+    cell.run_tuned(world, hierarchy(cell, world), &options(warmup), &timed, tuning).expect("a run")
+}
+
+fn tuners(cell: &Cell, world: &World) -> Vec<(&'static str, Guarded)> {
+    let knobs = cell.knobs(0, world, &options(0.0)).expect("knobs");
+    let (space, start) = Space::new(knobs).expect("a space");
+    let searches = [
+        ("annealing", Search::Annealing(Annealing::new(Schedule::FAST, &start, SEED))),
+        ("climb", Search::Climb(Climb::new(&start))),
+        ("halving", Search::Halving(Halving::new(&space, &start, 8, SEED))),
+    ];
+    let guarded =
+        |search| Guarded::new(space.clone(), start.clone(), search, Objective::Throughput, Limits::default(), EPOCH);
+    searches.into_iter().map(|(name, search)| (name, guarded(search))).collect()
+}
+
+fn without_time(row: Row) -> Row {
+    Row { cpu_seconds: 0.0, ..row }
+}
+
+#[test]
+fn settings_that_never_change_are_a_simulation_without_a_tuner() {
+    let trace = traced("zipf:n=30000:pages=3000:seed=3:write=30");
+    let world = World::new(&trace);
+    let cell = cell("multi-tier:preset=c", &world);
+    for warmup in [0.0, 0.3] {
+        let timed = TimedOptions { clients: 4, ..TimedOptions::default() };
+        let plain = cell.run_timed(&world, hierarchy(&cell, &world), &options(warmup), &timed).expect("a run");
+        let mut fixed = Fixed(vec![0.01, 0.01, 0.2, 0.5]);
+        let (row, timed, epochs) = tuned(&cell, &world, 4, &mut fixed, warmup);
+        assert_eq!(without_time(row), without_time(plain.0));
+        assert_eq!(timed.elapsed_seconds, plain.1.elapsed_seconds);
+        // Of four clients' requests those under way at the end of the warm-up are completed after it.
+        let started: u64 = epochs.iter().map(|epoch| epoch.requests).sum();
+        assert!(started <= timed.requests && timed.requests <= started + 4, "{started} of {}", timed.requests);
+        let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
+        assert!((seconds - timed.elapsed_seconds).abs() < 1e-6, "{seconds} of {}", timed.elapsed_seconds);
+        let written: u64 = epochs.iter().map(|epoch| epoch.pages_written).sum();
+        assert_eq!(written * u64::from(trace.page_bytes), timed.devices[1].write_bytes);
+        assert!(epochs.windows(2).all(|pair| pair[0].at + pair[0].requests == pair[1].at));
+    }
+}
+
+#[test]
+fn each_tuner_makes_the_eager_policy_faster_and_is_the_same_twice() {
+    let trace = traced("zipf:n=600k:pages=8000:exponent=0.8:seed=7:write=20");
+    let world = World::new(&trace);
+    let cell = cell("multi-tier:preset=eager", &world);
+    let eager = tuned(&cell, &world, 4, &mut Fixed(vec![1.0; 4]), 0.1).1.requests_per_second;
+    for (name, mut tuner) in tuners(&cell, &world) {
+        let twin = tuned(&cell, &world, 4, &mut tuner.clone(), 0.1).2;
+        let (_, timed, epochs) = tuned(&cell, &world, 4, &mut tuner, 0.1);
+        assert_eq!(epochs, twin, "{name}");
+        let gain = timed.requests_per_second / eager - 1.0;
+        println!("{name}: {:+.1} %, {:?}, {} epochs", gain * 100.0, tuner.held(), epochs.len());
+        assert!(gain > 0.0, "{name} (seed {SEED}): {gain} with {:?}", tuner.held());
+        assert!(epochs.iter().any(|epoch| epoch.role == Role::Trial));
+        // The policy had the settings that each epoch names: its gauges are those of the last.
+        assert_ne!(tuner.held(), [1.0; 4], "{name}");
+    }
+}
+
+#[test]
+fn the_settings_of_the_last_epoch_are_the_policys_at_the_end() {
+    let trace = traced("zipf:n=60000:pages=3000:seed=3:write=30");
+    let world = World::new(&trace);
+    let cell = cell("multi-tier:preset=eager", &world);
+    for (name, mut tuner) in tuners(&cell, &world) {
+        let (row, _, epochs) = tuned(&cell, &world, 4, &mut tuner, 0.0);
+        let last = epochs.last().expect("epochs");
+        let gauges: Vec<f64> = row.gauges.iter().map(|gauge| gauge.1).collect();
+        assert_eq!(gauges, last.values, "{name}");
+        let changed = epochs.windows(2).filter(|pair| pair[0].values != pair[1].values).count();
+        assert!(changed > 5, "{name}: {changed} changes");
+    }
+}
+
+/// A policy of another family with its own tunable, under a pool in DRAM: the second layer.
+#[test]
+fn any_policy_with_a_tunable_can_be_tuned() {
+    let trace = traced("zipf:n=100k:pages=4000:seed=9:write=50");
+    let world = World::new(&trace);
+    for (policy, layer, expected) in [("expcache", 1, "tolerance"), ("lc", 0, "dirty")] {
+        let cell = cell(policy, &world);
+        let knobs = cell.knobs(layer, &world, &options(0.0)).expect("knobs");
+        assert_eq!(knobs.iter().map(|knob| knob.name.as_str()).collect::<Vec<_>>(), [expected]);
+        let (space, start) = Space::new(knobs).expect("a space");
+        let search = Search::Climb(Climb::new(&start));
+        let mut tuner = Guarded::new(space, start, search, Objective::Throughput, Limits::default(), EPOCH);
+        let timed = TimedOptions::default();
+        let tuning = Tuning { tuner: &mut tuner, layer, tunables: vec![0], epoch_requests: EPOCH, tier: 1 };
+        let run = cell.run_tuned(&world, hierarchy(&cell, &world), &options(0.0), &timed, tuning);
+        let epochs = run.expect("a run").2;
+        assert_eq!(epochs.iter().map(|epoch| epoch.requests).sum::<u64>(), 100_000, "{policy}");
+        assert!(epochs.iter().any(|epoch| epoch.role == Role::Trial), "{policy}");
+    }
+}
