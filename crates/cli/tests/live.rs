@@ -4,7 +4,7 @@ mod common;
 
 use common::says;
 use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
-use common::served::{BACKING, PAGE, formatted, reached, start, terminate};
+use common::served::{BACKING, PAGE, ended, formatted, reached, start, terminate};
 use entresol_core::Random;
 use std::process::Command;
 use std::time::Duration;
@@ -308,6 +308,12 @@ fn a_store_of_slots_is_checked_and_repaired_too() {
     };
     // The journal begins after the superblocks, and slot 0 after it.
     says(&repair(8192 + 29 * 4096, 1), &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"]);
+    let mut child = start(&scratch, "lru", "write-back");
+    drop(reached(&scratch, &mut child));
+    says(
+        &ended(child, 2),
+        &["the cache is closed", "cache: lost until they are written again: 1 pages, first: page 1"],
+    );
     says(&repair(8192 + 100, 1), &["cannot be repaired", "format the cache again"]);
     says(&repair(100, 0), &["one superblock is damaged", "written again", "3 dirty"]);
     scratch.ok(&[&["-q", "drain"], &both[..]].concat());

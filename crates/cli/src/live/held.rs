@@ -145,6 +145,11 @@ impl Served {
         if stats.failed {
             bail!("{}: its device failed; requests went to the backing store since", self.path().display());
         }
+        let lost = self.held.lost()?;
+        if let Some(first) = lost.first() {
+            let name = self.path().display();
+            bail!("{name}: lost until they are written again: {} pages, first: {first}", lost.len());
+        }
         Ok(())
     }
 }

@@ -38,10 +38,15 @@ pub fn reached(scratch: &Scratch, child: &mut Child) -> Client {
     Client::connect(&scratch.path("s"), false).expect("a connection")
 }
 
-pub fn terminate(mut child: Child) -> String {
+pub fn terminate(child: Child) -> String {
+    ended(child, 0)
+}
+
+/// As [`terminate`], with the exit code that is due.
+pub fn ended(mut child: Child, code: i32) -> String {
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said}");
+    assert_eq!(child.wait().expect("an end").code(), Some(code), "{said}");
     said
 }

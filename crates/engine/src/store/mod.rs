@@ -1,4 +1,4 @@
-//! The cache store: a log of page versions on a cache device, or [slots](slots) for them. `docs/cache-format.md` draws both to
+//! The cache store: a log of page versions on a cache device, or slots for them. `docs/cache-format.md` draws both to
 //! the byte and states the rules by which they are used; this module keeps the store, the rules are kept by whoever writes
 //! to the backing store too.
 
