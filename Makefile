@@ -138,6 +138,9 @@ bench-peers: deps
 	benches/peers/run.sh steady ublk h-arc
 	benches/peers/run.sh locality ublk h-arc
 	benches/peers/run.sh crash h-arc
+	FORMAT="--layout slots" benches/peers/run.sh steady ublk h-arc
+	FORMAT="--layout slots" benches/peers/run.sh locality ublk h-arc
+	FORMAT="--layout slots" benches/peers/run.sh crash h-arc
 	benches/peers/run.sh kill
 
 # What a hit costs through FUSE and NBD, beside the bare socket, nbdkit, and reads that go by a worker (two minutes).

@@ -6,6 +6,8 @@
 #   run.sh steady DOOR POLICY [ARGS]  steady state, zipf, cache of 10 %, seeds $SEEDS;  DOOR is nbd or ublk
 #   run.sh locality DOOR POLICY ...   the same with 64 KiB of locality, a shorter run
 #   run.sh peers                      none, bcache, dm-cache and dm-writecache, steady state and locality
+#   run.sh tpcb POLICY [ARGS]         PostgreSQL under pgbench's own load, behind ublk; POLICY `peers`: the others
+#   run.sh bulk POLICY [ARGS]         skewed updates right after a bulk load, the same way
 #   run.sh crash POLICY [ARGS]        SIGKILL of the whole machine in mid-write, behind ublk
 #   run.sh kill                       ten times SIGKILL of the server alone; fio verifies what was flushed
 #
@@ -22,7 +24,7 @@ UUID=6f1c1f4e-3a53-4f0e-9a0a-0d4f2c3b5a10
 
 # A copy, in which fio does not draw its progress and a cache that is opened again is not formatted.
 scripts() {
-    COPY=$VMW/entresol-scripts
+    COPY=${COPY:-$VMW/entresol-scripts}
     rm -rf "$COPY"
     cp -r "$PEERS" "$COPY"
     sed -i 's/--output-format=json"/--output-format=json --eta=never"/' "$COPY/guest_bench.sh"
@@ -66,6 +68,19 @@ steady | locality)
         TRN=S NW=400000 NM=300000 bench "$tag" "$door"
     else
         TRN=c CL=16 bench "$tag" "$door"
+    fi
+    ;;
+tpcb | bulk)
+    what=$1 policy=$2
+    shift 2
+    scripts
+    [ "$what" = bulk ] && export PGF="-f /vmb/zipf.sql" WTX="-t 4000" MTX="-t 1500" PCT=25
+    if [ "$policy" = peers ]; then
+        PEERS="none bcache-wb dmcache-wb writecache" "$COPY/pg.sh"
+    else
+        CAND_CMD=$(candidate ublk "$policy" "$@")
+        export CAND_CMD
+        PEERS=ublk "$COPY/pg.sh"
     fi
     ;;
 crash)
