@@ -424,7 +424,9 @@ fn the_store_costs_what_its_format_says() {
     let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(32 << 20, &power));
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
     let info = catalogue::info("face").expect("face");
-    let cache = BlockCache::open(cache, backing, ID, &CacheConfig::new(info, &[0, 2000])).expect("a cache");
+    // Without threads of the cache's own: when those sync is not the same each time.
+    let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(info, &[0, 2000]) };
+    let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
     for i in 0..20_000u64 {
         let page = Random::mix(i) % 8000;
         cache.write(page * 4096, &[i as u8; 4096], false).expect("a write");
@@ -442,7 +444,7 @@ fn the_store_costs_what_its_format_says() {
     assert!(amplification <= 1.02, "{amplification} blocks per page");
     assert!(copied < 0.05, "FaCE's order is the log's: {copied} copied per page");
     // Slots are freed by two syncs: of the word that they are free, and of the word that this is durable.
-    let syncs_max = if crate::LAYOUT == Layout::Log { 1.0 / 100.0 } else { 1.0 / 75.0 };
+    let syncs_max = if crate::LAYOUT == Layout::Log { 1.0 / 200.0 } else { 1.0 / 150.0 };
     assert!(syncs <= syncs_max, "{syncs} syncs per page");
     assert!(crate::LAYOUT == Layout::Slots || mean_kib >= 256.0, "{mean_kib} KiB per write");
 }
