@@ -98,7 +98,7 @@ mod tests {
         let parts = [
             generated("zipf:n=500:pages=100:seed=1:write=30"),
             generated("loop:n=300:pages=50"),
-            generated("olap:n=400:pages=200"),
+            generated("olap:n=2000:pages=1000"),
         ];
         let joined = Trace::joined(&parts).expect("a trace");
         assert_eq!(joined.len(), parts.iter().map(Trace::len).sum::<usize>());
