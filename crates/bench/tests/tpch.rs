@@ -114,7 +114,7 @@ fn are_close(found: &TextRow, official: &TextRow) -> bool {
 }
 
 #[test]
-#[ignore = "loads a gigabyte: three minutes or so"]
+#[ignore = "loads a gigabyte, three minutes or so: `make test-long` runs it"]
 fn answers_are_those_that_come_with_the_specification() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut with = setup(scratch.path());

@@ -195,7 +195,7 @@ fn a_server_tells_what_its_queries_use_and_that_they_ended() {
 
 /// `cargo test --release -p entresol-front --test hints_postgres -- --ignored --nocapture` prints the table of docs/hints.md.
 #[test]
-#[ignore = "a measurement of a minute"]
+#[ignore = "a measurement of a minute, which asserts nothing about speed: `make test-long` runs it"]
 fn what_telling_costs_a_query() {
     const QUERIES: usize = 200_000;
     let Some(mut told) = Listening::start() else { return };
