@@ -9,6 +9,7 @@
 pub mod drive;
 pub mod driver;
 mod error;
+mod load;
 pub mod server;
 pub mod tpcc;
 pub mod tpch;

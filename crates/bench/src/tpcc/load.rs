@@ -2,10 +2,11 @@
 
 use super::random::{self, Constants, data, digits, last_name, name_number, text, within};
 use super::{DISTRICTS, INDEXES, Scale, TABLES};
+use crate::BenchError;
 use crate::driver::{Row, Session, Value};
-use crate::{BenchError, DriverError};
+use crate::load::fill;
 use entresol_core::Random;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 /// When everything was loaded, in microseconds since 1970: a constant, so that two loads of a seed are the same.
 const LOADED_AT: i64 = 1_000_000_000_000_000;
@@ -21,24 +22,7 @@ pub fn load(
     ended: &AtomicBool,
     progress: &dyn Fn(u64),
 ) -> Result<(), BenchError> {
-    for table in &TABLES {
-        let mut since = 0;
-        let counted = rows(table.name, scale, seed).inspect(|_| {
-            since += 1;
-            if since == 1000 {
-                progress(since);
-                since = 0;
-            }
-        });
-        session.load(table, &mut counted.take_while(|_| !ended.load(Relaxed)))?;
-        if ended.load(Relaxed) {
-            return Err(BenchError::Interrupted);
-        }
-    }
-    for index in INDEXES {
-        session.batch(index)?;
-    }
-    Ok(session.settle().map_err(|error: DriverError| error)?)
+    fill(session, &TABLES, |table| rows(table.name, scale, seed), &INDEXES, ended, progress)
 }
 
 /// A stream of random numbers for a row or a group of rows, by what it is of.

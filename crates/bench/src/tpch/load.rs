@@ -3,8 +3,9 @@
 use super::{INDEXES, TABLES};
 use crate::BenchError;
 use crate::driver::{Row, Session, Table, Value};
+use crate::load::fill;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
     RegionGenerator, SupplierGenerator,
@@ -67,24 +68,7 @@ pub fn load(
     ended: &AtomicBool,
     progress: &dyn Fn(u64),
 ) -> Result<(), BenchError> {
-    for table in &TABLES {
-        let mut since = 0;
-        let counted = rows(table, scale).inspect(|_| {
-            since += 1;
-            if since == 1000 {
-                progress(since);
-                since = 0;
-            }
-        });
-        session.load(table, &mut counted.take_while(|_| !ended.load(Relaxed)))?;
-        if ended.load(Relaxed) {
-            return Err(BenchError::Interrupted);
-        }
-    }
-    for index in INDEXES {
-        session.batch(index)?;
-    }
-    Ok(session.settle()?)
+    fill(session, &TABLES, |table| rows(table, scale), &INDEXES, ended, progress)
 }
 
 #[cfg(test)]

@@ -1,0 +1,37 @@
+//! How a load goes, whatever is loaded.
+
+use crate::BenchError;
+use crate::driver::{Row, Session, Table};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Makes the tables and their indexes and fills them. `progress` is told how many more rows there are; `ended` ends it early.
+///
+/// # Errors
+/// What the database answered, or that it was interrupted.
+pub(crate) fn fill(
+    session: &mut dyn Session,
+    tables: &'static [Table],
+    rows: impl Fn(&'static Table) -> Box<dyn Iterator<Item = Row>>,
+    indexes: &[&str],
+    ended: &AtomicBool,
+    progress: &dyn Fn(u64),
+) -> Result<(), BenchError> {
+    for table in tables {
+        let mut since = 0;
+        let counted = rows(table).inspect(|_| {
+            since += 1;
+            if since == 1000 {
+                progress(since);
+                since = 0;
+            }
+        });
+        session.load(table, &mut counted.take_while(|_| !ended.load(Relaxed)))?;
+        if ended.load(Relaxed) {
+            return Err(BenchError::Interrupted);
+        }
+    }
+    for index in indexes {
+        session.batch(index)?;
+    }
+    Ok(session.settle()?)
+}
