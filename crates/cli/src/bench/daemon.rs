@@ -19,6 +19,7 @@ use entresol_front::paced::{Paced, PacedDisk, PacedFiles};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, Read};
+use std::ops::{Add, Sub};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -365,34 +366,41 @@ impl Daemon {
     }
 }
 
+impl Figures {
+    /// What came after an earlier look.
+    pub fn since(&self, before: &Self) -> Self {
+        let device = |of: fn(&Self) -> Option<DeviceFigures>| Some(of(self)?.since(&of(before)?));
+        Figures {
+            opened: self.opened,
+            cache: self.cache.zip(before.cache).map(|(now, before)| now.since(&before)),
+            cache_device: device(|figures| figures.cache_device),
+            backing_device: device(|figures| figures.backing_device),
+        }
+    }
+}
+
 impl DeviceFigures {
     /// What came after an earlier look.
     pub fn since(&self, before: &Self) -> Self {
-        DeviceFigures {
-            reads: self.reads - before.reads,
-            read_bytes: self.read_bytes - before.read_bytes,
-            writes: self.writes - before.writes,
-            written_bytes: self.written_bytes - before.written_bytes,
-            sequential_writes: self.sequential_writes - before.sequential_writes,
-            flushes: self.flushes - before.flushes,
-            busy_s: self.busy_s - before.busy_s,
-            media_written_bytes: self.media_written_bytes - before.media_written_bytes,
-            late: self.late - before.late,
-        }
+        self.with(before, Sub::sub, Sub::sub)
     }
 
     /// Of this time and another together.
     pub fn and(&self, other: &Self) -> Self {
+        self.with(other, Add::add, Add::add)
+    }
+
+    fn with(&self, other: &Self, count: fn(u64, u64) -> u64, time: fn(f64, f64) -> f64) -> Self {
         DeviceFigures {
-            reads: self.reads + other.reads,
-            read_bytes: self.read_bytes + other.read_bytes,
-            writes: self.writes + other.writes,
-            written_bytes: self.written_bytes + other.written_bytes,
-            sequential_writes: self.sequential_writes + other.sequential_writes,
-            flushes: self.flushes + other.flushes,
-            busy_s: self.busy_s + other.busy_s,
-            media_written_bytes: self.media_written_bytes + other.media_written_bytes,
-            late: self.late + other.late,
+            reads: count(self.reads, other.reads),
+            read_bytes: count(self.read_bytes, other.read_bytes),
+            writes: count(self.writes, other.writes),
+            written_bytes: count(self.written_bytes, other.written_bytes),
+            sequential_writes: count(self.sequential_writes, other.sequential_writes),
+            flushes: count(self.flushes, other.flushes),
+            busy_s: time(self.busy_s, other.busy_s),
+            media_written_bytes: count(self.media_written_bytes, other.media_written_bytes),
+            late: count(self.late, other.late),
         }
     }
 }
@@ -400,32 +408,12 @@ impl DeviceFigures {
 impl CacheFigures {
     /// What came after an earlier look; states as they are now.
     pub fn since(&self, before: &Self) -> Self {
-        CacheFigures {
-            reads: self.reads - before.reads,
-            read_hits: self.read_hits - before.read_hits,
-            writes: self.writes - before.writes,
-            write_hits: self.write_hits - before.write_hits,
-            write_backs: self.write_backs - before.write_backs,
-            bypasses: self.bypasses - before.bypasses,
-            admissions: self.admissions - before.admissions,
-            copied_pages: self.copied_pages - before.copied_pages,
-            ..*self
-        }
+        self.with(before, Sub::sub)
     }
 
     /// Of this time and a later one together; states as they are in the later one.
     pub fn and(&self, later: &Self) -> Self {
-        CacheFigures {
-            reads: self.reads + later.reads,
-            read_hits: self.read_hits + later.read_hits,
-            writes: self.writes + later.writes,
-            write_hits: self.write_hits + later.write_hits,
-            write_backs: self.write_backs + later.write_backs,
-            bypasses: self.bypasses + later.bypasses,
-            admissions: self.admissions + later.admissions,
-            copied_pages: self.copied_pages + later.copied_pages,
-            ..*later
-        }
+        later.with(self, Add::add)
     }
 
     /// Share of the pages that were asked for and found.
@@ -441,5 +429,20 @@ impl CacheFigures {
     /// Share of the pages written that were not written to the backing store: 001's write reduction.
     pub fn write_reduction(&self) -> f64 {
         1.0 - self.write_backs as f64 / self.writes.max(1) as f64
+    }
+
+    /// States stay.
+    fn with(&self, other: &Self, count: fn(u64, u64) -> u64) -> Self {
+        CacheFigures {
+            reads: count(self.reads, other.reads),
+            read_hits: count(self.read_hits, other.read_hits),
+            writes: count(self.writes, other.writes),
+            write_hits: count(self.write_hits, other.write_hits),
+            write_backs: count(self.write_backs, other.write_backs),
+            bypasses: count(self.bypasses, other.bypasses),
+            admissions: count(self.admissions, other.admissions),
+            copied_pages: count(self.copied_pages, other.copied_pages),
+            ..*self
+        }
     }
 }

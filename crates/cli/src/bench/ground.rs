@@ -1,5 +1,6 @@
 //! What benchmarks have in common: the database, where it lies, the devices below it, and what is compared.
 
+use super::mounted::Mounted;
 use super::place::Place;
 use super::variant::{Devices, Variant};
 use crate::args::bytes;
@@ -14,7 +15,7 @@ use entresol_device::profile;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Options of every benchmark.
 #[derive(Args)]
@@ -179,6 +180,16 @@ impl Ground {
         loader.stop()?;
         let loaded_bytes = place.loaded_bytes()?;
         Ok(Ground { server, place, devices, variants, ended, loaded_bytes, quiet })
+    }
+
+    /// Mounts a fresh copy of the database as a variant has it and starts the server there; how long that took to be ready.
+    pub fn start(&mut self, variant: &Variant) -> Result<(Mounted, Duration)> {
+        self.place.renew()?;
+        let (mounted, _) = self.devices.mount(&self.place, variant)?;
+        self.server.move_to(&self.place.mountpoint());
+        let started = Instant::now();
+        self.server.start(&self.ended)?;
+        Ok((mounted, started.elapsed()))
     }
 
     /// Pages of a cache of this size over what was loaded.

@@ -41,7 +41,6 @@ pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
     let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.ground.quiet);
     let mut all = Vec::new();
     for variant in bench.ground.variants.clone() {
-        bench.ground.place.renew()?;
         let mut killed = bench.rounds(victim, &variant, &bar)?;
         bench.ground.place.clear()?;
         all.append(&mut killed);
@@ -66,9 +65,7 @@ impl Bench<'_> {
     fn rounds(&mut self, victim: Victim, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
         let mut random = Random::new(Random::mix(self.arguments.ground.seed ^ 0x6b));
         let (mut ledger, mut killed) = (Ledger::default(), Vec::new());
-        let (mut mounted, _) = self.ground.devices.mount(&self.ground.place, variant)?;
-        self.ground.server.move_to(&self.ground.place.mountpoint());
-        self.ground.server.start(&self.ground.ended)?;
+        let (mut mounted, _) = self.ground.start(variant)?;
         for round in 1..=self.arguments.rounds {
             let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
             note("load");

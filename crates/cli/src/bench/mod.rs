@@ -10,6 +10,7 @@ mod report;
 pub mod tpcc;
 pub mod tpch;
 mod tpch_report;
+mod turns;
 mod variant;
 
 use anyhow::Result;

@@ -3,9 +3,9 @@
 use super::daemon::{CacheFigures, DeviceFigures, Figures};
 use super::ground::{Db, Ground, GroundArgs, Wanted, said, time};
 use super::mounted::Mounted;
+use super::turns::{Turns, tell};
 use super::variant::Variant;
 use super::{kill, report};
-use crate::output;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
@@ -100,43 +100,21 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     if let Some(victim) = arguments.kill {
         return kill::run(&mut bench, victim);
     }
-    let mut runs = Vec::new();
     let each = (arguments.warmup + arguments.duration).as_secs();
     let total = each * u64::from(arguments.ground.repeat) * bench.ground.variants.len() as u64;
     let bar = Progress::start("measuring", Some(total), Unit::Items("s"), quiet);
-    let order = (1..=arguments.ground.repeat)
-        .flat_map(|repeat| bench.ground.variants.clone().into_iter().map(move |its| (repeat, its)));
-    let mut failed = None;
-    for (repeat, variant) in order.collect::<Vec<_>>() {
-        match bench.measure(&variant, repeat, &bar) {
-            Ok(measured) => {
-                if !quiet {
-                    bar.aside(|| eprintln!("{}", report::line(&measured)));
-                }
-                runs.push(measured);
-            }
-            // What was measured before is told all the same.
-            Err(error) => {
-                failed = Some(error.context(format!("{}, run {repeat}", variant.name())));
-                break;
-            }
+    let (variants, name) = (bench.ground.variants.clone(), |its: &Variant| its.name().to_owned());
+    let measure = |variant: &Variant, repeat| bench.measure(variant, repeat, &bar);
+    let turns = Turns::take(&variants, arguments.ground.repeat, &bar, name, measure, |run| {
+        if !quiet {
+            eprintln!("{}", report::line(run));
         }
-    }
+    });
     drop(bar);
-    if let Some(error) = failed.take_if(|_| runs.is_empty()) {
-        return Err(error);
-    }
-    let told = report::Told { arguments, ground: &bench.ground, runs: &runs };
-    output::print(&report::text(&told))?;
-    if let Some(path) = &arguments.ground.json {
-        output::write_file(path, report::json(&told)?.as_bytes())?;
-    }
-    if let Some(path) = &arguments.ground.html {
-        output::write_file(path, report::page(&told).to_html().as_bytes())?;
-    }
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    let turns = turns?;
+    let told = report::Told { arguments, ground: &bench.ground, runs: &turns.runs };
+    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let runs = turns.end()?;
     if let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) {
         bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; "));
     }
@@ -164,12 +142,7 @@ impl<'a> Bench<'a> {
     /// A run of one variant on a fresh copy.
     fn measure(&mut self, variant: &Variant, repeat: u32, bar: &Progress) -> Result<Measured> {
         bar.note(format!("{}, run {repeat}: starting", variant.name()));
-        self.ground.place.renew()?;
-        let (mut mounted, _) = self.ground.devices.mount(&self.ground.place, variant)?;
-        self.ground.server.move_to(&self.ground.place.mountpoint());
-        let started = Instant::now();
-        self.ground.server.start(&self.ground.ended)?;
-        let ready = started.elapsed();
+        let (mut mounted, ready) = self.ground.start(variant)?;
         let plan = self.plan(0, self.arguments.warmup, self.arguments.duration);
         let watch = Watch { ended: self.ground.ended.clone(), ..Watch::default() };
         let database = self.ground.server.database();
@@ -180,14 +153,13 @@ impl<'a> Bench<'a> {
         let faults = self.faults(&ran.ledger)?;
         self.ground.server.stop()?;
         mounted.close()?;
-        let since = |of: fn(&Figures) -> Option<DeviceFigures>| Some(of(&after)?.since(&of(&before)?));
-        let cache = after.cache.zip(before.cache).map(|(after, before)| after.since(&before));
+        let Figures { cache, cache_device, backing_device, .. } = after.since(&before);
         let measured = Measured {
             variant: variant.clone(),
             repeat,
             cache,
-            cache_device: since(|figures| figures.cache_device),
-            backing_device: since(|figures| figures.backing_device),
+            cache_device,
+            backing_device,
             looked_s,
             ran,
             ready,

@@ -4,8 +4,8 @@ use super::daemon::{CacheFigures, DeviceFigures, Figures, FileFigures};
 use super::ground::{Ground, GroundArgs, Wanted, said};
 use super::mounted::Mounted;
 use super::tpch_report as report;
+use super::turns::{Turns, tell};
 use super::variant::Variant;
-use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_bench::driver::{Database, Session, TextRow};
@@ -154,39 +154,18 @@ pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
     let cases = bench.cases()?;
     let total = bench.queries.len() * cases.len() * arguments.ground.repeat as usize;
     let bar = Progress::start("asking", Some(total as u64), Unit::Items("queries"), quiet);
-    let (mut runs, mut failed): (Vec<Measured>, _) = (Vec::new(), None);
-    for (repeat, case) in (1..=arguments.ground.repeat).flat_map(|repeat| cases.iter().map(move |case| (repeat, case)))
-    {
-        match bench.measure(case, repeat, &bar) {
-            Ok(measured) => {
-                if !quiet {
-                    bar.aside(|| eprintln!("{}", report::line(&measured)));
-                }
-                runs.push(measured);
-            }
-            // What was measured before is told all the same.
-            Err(error) => {
-                failed = Some(error.context(format!("{}, run {repeat}", case.name())));
-                break;
-            }
+    let measure = |case: &Case, repeat| bench.measure(case, repeat, &bar);
+    let turns = Turns::take(&cases, arguments.ground.repeat, &bar, Case::name, measure, |run| {
+        if !quiet {
+            eprintln!("{}", report::line(run));
         }
-    }
+    });
     drop(bar);
-    if let Some(error) = failed.take_if(|_| runs.is_empty()) {
-        return Err(error);
-    }
+    let turns = turns?;
     let Bench { ground, queries, expected, .. } = &bench;
-    let told = report::Told { arguments, ground, queries, expected, runs: &runs };
-    output::print(&report::text(&told))?;
-    if let Some(path) = &arguments.ground.json {
-        output::write_file(path, report::json(&told)?.as_bytes())?;
-    }
-    if let Some(path) = &arguments.ground.html {
-        output::write_file(path, report::page(&told).to_html().as_bytes())?;
-    }
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    let told = report::Told { arguments, ground, queries, expected, runs: &turns.runs };
+    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let runs = turns.end()?;
     match runs.iter().find(|run| !run.faults.is_empty()) {
         Some(run) => bail!("{}: {}", run.case.name(), run.faults.join("; ")),
         None => Ok(()),
@@ -235,13 +214,8 @@ impl<'a> Bench<'a> {
     /// All queries in one case, on a fresh copy.
     fn measure(&mut self, case: &Case, repeat: u32, bar: &Progress) -> Result<Measured> {
         bar.note(format!("{}, run {repeat}: starting", case.name()));
-        self.ground.place.renew()?;
         self.ground.devices.pages = case.size.map_or(0, |(_, pages)| pages);
-        let (mut mounted, _) = self.ground.devices.mount(&self.ground.place, &case.variant)?;
-        self.ground.server.move_to(&self.ground.place.mountpoint());
-        let started = Instant::now();
-        self.ground.server.start(&self.ground.ended)?;
-        let ready = started.elapsed();
+        let (mut mounted, ready) = self.ground.start(&case.variant)?;
         let mut session = self.ground.server.database().connect()?;
         let (mut queries, mut faults) = (Vec::new(), Vec::new());
         for at in 0..self.queries.len() {
@@ -289,15 +263,9 @@ impl<'a> Bench<'a> {
         if !self.arguments.no_hints {
             mounted.ask("end")?;
         }
-        let since = |of: fn(&Figures) -> Option<DeviceFigures>| Some(of(&after)?.since(&of(&before)?));
-        Ok(Timed {
-            seconds: took.as_secs_f64(),
-            answer: Answer::of(&rows),
-            cache: after.cache.zip(before.cache).map(|(after, before)| after.since(&before)),
-            cache_device: since(|figures| figures.cache_device),
-            backing_device: since(|figures| figures.backing_device),
-            objects,
-        })
+        let Figures { cache, cache_device, backing_device, .. } = after.since(&before);
+        let (seconds, answer) = (took.as_secs_f64(), Answer::of(&rows));
+        Ok(Timed { seconds, answer, cache, cache_device, backing_device, objects })
     }
 
     /// Tables and indexes that were read between two looks, by their names.
