@@ -2,6 +2,7 @@
 
 use crate::interface::{Config, Info, Policy};
 use crate::options::{BuildError, Options};
+use strsim::levenshtein;
 
 /// What is to be done with a policy once it is built. The generic method is instantiated once per policy, so that
 /// a policy chosen at run time still runs in a loop of its own: one dynamic choice per run, none per request.
@@ -113,24 +114,9 @@ pub fn build<V: Visitor>(
 
 /// The three names most like this one.
 fn nearest(name: &str) -> String {
-    let mut names: Vec<(usize, &str)> = ALL.iter().map(|info| (distance(name, info.name), info.name)).collect();
+    let mut names: Vec<(usize, &str)> = ALL.iter().map(|info| (levenshtein(name, info.name), info.name)).collect();
     names.sort_unstable();
     names.iter().take(3).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use entresol_device::profile::{self, Model, Profile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
+use strsim::levenshtein;
 
 /// Names and texts of the catalogues that come with the program.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -267,7 +268,7 @@ fn load_profile(name: Option<&str>) -> Result<Profile, String> {
         return Err(format!("`profile` is missing: a TOML file, or one of {}", names.join(", ")));
     };
     let profile = profile::load(name).map_err(|error| {
-        let nearest = names.iter().min_by_key(|known| distance(name, known)).expect("there are profiles");
+        let nearest = names.iter().min_by_key(|known| levenshtein(name, known)).expect("there are profiles");
         match Path::new(name).exists() {
             true => error.to_string(),
             false => format!("`profile` is '{name}', which is neither a file nor a profile; nearest: {nearest}"),
@@ -290,20 +291,6 @@ fn numbers(key: &str, values: &[f64], count: usize, least: f64) -> Result<(), St
         Some(value) if least > 0.0 => Err(format!("`{key}` has {value}, expected more than 0")),
         Some(value) => Err(format!("`{key}` has {value}, expected 0 or more")),
     }
-}
-
-/// Insertions, deletions and replacements between two words.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
