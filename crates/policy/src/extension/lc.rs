@@ -21,7 +21,7 @@ use super::pool::DramPool;
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, IndexHeap};
-use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Movement, Op, Outcome, Page, Request, Size, Tier, Verb};
 
 const DRAM: Tier = Tier::TOP;
 const FLASH: Tier = Tier::SECOND;
@@ -98,7 +98,7 @@ const OPTIONS: &[OptionInfo] = &[
 
 /// Pages that are a share of so many, in per cent.
 fn share(pages: usize, percent: f64) -> usize {
-    (pages as f64 * percent / 100.0 + 1e-9) as usize
+    Size::Percent(percent).pages(1, pages as u64) as usize
 }
 
 impl Policy for Lc {
