@@ -60,9 +60,12 @@ pub(super) fn make_some_room(lease: &mut impl Lease) -> io::Result<()> {
         upkeep::settle(lease)?;
     }
     if lease.keeper().lacks_segments() {
-        let free = lease.keeper().log.free_segments();
-        upkeep::reclaim(lease)?;
+        let free = lease.keeper().log.free_segments_once_durable();
+        upkeep::reclaim_ahead(lease)?;
         lease.keeper().reclaimed_ahead(free);
+    }
+    if lease.keeper().awaits_segments() {
+        upkeep::sync_log(lease)?;
     }
     if lease.keeper().lacks_clean_pages() { clean::clean_some(lease) } else { Ok(()) }
 }

@@ -60,18 +60,42 @@ impl Keeper {
 
     /// Is there less room than threads of the cache's own should keep?
     pub fn lacks_room(&self) -> bool {
-        self.has_help() && (self.depth() > 0 || self.lacks_segments() || self.is_account_half_full())
+        let segments = self.lacks_segments() || self.awaits_segments();
+        self.has_help() && (self.depth() > 0 || segments || self.is_account_half_full())
     }
 
-    /// Are there fewer free segments than threads of the cache's own should keep?
+    /// Segments that a request has to find free between two parts of somebody's upkeep, for it cannot make room itself
+    /// then: what it may need is there beforehand.
+    fn free_apart(&self) -> u64 {
+        FREE_MIN + self.moved_max.div_ceil(u64::from(self.log.geometry().segment_pages))
+    }
+
+    /// Free segments that threads of the cache's own should keep: no more than half of those that its pages leave, for the
+    /// fewer are left to the log, the sooner it comes back to pages that are still needed.
+    fn free_ahead(&self) -> u64 {
+        let geometry = self.log.geometry();
+        let ahead = u64::from(geometry.segments / 32).clamp(1, 8);
+        let spare = u64::from(geometry.blocks()).saturating_sub(self.log.index().len() as u64);
+        let most = spare / u64::from(2 * geometry.segment_pages);
+        (self.free_apart() + ahead).min(most).max(FREE_MIN + 1)
+    }
+
+    /// Are there fewer free segments than threads of the cache's own should keep? Those count that are free at the next
+    /// sync, for which requests ask often enough as a rule.
     pub fn lacks_segments(&self) -> bool {
-        let ahead = u64::from(self.log.geometry().segments / 64).clamp(1, 8);
-        self.has_help() && self.log.free_segments() < FREE_MIN + ahead && self.log.rear() >= self.reclaim_from
+        let free = self.log.free_segments_once_durable();
+        self.has_help() && free < self.free_ahead() && self.log.rear() >= self.reclaim_from
+    }
+
+    /// Would a sync of the log help requests that need free segments?
+    pub fn awaits_segments(&self) -> bool {
+        let free = self.log.free_segments();
+        self.has_help() && free < self.free_apart() && free < self.log.free_segments_once_durable()
     }
 
     /// A reclaim ahead of need has ended. One that gained nothing is not repeated until the log has gone on.
     pub fn reclaimed_ahead(&mut self, free_before: u64) {
-        if self.log.free_segments() <= free_before {
+        if self.log.free_segments_once_durable() <= free_before {
             self.reclaim_from = self.log.rear() + u64::from(self.log.geometry().segment_pages);
         }
     }
@@ -107,9 +131,8 @@ impl Keeper {
 
     /// Is there room for a request?
     pub fn is_ready(&self) -> bool {
-        // Between two parts of somebody's upkeep a request cannot make room itself, and finds beforehand what it may need.
-        let moved = if self.apart { self.moved_max.div_ceil(u64::from(self.log.geometry().segment_pages)) } else { 0 };
-        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= FREE_MIN + moved;
+        let free = if self.apart { self.free_apart() } else { FREE_MIN };
+        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= free;
         room && !self.must_catch_up()
     }
 }

@@ -131,7 +131,7 @@ impl Locks {
             if ready(turn.keeper()) {
                 return Ok(turn);
             }
-            if !off && turn.keeper().must_catch_up() {
+            if !off && (turn.keeper().must_catch_up() || turn.keeper().awaits_segments()) {
                 // That waits for the cache device and for nothing below.
                 let caught_up = upkeep::catch_up(&mut turn);
                 if !turn.must_mend() {
@@ -139,7 +139,8 @@ impl Locks {
                 }
                 continue;
             }
-            turn.own()?;
+            // Whoever has the upkeep may have made room long before it is done.
+            turn.own_unless(ready)?;
             if ready(turn.keeper()) || turn.must_mend() {
                 continue;
             }
@@ -182,11 +183,21 @@ impl Turn<'_> {
 
     /// Takes the upkeep; waits for whoever owns it.
     pub fn own(&mut self) -> io::Result<()> {
+        self.own_unless(|_| false)
+    }
+
+    /// As [`own`](Self::own), but waits no longer than until it is not needed any more.
+    fn own_unless(&mut self, enough: impl Fn(&Keeper) -> bool) -> io::Result<()> {
         while !self.owns {
             if self.keeper().owned {
                 self.keeper().wanting += 1;
                 self.wait()?;
                 self.keeper().wanting -= 1;
+                if enough(self.keeper()) {
+                    // A thread of the cache's own may wait for nobody to want it.
+                    self.locks.changed.notify_all();
+                    break;
+                }
             } else {
                 self.keeper().owned = true;
                 self.owns = true;

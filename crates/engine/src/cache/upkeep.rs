@@ -87,9 +87,9 @@ pub(super) fn write_batches(lease: &mut impl Lease) -> io::Result<()> {
     keeper.noted(written)
 }
 
-/// Keeps the log from running too far ahead of its device.
+/// Keeps the log from running too far ahead of its device, and from waiting for a sync to have room.
 pub(super) fn catch_up(lease: &mut impl Lease) -> io::Result<()> {
-    if lease.keeper().log.must_sync() {
+    if lease.keeper().log.must_sync() || lease.keeper().awaits_segments() {
         return sync_log(lease);
     }
     if lease.keeper().has_many_batches() { write_batches(lease) } else { Ok(()) }
@@ -205,12 +205,22 @@ pub(super) fn make_room(lease: &mut impl Lease) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, "every segment of the cache is full of pages that are needed"))
 }
 
-/// Frees the oldest segments (rule 6): several at a time on a large cache, for the price of one sync. In the slots layout it
-/// frees slots.
-pub(super) fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
+/// Frees the oldest segments (rule 6). In the slots layout it frees slots.
+fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
     if reclaim_slots(lease)? {
         return Ok(());
     }
+    drop_oldest(lease)?;
+    if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { sync_log(lease) }
+}
+
+/// As `reclaim`, ahead of need: segments are free when the log has been synced, by whomever.
+pub(super) fn reclaim_ahead(lease: &mut impl Lease) -> io::Result<()> {
+    if reclaim_slots(lease)? { Ok(()) } else { drop_oldest(lease) }
+}
+
+/// Drops the oldest segments: several at a time on a large cache.
+fn drop_oldest(lease: &mut impl Lease) -> io::Result<()> {
     let geometry = lease.keeper().log.geometry();
     let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
     let start = lease.keeper().log.rear();
@@ -241,7 +251,7 @@ pub(super) fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
         }
     }
     lease.keeper().drop_segments(&taken);
-    if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { sync_log(lease) }
+    Ok(())
 }
 
 /// Moves on what is still needed of a segment; true when that takes a sync of the backing store.

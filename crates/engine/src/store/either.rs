@@ -102,6 +102,14 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.free_segments())
     }
 
+    /// As [`free_segments`](AnyLog::free_segments), once what was dropped is so durably.
+    pub fn free_segments_once_durable(&self) -> u64 {
+        match self {
+            AnyLog::Log(log) => log.free_segments_once_durable(),
+            AnyLog::Slots(slots) => slots.free_segments(),
+        }
+    }
+
     /// What has to be durable for everything to be that was appended: for [`is_durable_to`](AnyLog::is_durable_to).
     pub fn rear(&self) -> u64 {
         either!(self, store => store.rear())

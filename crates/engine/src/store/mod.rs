@@ -154,8 +154,16 @@ impl<D: Disk> Log<D> {
 
     /// Segments after the one being filled that may be written: all that lay there is dead, durably.
     pub fn free_segments(&self) -> u64 {
-        let limit = if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail };
-        let occupied = self.place / self.segment_pages() + 1 - limit / self.segment_pages();
+        self.free_before(if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail })
+    }
+
+    /// As many as there are once it is durable that the dropped ones are dead.
+    pub fn free_segments_once_durable(&self) -> u64 {
+        self.free_before(self.tail)
+    }
+
+    fn free_before(&self, tail: u64) -> u64 {
+        let occupied = self.place / self.segment_pages() + 1 - tail / self.segment_pages();
         u64::from(self.geometry.segments).saturating_sub(occupied)
     }
 

@@ -92,7 +92,7 @@ impl Geometry {
     }
 
     /// Blocks of all segments.
-    pub(super) fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.segments * self.segment_pages
     }
 

@@ -1,0 +1,42 @@
+//! The room that threads of the cache's own keep: what it costs, and who waits for it.
+
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig};
+use entresol_engine::disk::{Metered, Power, SimDisk};
+use entresol_engine::store::{Geometry, Layout};
+use entresol_policy::catalogue;
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+const ID: [u8; 16] = [5; 16];
+
+/// A log whose requests ask for syncs anyway is made room in without others: a segment that was dropped is free after the
+/// next of theirs.
+#[test]
+fn segments_become_free_by_the_syncs_that_users_ask_for() {
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 64, layout: Layout::Log };
+    let power = Power::steady();
+    let device = Metered::new(SimDisk::new(geometry.size_bytes(), &power));
+    let backing = SimDisk::new(4096 * PAGE as u64, &power);
+    BlockCache::format(&device, geometry, &backing, [1; 16], ID).expect("room");
+    let gauge = device.gauge();
+    let lru = catalogue::info("lru").expect("a policy");
+    let cache = BlockCache::open(device, backing, ID, &CacheConfig::new(lru, &[200])).expect("a cache in order");
+    let (mut flushes, before) = (0, gauge.counts().sync.calls);
+    for round in 0..300_u64 {
+        // A segment's worth each, so that one has to be reclaimed each time once the log has gone round.
+        for page in 0..7 {
+            let at = (round * 7 + page) % 4096 * PAGE as u64;
+            cache.write(at, &[round as u8; PAGE], false).expect("a write");
+        }
+        cache.flush().expect("a flush");
+        flushes += 1;
+        // The threads are to come to it, on a busy machine too.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let stats = cache.stats().expect("counts");
+    let syncs = gauge.counts().sync.calls - before;
+    println!("{syncs} syncs for {flushes} flushes; {} segments reclaimed", stats.keeper.segments_reclaimed);
+    assert!(stats.keeper.segments_reclaimed > 200, "the log went round");
+    assert!(syncs < flushes * 5 / 4, "{syncs} syncs for {flushes} flushes");
+}
