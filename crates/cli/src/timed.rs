@@ -7,6 +7,7 @@ use crate::{output, results};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
+use entresol_device::DeviceError;
 use entresol_device::nand::Amplification;
 use entresol_device::profile::{self, Model, Profile};
 use entresol_report::{Progress, Unit};
@@ -64,6 +65,17 @@ pub enum Waf {
     Mech,
     /// What was measured of the drive for writes of a size
     Curve,
+}
+
+impl Waf {
+    /// A profile with its write amplification from there; as it says itself without.
+    pub fn profile(waf: Option<Waf>, name: &str) -> Result<Profile, DeviceError> {
+        let profile = profile::load(name)?;
+        match waf {
+            Some(waf) => profile.with_amplification(waf.into()),
+            None => Ok(profile),
+        }
+    }
 }
 
 impl From<Waf> for Amplification {
@@ -346,13 +358,9 @@ impl<'a> Devices<'a> {
     /// Loads their profiles.
     pub fn load(tiers: &'a Tiers, arguments: &TimedArgs) -> Result<Self> {
         let named = tiers.dram.iter().chain([&tiers.cache, &tiers.backing]);
-        let waf = arguments.waf.map(Amplification::from);
-        let load = |tier: &TierArg| match waf {
-            None => profile::load(&tier.profile),
-            Some(mode) => profile::load(&tier.profile)?.with_amplification(mode),
-        };
+        let load = |tier: &TierArg| Waf::profile(arguments.waf, &tier.profile);
         let profiles = named.map(load).collect::<Result<Vec<_>, _>>()?;
-        if waf.is_some() && !profiles.iter().any(|profile| matches!(profile.device, Model::Nand(_))) {
+        if arguments.waf.is_some() && !profiles.iter().any(|profile| matches!(profile.device, Model::Nand(_))) {
             bail!("--waf: none of the devices is a flash drive");
         }
         Ok(Devices { tiers, profiles })

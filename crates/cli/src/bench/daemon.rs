@@ -3,15 +3,16 @@
 //! It is a process of its own so that it can be killed. It takes a word a line on its input and answers each with a line of
 //! JSON; the end of the input is its own.
 
+use crate::args::layout;
 use crate::live::serve::{ModeArg, one_policy, top_tier};
 use crate::output;
+use crate::timed::Waf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::Size;
-use entresol_device::profile;
 use entresol_engine::cache::{CacheConfig, ObjectCounts};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
-use entresol_engine::store::{Geometry, geometry};
+use entresol_engine::store::{Geometry, Layout, geometry};
 use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileCounts, FileLayer, NOT_CACHED, Pattern};
 use entresol_front::fuse::{Mount, Options};
 use entresol_front::hints::{Advised, Served, Use};
@@ -45,12 +46,16 @@ pub struct DaemonArgs {
     pub policy: String,
     #[arg(long, value_enum, default_value = "write-back")]
     pub mode: ModeArg,
+    #[arg(long, value_parser = layout, default_value = "log")]
+    pub layout: Layout,
     #[arg(long)]
     pub dram: Option<Size>,
     #[arg(long)]
     pub backing_profile: Option<String>,
     #[arg(long)]
     pub cache_profile: Option<String>,
+    #[arg(long, value_enum)]
+    pub waf: Option<Waf>,
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 }
@@ -184,9 +189,10 @@ fn tell(answer: &impl Serialize) -> Result<()> {
 type Timed = (Arc<dyn Disk>, Option<Arc<dyn Paced>>);
 
 /// A disk as it is, or with the time of a device of this profile.
-fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, seed: u64) -> Result<Timed> {
+fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, arguments: &DaemonArgs) -> Result<Timed> {
     let Some(name) = name else { return Ok((Arc::new(disk), None)) };
-    let paced = Arc::new(PacedDisk::new(disk, profile::load(name)?.build(CAPACITY_BYTES, seed)?)?);
+    let paced =
+        Arc::new(PacedDisk::new(disk, Waf::profile(arguments.waf, name)?.build(CAPACITY_BYTES, arguments.seed)?)?);
     Ok((paced.clone(), Some(paced)))
 }
 
@@ -208,11 +214,11 @@ fn random() -> Result<[u8; 16]> {
 }
 
 /// A store that has room for so many pages: a quarter of it is the log's, and some of it tables.
-fn store(pages: u64, page_bytes: u32) -> Result<(u64, Geometry)> {
+fn store(pages: u64, page_bytes: u32, layout: Layout) -> Result<(u64, Geometry)> {
     let wanted = pages * u64::from(page_bytes);
     let mut bytes = (wanted + wanted / 3).max(4 << 20).next_multiple_of(1 << 20);
     loop {
-        let geometry = Geometry::for_device(bytes, page_bytes)?;
+        let geometry = Geometry::for_device(bytes, page_bytes)?.with(layout);
         if geometry.capacity_pages() >= pages {
             return Ok((bytes, geometry));
         }
@@ -237,16 +243,16 @@ impl Daemon {
         };
         let Some(name) = backing_profile else { return Ok(plain(Arc::new(DirectFiles), None)) };
         let root = File::open(&arguments.backing).with_context(|| arguments.backing.display().to_string())?;
-        let model = profile::load(name)?.build(CAPACITY_BYTES, seed)?;
+        let model = Waf::profile(arguments.waf, name)?.build(CAPACITY_BYTES, arguments.seed)?;
         let files = PacedFiles::new(root, model, patterns())?;
         let device = files.device();
         Ok(plain(Arc::new(files), Some(device)))
     }
 
     fn cached(arguments: &DaemonArgs, path: &Path, backing_profile: Option<&str>) -> Result<Self> {
-        let (seed, name) = (arguments.seed, || path.display().to_string());
+        let name = || path.display().to_string();
         if let Some(pages) = arguments.make {
-            let (bytes, geometry) = store(pages, arguments.page_size)?;
+            let (bytes, geometry) = store(pages, arguments.page_size, arguments.layout)?;
             File::create_new(path).and_then(|file| file.set_len(bytes)).with_context(name)?;
             let disk = FileDisk::open(path, Caching::Buffered).with_context(name)?;
             Backing::format(&arguments.backing, &disk, geometry, random()?, random()?)?;
@@ -257,7 +263,7 @@ impl Daemon {
         if arguments.pages > room {
             bail!("{}: has room for {room} pages, not for {}", name(), arguments.pages);
         }
-        let (disk, cache_device) = paced(disk, arguments.cache_profile.as_deref(), seed)?;
+        let (disk, cache_device) = paced(disk, arguments.cache_profile.as_deref(), arguments)?;
         let spec = one_policy(&arguments.policy)?;
         let pages = arguments.pages;
         let tiers = match spec.info.tiers.len() {
@@ -269,7 +275,7 @@ impl Daemon {
         let mut backing_device = None;
         let backing = Backing::open(&arguments.backing)?;
         let (files, _) = CachedFiles::open_over(backing, disk, &config, patterns(), |files| {
-            let (below, device) = paced(files, backing_profile, seed).map_err(std::io::Error::other)?;
+            let (below, device) = paced(files, backing_profile, arguments).map_err(std::io::Error::other)?;
             backing_device = device;
             Ok(below)
         })?;

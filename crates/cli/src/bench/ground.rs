@@ -3,15 +3,16 @@
 use super::mounted::Mounted;
 use super::place::Place;
 use super::variant::{Devices, Variant};
-use crate::args::bytes;
+use crate::args::{bytes, layout};
 use crate::live::serve::ModeArg;
 use crate::output;
+use crate::timed::Waf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::driver::Database;
 use entresol_bench::server::{MariaDbServer, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
 use entresol_core::Size;
-use entresol_device::profile;
+use entresol_engine::store::Layout;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,6 +30,9 @@ pub struct GroundArgs {
     /// What becomes of writes to the cache
     #[arg(long, value_enum, default_value = "write-back")]
     pub mode: ModeArg,
+    /// Where pages of the cache lie, as `entresol format` has it
+    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
+    pub layout: Layout,
     /// Memory for the upper tier of policies that manage two [default: the policy's own share]
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
@@ -41,6 +45,9 @@ pub struct GroundArgs {
     /// Emulate this device for the cache
     #[arg(long, value_name = "PROFILE")]
     pub cache_profile: Option<String>,
+    /// How flash drives amplify writes, whatever their profiles say: by their cleaning, or as measured by the size of a write
+    #[arg(long, value_enum)]
+    pub waf: Option<Waf>,
     /// Memory of the database's own buffer pool
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes)]
     pub memory: u64,
@@ -146,7 +153,7 @@ impl Ground {
             variants.push(Variant::SsdOnly);
         }
         for name in [&arguments.backing_profile, &arguments.cache_profile].into_iter().flatten() {
-            profile::load(name)?;
+            Waf::profile(arguments.waf, name)?;
         }
         // SQLite's processes are this one, which must get at the mount.
         let owner = if arguments.db == Db::Sqlite { Owner::own() } else { Owner::dropping(&arguments.user)? };
@@ -167,7 +174,9 @@ impl Ground {
         let devices = Devices {
             backing_profile: arguments.backing_profile.clone(),
             cache_profile: arguments.cache_profile.clone(),
+            waf: arguments.waf,
             mode: arguments.mode,
+            layout: arguments.layout,
             page_size,
             pages: 0,
             dram: arguments.dram,

@@ -4,9 +4,11 @@ use super::daemon::Figures;
 use super::mounted::Mounted;
 use super::place::Place;
 use crate::live::serve::{ModeArg, one_policy};
+use crate::timed::Waf;
 use anyhow::Result;
 use clap::ValueEnum;
 use entresol_core::Size;
+use entresol_engine::store::Layout;
 use serde::Serialize;
 
 /// One of the things that are compared.
@@ -44,7 +46,9 @@ impl Variant {
 pub struct Devices {
     pub backing_profile: Option<String>,
     pub cache_profile: Option<String>,
+    pub waf: Option<Waf>,
     pub mode: ModeArg,
+    pub layout: Layout,
     pub page_size: u32,
     /// Pages of a cache.
     pub pages: u64,
@@ -63,11 +67,15 @@ impl Devices {
         if let Some(profile) = backing {
             option("backing-profile", profile.clone());
         }
+        if let Some(waf) = self.waf.and_then(|waf| waf.to_possible_value()) {
+            option("waf", waf.get_name().to_owned());
+        }
         if let Variant::Cached(policy) = variant {
             option("cache", text(place.cache()));
             option("page-size", self.page_size.to_string());
             option("pages", self.pages.to_string());
             option("policy", policy.clone());
+            option("layout", self.layout.name().to_owned());
             let mode = self.mode.to_possible_value().map(|mode| mode.get_name().to_owned());
             option("mode", mode.unwrap_or_default());
             if let Some(dram) = self.dram {
