@@ -91,7 +91,9 @@ pub fn open(
     let (held, files, names) = live::files::open(cache, directory, arguments, direct)?;
     // Before others are told that it is there: what is wrong with the socket is said first.
     let heard = hints.open(&files, mountpoint, directory)?;
+    let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
     let served = held.serve(quiet);
+    served.running.seen_at(&seen, heard.hints());
     let Found { files: known, gone, changed } = names;
     let message = format!("{known} files known, {gone} gone, {changed} changed without the cache");
     let figures = json!({ "known": known, "gone": gone, "changed": changed });

@@ -216,6 +216,13 @@ impl Live {
             sum.resident.device += counts.resident.device;
         }
         assert!(accounts.iter().all(|account| account.object != REST));
+        let dirty = self.files.cache().dirty_by_object().expect("counts");
+        assert!(
+            accounts
+                .iter()
+                .all(|account| dirty.get(&account.object).is_none_or(|&dirty| dirty <= account.counts.writes))
+        );
+        assert_eq!(dirty.values().sum::<u64>(), self.files.cache().stats().expect("counts").dirty_pages);
         let (counts, tiers) = (self.counted(), self.files.cache().config().tiers);
         assert_eq!((sum.reads, sum.writes, sum.write_backs), (counts.read_hits, counts.write_hits, counts.write_backs));
         let device = *tiers.last().expect("a tier") as u64;
@@ -300,6 +307,14 @@ fn accounts_follow_files_that_come_grow_and_go() {
     };
     let (_, t1) = account("t1").expect("an account");
     assert_eq!((t1.writes, t1.absorbed, t1.resident.device), (11, 1, 10));
+    let dirty = || {
+        let mut dirty: Vec<u64> = live.files.cache().dirty_by_object().expect("counts").into_values().collect();
+        dirty.sort_unstable();
+        dirty
+    };
+    assert_eq!(dirty(), [3, 10]);
+    live.files.cache().drain().expect("a drain");
+    assert!(dirty().is_empty());
     let (size, counts) = account("new").expect("an account");
     assert_eq!((size, counts.writes, counts.resident.device), (3 * PAGE as u64, 3, 3));
     let pages = |name: &str| {

@@ -5,7 +5,8 @@
 //!
 //! What can be told without the server is read from its files: PostgreSQL's `pg_class` and its neighbours, InnoDB's
 //! dictionary. These are what the last checkpoint wrote, so what was made since has no name yet; a server that is asked
-//! ([`Names::ask`]) knows it at once. A file without a name makes them be read again, at most once a second.
+//! ([`Names::ask`]) knows it at once. A file without a name makes them be read again: at most once a second, and ever more
+//! rarely while that helps nothing. A name is at most five minutes old when it is told, for tables are renamed too.
 
 mod error;
 pub mod innodb;
@@ -19,8 +20,11 @@ use std::time::{Duration, Instant};
 
 /// Directories below the one given in which a data directory is looked for.
 const DEPTH_MAX: usize = 2;
-/// Between two readings for the sake of files without a name.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two readings for the sake of files without a name: the shortest, and the longest when the one before did not help.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(64)];
+/// How long a name is taken for what the server calls the file still: as long as its checkpoints are apart, before which the
+/// files know of no other.
+const FRESH: Duration = Duration::from_secs(300);
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -102,6 +106,8 @@ struct Place {
     /// Why the last reading failed.
     trouble: Option<Error>,
     read: Instant,
+    /// How long a file without a name waits for the next reading.
+    patience: Duration,
 }
 
 impl Place {
@@ -120,6 +126,26 @@ impl Place {
             Server::Postgres(cluster) => cluster.find(path),
             Server::InnoDb(directory) => directory.find(path),
         }
+    }
+
+    /// What a file is, after another reading where there is a reason for one.
+    fn find_fresh(&mut self, path: &str) -> Found {
+        let found = self.find(path);
+        let unknown = found == Found::Unknown;
+        // InnoDB's files have their names in their paths.
+        let due = match (&found, &self.server) {
+            (Found::Unknown, _) => self.patience,
+            (Found::Name(_), Server::Postgres(_)) => FRESH,
+            _ => return found,
+        };
+        if self.read.elapsed() < due {
+            return found;
+        }
+        self.refresh();
+        let found = self.find(path);
+        let in_vain = unknown && found == Found::Unknown;
+        self.patience = if in_vain { (2 * self.patience).min(PATIENCE[1]) } else { PATIENCE[0] };
+        found
     }
 }
 
@@ -187,15 +213,11 @@ impl Names {
     }
 
     /// What a file is, by its path below the directory. If nothing is known of what must be a table or an index, its
-    /// server or its files are asked again first, unless that was done within the last second.
+    /// server or its files are asked again first, unless that was done within the last second; after a reading in vain the
+    /// next waits twice as long, up to about a minute. What was read five minutes ago is read again in any case.
     pub fn name_of(&mut self, path: &str) -> Option<Name> {
         let (place, rest) = self.place_of(path)?;
-        let mut found = place.find(rest);
-        if found == Found::Unknown && place.read.elapsed() >= PATIENCE {
-            place.refresh();
-            found = place.find(rest);
-        }
-        match found {
+        match place.find_fresh(rest) {
             Found::Name(name) => Some(name),
             Found::Unknown | Found::Other => None,
         }
@@ -255,7 +277,7 @@ fn collect(directory: &Path, prefix: String, depth: usize, places: &mut Vec<Plac
         None
     };
     if let Some(server) = server {
-        places.push(Place { prefix, server, trouble: None, read: Instant::now() });
+        places.push(Place { prefix, server, trouble: None, read: Instant::now(), patience: PATIENCE[0] });
         return Ok(());
     }
     if depth == 0 {

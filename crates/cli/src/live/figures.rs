@@ -4,9 +4,10 @@ use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, DoorFigures};
 use entresol_engine::cache::CacheStats;
 use entresol_engine::disk::{CallCounts, DeviceCounts};
+use entresol_front::hints::HintCounts;
 use entresol_report::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Counts since the cache was opened, and its state now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,75 @@ pub struct Figures {
     /// The account of each file, or of the store where it is one.
     #[serde(default)]
     pub objects: Vec<ObjectFigures>,
+    /// Where the files are seen through the cache, in the namespace of the process; of files only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mountpoint: Option<String>,
+    /// What was heard of queries, where somebody listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<HintFigures>,
+}
+
+/// What was heard of queries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HintFigures {
+    /// Messages: datagrams, and events of an audit log.
+    pub received: u64,
+    /// Queries that began, and that ended.
+    pub begins: u64,
+    pub ends: u64,
+    /// Queries that run now.
+    pub running: u64,
+    /// Files of queries that the cache knows, and those of which it knows nothing or that are not here.
+    pub files_known: u64,
+    pub files_unknown: u64,
+    /// Messages that are none.
+    pub malformed: u64,
+    /// Messages about another directory.
+    pub elsewhere: u64,
+    /// Messages that had no room for all relations.
+    pub truncated: u64,
+    /// Ends of queries that did not begin.
+    pub ends_unknown: u64,
+    /// Queries taken for ended because too many ran.
+    pub forgotten: u64,
+}
+
+impl HintFigures {
+    /// What was heard, of queries of which so many run.
+    pub fn new(counts: HintCounts, running: usize) -> Self {
+        let HintCounts { begins, ends, files_known, files_unknown, malformed, elsewhere, .. } = counts;
+        let HintCounts { truncated, ends_unknown, forgotten, .. } = counts;
+        HintFigures {
+            received: begins + ends + ends_unknown + malformed + elsewhere,
+            begins,
+            ends,
+            running: running as u64,
+            files_known,
+            files_unknown,
+            malformed,
+            elsewhere,
+            truncated,
+            ends_unknown,
+            forgotten,
+        }
+    }
+
+    /// In a line; with an earlier reading, of the time between.
+    pub fn line(&self, before: Option<&HintFigures>) -> String {
+        let since = |of: fn(&HintFigures) -> u64| count(of(self).saturating_sub(before.map_or(0, of)));
+        format!(
+            "{} messages, {} queries began and {} ended, {} run; {} files known, {} unknown; {} malformed, {} elsewhere",
+            since(|h| h.received),
+            since(|h| h.begins),
+            since(|h| h.ends),
+            count(self.running),
+            since(|h| h.files_known),
+            since(|h| h.files_unknown),
+            since(|h| h.malformed),
+            since(|h| h.elsewhere),
+        )
+    }
 }
 
 /// Page requests and what the policy did with them.
@@ -170,13 +240,15 @@ pub struct State {
     /// Calls of the cache device and of the backing store.
     pub devices: [DeviceCounts; 2],
     pub objects: Vec<ObjectFigures>,
+    pub mountpoint: Option<String>,
+    pub hints: Option<HintFigures>,
 }
 
 impl Figures {
     /// The figures of this process's cache.
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
         let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
-        let State { policy_gauges, devices, objects, .. } = state;
+        let State { policy_gauges, devices, objects, mountpoint, hints, .. } = state;
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         let tiers = tiers_pages.len();
@@ -230,6 +302,8 @@ impl Figures {
             policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
             door,
             objects,
+            mountpoint,
+            hints,
         }
     }
 
@@ -250,6 +324,8 @@ impl Figures {
         }
         lines.extend(self.request_lines(before));
         lines.extend(self.gauge_line());
+        let heard = before.and_then(|before| before.hints.as_ref());
+        lines.extend(self.hints.as_ref().map(|hints| ("queries told", hints.line(heard))));
         let elapsed_us = (self.open_s - before.map_or(0.0, |before| before.open_s)) * 1e6;
         lines.push(("cache device", self.cache_device_line()));
         lines.extend(self.cache_device.calls.lines(before.map(|before| &before.cache_device.calls), elapsed_us));
@@ -262,11 +338,11 @@ impl Figures {
         lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
     }
 
-    /// The accounts of its objects, where there is more than one. What `names` knows a path by stands in its place.
-    pub fn objects_table(&self, before: Option<&Figures>, names: &HashMap<String, String>) -> String {
+    /// The accounts of its objects, where there is more than one.
+    pub fn objects_table(&self, before: Option<&Figures>) -> String {
         match self.objects.len() {
             0 | 1 => String::new(),
-            _ => objects::table(&self.objects, before.map_or(&[], |before| &before.objects), names),
+            _ => objects::table(&self.objects, before.map_or(&[], |before| &before.objects)),
         }
     }
 

@@ -80,6 +80,11 @@ fn data_directory(backing: &Path) -> Result<String> {
 }
 
 impl Heard {
+    /// What hears, if anything does.
+    pub fn hints(&self) -> Option<Arc<Hints>> {
+        self.hints.clone()
+    }
+
     /// Hears no more, and says what was heard.
     pub fn end(self, quiet: bool) {
         // What was sent before is heard first.

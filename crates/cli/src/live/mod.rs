@@ -10,7 +10,7 @@ pub mod held;
 pub mod hints;
 mod identity;
 pub mod log;
-mod objects;
+pub mod objects;
 pub mod observed;
 mod places;
 pub mod record;
@@ -20,6 +20,7 @@ pub mod set;
 pub mod stats;
 mod survey;
 mod survey_slots;
+pub mod tables;
 mod watchman;
 
 use crate::args::bytes;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 const SHOWN_MAX: usize = 20;
 
 /// What an account without a path is called.
-const REST: &str = "(no file now)";
+pub const REST: &str = "(no file now)";
 
 /// The account of one object, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,17 @@ pub struct ObjectFigures {
     /// Pages that the policy holds now.
     pub resident_memory: u64,
     pub resident_device: u64,
+    /// Pages that are newer in the cache than below.
+    #[serde(default)]
+    pub dirty: u64,
+    /// How the policy has found it to be used, where it asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// What the database whose file it is calls it, and what that is. Who asks finds that out, not the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 impl ObjectFigures {
@@ -52,63 +63,139 @@ impl ObjectFigures {
             write_backs,
             resident_memory: resident.memory,
             resident_device: resident.device,
+            ..ObjectFigures::default()
         }
+    }
+
+    /// What is counted, not held: all that grows.
+    fn counters(&mut self) -> [&mut u64; 8] {
+        let ObjectFigures { reads, read_hits_memory, read_hits_device, writes, .. } = self;
+        let ObjectFigures { write_hits_memory, write_hits_device, absorbed_writes, write_backs, .. } = self;
+        [
+            reads,
+            read_hits_memory,
+            read_hits_device,
+            writes,
+            write_hits_memory,
+            write_hits_device,
+            absorbed_writes,
+            write_backs,
+        ]
+    }
+
+    /// What is held now.
+    fn held(&mut self) -> [&mut u64; 4] {
+        [&mut self.size_bytes, &mut self.resident_memory, &mut self.resident_device, &mut self.dirty]
     }
 
     /// What was counted since an earlier reading; what is held is as it is now.
-    fn since(&self, before: &ObjectFigures) -> ObjectFigures {
-        let less = |of: fn(&ObjectFigures) -> u64| of(self).saturating_sub(of(before));
-        ObjectFigures {
-            reads: less(|o| o.reads),
-            read_hits_memory: less(|o| o.read_hits_memory),
-            read_hits_device: less(|o| o.read_hits_device),
-            writes: less(|o| o.writes),
-            write_hits_memory: less(|o| o.write_hits_memory),
-            write_hits_device: less(|o| o.write_hits_device),
-            absorbed_writes: less(|o| o.absorbed_writes),
-            write_backs: less(|o| o.write_backs),
-            ..self.clone()
+    pub fn since(&self, before: &ObjectFigures) -> ObjectFigures {
+        let (mut since, mut before) = (self.clone(), before.clone());
+        for (now, before) in since.counters().into_iter().zip(before.counters()) {
+            *now = now.saturating_sub(*before);
         }
+        since
     }
 
-    fn requests(&self) -> u64 {
+    /// Adds what was counted of another.
+    pub fn count(&mut self, other: &ObjectFigures) {
+        let mut other = other.clone();
+        self.counters().into_iter().zip(other.counters()).for_each(|(sum, more)| *sum += *more);
+    }
+
+    /// Adds what is held of another.
+    pub fn hold(&mut self, other: &ObjectFigures) {
+        let mut other = other.clone();
+        self.held().into_iter().zip(other.held()).for_each(|(sum, more)| *sum += *more);
+    }
+
+    pub fn requests(&self) -> u64 {
         self.reads + self.writes
+    }
+
+    pub fn read_hits(&self) -> u64 {
+        self.read_hits_memory + self.read_hits_device
+    }
+
+    pub fn write_hits(&self) -> u64 {
+        self.write_hits_memory + self.write_hits_device
+    }
+
+    /// The database's name for it, else its path.
+    pub fn label(&self) -> &str {
+        match &self.name {
+            Some(name) => name,
+            None if self.path.is_empty() => REST,
+            None => &self.path,
+        }
     }
 }
 
-/// The objects with the most requests, a line each; with an earlier reading, of the time between. What `names` knows a path by
-/// stands in its place.
-pub fn table(now: &[ObjectFigures], before: &[ObjectFigures], names: &HashMap<String, String>) -> String {
+/// The accounts with the most requests first, those of files that have one name as one; with an earlier reading, of the time
+/// between.
+pub fn busiest(now: &[ObjectFigures], before: &[ObjectFigures]) -> Vec<ObjectFigures> {
     let earlier: HashMap<(u32, &str), &ObjectFigures> =
         before.iter().map(|object| ((object.object, object.path.as_str()), object)).collect();
-    let since = |object: &ObjectFigures| match earlier.get(&(object.object, object.path.as_str())) {
-        Some(before) => object.since(before),
-        None => object.clone(),
-    };
-    let mut objects: Vec<ObjectFigures> = now.iter().map(since).collect();
-    objects.sort_by(|a, b| b.requests().cmp(&a.requests()).then_with(|| a.path.cmp(&b.path)));
-    let numbers = ["size", "in memory", "in cache", "reads", "hits", "writes", "hits", "absorbed", "written back"];
-    let columns = [Column::text("object")].into_iter().chain(numbers.map(Column::number));
-    let mut table = Table::new("objects", columns);
+    let mut sums: Vec<ObjectFigures> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for object in now {
+        let since = match earlier.get(&(object.object, object.path.as_str())) {
+            Some(before) => object.since(before),
+            None => object.clone(),
+        };
+        let place = *places.entry(object.label()).or_insert(sums.len());
+        match sums.get_mut(place) {
+            None => sums.push(since),
+            Some(sum) => {
+                sum.count(&since);
+                sum.hold(&since);
+                // Segments and partitions are judged apart.
+                match (&mut sum.verdict, since.verdict) {
+                    (Some(words), Some(word)) if !words.split('/').any(|other| other == word) => {
+                        *words += &format!("/{word}");
+                    }
+                    (none @ None, word) => *none = word,
+                    _ => {}
+                }
+            }
+        }
+    }
+    sums.sort_by(|a, b| b.requests().cmp(&a.requests()).then_with(|| a.label().cmp(b.label())));
+    sums
+}
+
+/// The objects with the most requests, a line each; with an earlier reading, of the time between.
+pub fn table(now: &[ObjectFigures], before: &[ObjectFigures]) -> String {
+    let objects = busiest(now, before);
+    let some = |of: fn(&ObjectFigures) -> bool| objects.iter().any(of);
+    let (kinds, verdicts) = (some(|o| o.kind.is_some()), some(|o| o.verdict.is_some()));
+    let word = |word: &Option<String>| word.clone().map_or(Cell::missing(), Cell::from);
+    let numbers =
+        ["size", "in memory", "in cache", "dirty", "reads", "hits", "writes", "hits", "absorbed", "written back"];
+    let columns = [Column::text("object")].into_iter();
+    let columns = columns.chain(kinds.then(|| Column::text("what"))).chain(verdicts.then(|| Column::text("found")));
+    let mut table = Table::new("objects", columns.chain(numbers.map(Column::number)));
     for object in objects.iter().take(SHOWN_MAX) {
-        let path = if object.path.is_empty() { REST } else { &object.path };
         let bytes = Cell::short(object.size_bytes as f64, NumberFormat::Bytes);
         let share = |hits: u64, all: u64| match all {
             0 => Cell::missing(),
             _ => Cell::percent(hits as f64 / all as f64, 2),
         };
-        let row = [
-            names.get(path).map_or(path, String::as_str).into(),
+        let mut row: Vec<Cell> = vec![object.label().into()];
+        row.extend(kinds.then(|| word(&object.kind)));
+        row.extend(verdicts.then(|| word(&object.verdict)));
+        row.extend([
             if object.path.is_empty() { Cell::missing() } else { bytes },
             object.resident_memory.into(),
             object.resident_device.into(),
+            object.dirty.into(),
             object.reads.into(),
-            share(object.read_hits_memory + object.read_hits_device, object.reads),
+            share(object.read_hits(), object.reads),
             object.writes.into(),
-            share(object.write_hits_memory + object.write_hits_device, object.writes),
+            share(object.write_hits(), object.writes),
             object.absorbed_writes.into(),
             object.write_backs.into(),
-        ];
+        ]);
         table.push(row);
     }
     let mut text = table.to_text(TextStyle::stdout());
@@ -135,13 +222,31 @@ mod tests {
     #[test]
     fn the_busiest_come_first_and_by_their_names() {
         let before = [object(1, "a", 100), object(2, "b", 10)];
-        let now = [object(1, "a", 104), object(2, "b", 30), object(0, "", 1)];
-        let names = HashMap::from([("a".to_owned(), "public.accounts".to_owned())]);
-        let text = table(&now, &before, &names);
+        let mut now = [object(1, "a", 104), object(2, "b", 30), object(0, "", 1)];
+        now[0].name = Some("public.accounts".to_owned());
+        let text = table(&now, &before);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
         assert!(at("b ") < at("public.accounts") && at("public.accounts") < at(REST), "{text}");
         assert!(text.contains(" 20 ") && !text.contains("104"), "{text}");
         let many: Vec<ObjectFigures> = (0..30).map(|number| object(number, &format!("f{number}"), 1)).collect();
-        assert!(table(&many, &[], &names).contains("... and 10 more"));
+        assert!(table(&many, &[]).contains("... and 10 more"));
+    }
+
+    #[test]
+    fn files_of_one_name_are_one_account() {
+        let named = |number, path, reads, verdict: Option<&str>| ObjectFigures {
+            name: Some("shop.public.orders".to_owned()),
+            verdict: verdict.map(str::to_owned),
+            dirty: 3,
+            resident_device: 7,
+            ..object(number, path, reads)
+        };
+        let now = [named(1, "5/7", 10, Some("random")), object(2, "5/8", 15), named(3, "5/7.1", 8, Some("sequential"))];
+        let before = [named(3, "5/7.1", 2, None)];
+        let busiest = busiest(&now, &before);
+        let first = &busiest[0];
+        assert_eq!((busiest.len(), first.label(), busiest[1].label()), (2, "shop.public.orders", "5/8"));
+        assert_eq!((first.reads, first.read_hits_device, first.dirty, first.resident_device), (16, 8, 6, 14));
+        assert_eq!(first.verdict.as_deref(), Some("random/sequential"));
     }
 }

@@ -1,7 +1,7 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
 use super::control::{Controlled, Tape};
-use super::figures::{Figures, State};
+use super::figures::{Figures, HintFigures, State};
 use super::held::{Below, Held};
 use super::log::{Level, Log};
 use super::objects::ObjectFigures;
@@ -14,11 +14,12 @@ use entresol_core::{ObjectId, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_front::files::{FileCounts, FileLayer};
+use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Settings that a running cache takes, and their values.
@@ -45,6 +46,13 @@ pub struct Running {
     places: PlacesOf,
     started: Instant,
     log: Log,
+    seen: OnceLock<Seen>,
+}
+
+/// What is known of a cache of files only.
+struct Seen {
+    mountpoint: String,
+    hints: Option<Arc<Hints>>,
 }
 
 /// A setting that has been understood.
@@ -64,7 +72,8 @@ impl Running {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let (below, backing) = (held.below.clone(), held.backing.clone());
         let (page_bytes, places) = (held.page_bytes, held.places());
-        Running { cache, calls, below, backing, page_bytes, places, started: Instant::now(), log }
+        let (started, seen) = (Instant::now(), OnceLock::new());
+        Running { cache, calls, below, backing, page_bytes, places, started, log, seen }
     }
 
     /// The cache as a door for a block serves it.
@@ -75,6 +84,13 @@ impl Running {
     /// Files over the cache as a door serves them.
     pub fn files(&self, files: Arc<dyn FileLayer>) -> Arc<ObservedFiles> {
         Arc::new(ObservedFiles::new(files, Arc::clone(&self.calls)))
+    }
+
+    /// Tells where its files will be seen, and who hears of queries.
+    pub fn seen_at(&self, mountpoint: &std::path::Path, hints: Option<Arc<Hints>>) {
+        let mountpoint = mountpoint.to_string_lossy().into_owned();
+        // A cache is mounted once.
+        let _ = self.seen.set(Seen { mountpoint, hints });
     }
 
     fn apply(&self, setting: Setting) -> Result<String> {
@@ -145,17 +161,30 @@ impl Running {
 
     /// The account of each object.
     fn objects(&self) -> io::Result<Vec<ObjectFigures>> {
-        if let Below::Files(files) = &self.below {
-            let named = |file: FileCounts| {
-                let path = file.path.unwrap_or_default().to_string_lossy().into_owned();
-                ObjectFigures::new(file.object.0, path, file.size_bytes, file.counts)
-            };
-            return Ok(files.counts()?.into_iter().map(named).collect());
+        let dirty = self.cache.dirty_by_object()?;
+        let mut objects: Vec<ObjectFigures> = match &self.below {
+            Below::Files(files) => {
+                let named = |file: FileCounts| {
+                    let path = file.path.unwrap_or_default().to_string_lossy().into_owned();
+                    ObjectFigures::new(file.object.0, path, file.size_bytes, file.counts)
+                };
+                files.counts()?.into_iter().map(named).collect()
+            }
+            Below::Store => {
+                let counts = self.cache.with_objects(|objects| objects.counts())?;
+                let (path, size) = (self.backing.to_string_lossy(), self.cache.size_bytes());
+                let named =
+                    |(object, counts): (ObjectId, _)| ObjectFigures::new(object.0, path.to_string(), size, counts);
+                counts.into_iter().map(named).collect()
+            }
+        };
+        let numbers: Vec<ObjectId> = objects.iter().map(|object| ObjectId(object.object)).collect();
+        let verdicts = self.cache.verdicts(&numbers)?;
+        for ((object, number), verdict) in objects.iter_mut().zip(numbers).zip(verdicts) {
+            object.dirty = dirty.get(&number).copied().unwrap_or(0);
+            object.verdict = verdict.map(str::to_owned);
         }
-        let counts = self.cache.with_objects(|objects| objects.counts())?;
-        let (path, size) = (self.backing.to_string_lossy(), self.cache.size_bytes());
-        let named = |(object, counts): (ObjectId, _)| ObjectFigures::new(object.0, path.to_string(), size, counts);
-        Ok(counts.into_iter().map(named).collect())
+        Ok(objects)
     }
 
     /// The policy and those of its options that were given.
@@ -210,6 +239,8 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
 impl Controlled for Running {
     fn stats(&self) -> Result<serde_json::Value> {
         let stats = self.cache.stats()?;
+        let seen = self.seen.get();
+        let hints = seen.and_then(|seen| seen.hints.as_ref());
         let state = State {
             open_s: self.started.elapsed().as_secs_f64(),
             policy: self.policy(),
@@ -221,6 +252,8 @@ impl Controlled for Running {
             policy_gauges: self.cache.policy_gauges()?,
             devices: self.cache.devices(),
             objects: self.objects()?,
+            mountpoint: seen.map(|seen| seen.mountpoint.clone()),
+            hints: hints.map(|hints| HintFigures::new(hints.counts(), hints.running())),
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
     }

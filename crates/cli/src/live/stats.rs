@@ -4,12 +4,12 @@ use super::check::refusal;
 use super::control::{Question, ask};
 use super::figures::Figures;
 use super::survey::{self, State, Superblock, Survey};
+use super::tables::{NameArgs, Tables};
 use super::{ReadFile, hex};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::store::{Geometry, Layout};
-use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +31,8 @@ pub struct StatsArgs {
     /// the time between
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     pub watch: Option<f64>,
+    #[command(flatten)]
+    pub names: NameArgs,
 }
 
 /// Seconds between two readings.
@@ -42,8 +44,11 @@ pub fn interval(text: &str) -> Result<f64, String> {
 /// Runs the command.
 pub fn run(arguments: &StatsArgs) -> Result<()> {
     let Some(cache) = arguments.place.as_ref().or(arguments.cache.as_ref()) else { bail!("no cache was named") };
-    match (live(cache)?, arguments.watch) {
-        (Some(first), Some(seconds)) => watch(arguments, cache, first, seconds),
+    let mut tables = Tables::new(&arguments.names);
+    let figures = live(cache, &mut tables)?;
+    tables.troubles().iter().for_each(|trouble| eprintln!("entresol: {trouble}"));
+    match (figures, arguments.watch) {
+        (Some(first), Some(seconds)) => watch(arguments, cache, &mut tables, first, seconds),
         (Some(figures), None) => print(arguments, &figures, None),
         (None, Some(_)) => {
             check_at_rest(cache)?;
@@ -64,26 +69,28 @@ pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
     ReadFile::open(cache)
 }
 
-/// The figures of a cache in use; none where no process serves it.
-pub fn live(cache: &Path) -> Result<Option<Figures>> {
+/// The figures of a cache in use, with the names of its tables; none where no process serves it.
+pub fn live(cache: &Path, tables: &mut Tables) -> Result<Option<Figures>> {
     let Some(value) = ask(cache, Question::Stats)? else { return Ok(None) };
-    let figures = serde_json::from_value(value);
-    figures.map(Some).with_context(|| format!("{}: what its server answered", cache.display()))
+    let answered = || format!("{}: what its server answered", cache.display());
+    let mut figures: Figures = serde_json::from_value(value).with_context(answered)?;
+    tables.name(&mut figures)?;
+    Ok(Some(figures))
 }
 
 fn print(arguments: &StatsArgs, figures: &Figures, before: Option<&Figures>) -> Result<()> {
     if arguments.json {
         return output::print(&format!("{}\n", serde_json::to_string(figures)?));
     }
-    output::print(&(figures.table(before) + &figures.objects_table(before, &HashMap::new())))
+    output::print(&(figures.table(before) + &figures.objects_table(before)))
 }
 
-fn watch(arguments: &StatsArgs, cache: &Path, first: Figures, seconds: f64) -> Result<()> {
+fn watch(arguments: &StatsArgs, cache: &Path, tables: &mut Tables, first: Figures, seconds: f64) -> Result<()> {
     print(arguments, &first, None)?;
     let mut before = first;
     loop {
         std::thread::sleep(Duration::from_secs_f64(seconds));
-        let Ok(Some(now)) = live(cache) else { return Ok(()) };
+        let Ok(Some(now)) = live(cache, tables) else { return Ok(()) };
         if !arguments.json {
             output::print("\n")?;
         }

@@ -1,6 +1,7 @@
 //! The figures in Prometheus's text format, version 0.0.4.
 
-use crate::live::figures::{DeviceCalls, DeviceFigures, Figures};
+use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, HintFigures};
+use crate::live::objects::ObjectFigures;
 use crate::live::observed::CallFigures;
 use entresol_engine::disk::TIME_BUCKETS;
 use std::fmt::Write as _;
@@ -63,6 +64,32 @@ fn by_door(figures: &Figures, of: impl Fn(&CallFigures) -> f64) -> Vec<Sample> {
     [("read", &door.read), ("write", &door.write), ("flush", &door.flush), ("discard", &door.discard)]
         .map(|(op, calls)| (vec![("op", op.to_owned())], of(calls)))
         .into()
+}
+
+/// A value for each object, and where there are `kinds` of it for each kind.
+fn by_object<const KINDS: usize>(
+    figures: &Figures,
+    label: &'static str,
+    of: impl Fn(&ObjectFigures) -> [(&'static str, u64); KINDS],
+) -> Vec<Sample> {
+    let samples = figures.objects.iter().flat_map(|object| {
+        let named = [("object", object.label().to_owned()), ("kind", object.kind.clone().unwrap_or("file".to_owned()))];
+        of(object).map(|(kind, value)| {
+            let kind = (!label.is_empty()).then(|| (label, kind.to_owned()));
+            (named.iter().cloned().chain(kind).collect(), value as f64)
+        })
+    });
+    samples.collect()
+}
+
+/// What was heard of queries; nothing where nobody listens.
+fn by_hint<const KINDS: usize>(
+    figures: &Figures,
+    name: &'static str,
+    of: impl Fn(&HintFigures) -> [(&'static str, u64); KINDS],
+) -> Vec<Sample> {
+    let hints = figures.hints.as_ref().map(of);
+    hints.into_iter().flatten().map(|(kind, value)| label(name, kind, value)).collect()
 }
 
 /// Every family but that of the devices' times, which is a histogram.
@@ -281,6 +308,76 @@ const FAMILIES: &[Family] = &[
             gauges.map(|(name, &value)| (vec![("name", name.clone())], value)).collect()
         },
     },
+    Family {
+        name: "entresol_object_requests_total",
+        kind: "counter",
+        help: "Page requests of a table or file.",
+        samples: |f| by_object(f, "op", |o| [("read", o.reads), ("write", o.writes)]),
+    },
+    Family {
+        name: "entresol_object_hits_total",
+        kind: "counter",
+        help: "Those of them whose page was in some tier.",
+        samples: |f| by_object(f, "op", |o| [("read", o.read_hits()), ("write", o.write_hits())]),
+    },
+    Family {
+        name: "entresol_object_resident_pages",
+        kind: "gauge",
+        help: "Pages of it that the policy holds.",
+        samples: |f| by_object(f, "tier", |o| [("memory", o.resident_memory), ("cache", o.resident_device)]),
+    },
+    Family {
+        name: "entresol_object_dirty_pages",
+        kind: "gauge",
+        help: "Pages of it that are newer in the cache than below.",
+        samples: |f| by_object(f, "", |o| [("", o.dirty)]),
+    },
+    Family {
+        name: "entresol_object_size_bytes",
+        kind: "gauge",
+        help: "Its size.",
+        samples: |f| by_object(f, "", |o| [("", o.size_bytes)]),
+    },
+    Family {
+        name: "entresol_object_verdict",
+        kind: "gauge",
+        help: "How the policy has found it to be used, as a label.",
+        samples: |f| {
+            let found = |o: &ObjectFigures| {
+                let verdict = o.verdict.clone()?;
+                Some((vec![("object", o.label().to_owned()), ("verdict", verdict)], 1.0))
+            };
+            f.objects.iter().filter_map(found).collect()
+        },
+    },
+    Family {
+        name: "entresol_hint_messages_total",
+        kind: "counter",
+        help: "Messages about queries, by what became of them.",
+        samples: |f| {
+            by_hint(f, "what", |h| {
+                [
+                    ("begin", h.begins),
+                    ("end", h.ends),
+                    ("end of none", h.ends_unknown),
+                    ("malformed", h.malformed),
+                    ("elsewhere", h.elsewhere),
+                ]
+            })
+        },
+    },
+    Family {
+        name: "entresol_hint_files_total",
+        kind: "counter",
+        help: "Files that queries were said to use, by whether the cache knows them.",
+        samples: |f| by_hint(f, "known", |h| [("yes", h.files_known), ("no", h.files_unknown)]),
+    },
+    Family {
+        name: "entresol_hint_queries_running",
+        kind: "gauge",
+        help: "Queries that were said to begin and not to end.",
+        samples: |f| f.hints.as_ref().map_or(Vec::new(), |h| count(h.running)),
+    },
 ];
 
 const TIMES: &str = "entresol_device_seconds";
@@ -348,11 +445,11 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    fn figures() -> Figures {
+    pub fn figures() -> Figures {
         let calls = |calls: u64, took: &[u64]| serde_json::json!({ "calls": calls, "errors": 1, "bytes": 8192, "busy_us": 1500, "under_way": 2, "took": took });
         let device = serde_json::json!({ "read": calls(7, &[0, 3, 4]), "write": calls(0, &[]), "sync": calls(1, &[0, 0, 0, 0, 1]) });
         let door =

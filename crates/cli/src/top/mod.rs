@@ -6,6 +6,7 @@ mod tests;
 
 use crate::live::figures::Figures;
 use crate::live::stats::live;
+use crate::live::tables::{NameArgs, Tables};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 /// Watch a cache in use on the terminal
 ///
-/// Rates are those of the time between two readings. Keys: q ends, p pauses and goes on.
+/// Rates are those of the time between two readings. Keys: q ends, p pauses and goes on, t shows tables and files alone.
 /// While no process serves the cache, that is said and waited for. Colours are left out where NO_COLOR is set.
 #[derive(Args)]
 pub struct TopArgs {
@@ -28,6 +29,8 @@ pub struct TopArgs {
     /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::live::stats::interval)]
     pub every: f64,
+    #[command(flatten)]
+    pub names: NameArgs,
 }
 
 /// What is known of the cache, and what the keys have chosen.
@@ -38,6 +41,8 @@ struct State {
     /// Why there is nothing newer.
     silent: Option<String>,
     paused: bool,
+    /// Only tables and files are shown.
+    tables: bool,
 }
 
 impl State {
@@ -62,6 +67,7 @@ impl State {
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
             KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('t') => self.tables = !self.tables,
             _ => {}
         }
         true
@@ -75,7 +81,8 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
     }
     // What is no cache at all is said now and on one line.
     std::fs::metadata(&arguments.place).with_context(|| arguments.place.display().to_string())?;
-    let readings = readings(&arguments.place, Duration::from_secs_f64(arguments.every))?;
+    let tables = Tables::new(&arguments.names);
+    let readings = readings(&arguments.place, tables, Duration::from_secs_f64(arguments.every))?;
     let mut terminal = ratatui::try_init().context("the terminal")?;
     let shown = show(&mut terminal, arguments, &readings);
     ratatui::try_restore().context("the terminal")?;
@@ -83,11 +90,11 @@ pub fn run(arguments: &TopArgs) -> Result<()> {
 }
 
 /// Asks again and again on a thread of its own, for a server that is busy with a change answers late.
-fn readings(cache: &Path, every: Duration) -> Result<Receiver<Result<Option<Figures>, String>>> {
+fn readings(cache: &Path, mut tables: Tables, every: Duration) -> Result<Receiver<Result<Option<Figures>, String>>> {
     let (readings, taken) = sync_channel(1);
     let cache = cache.to_owned();
     std::thread::Builder::new().name("readings".into()).spawn(move || {
-        while readings.send(live(&cache).map_err(|error| format!("{error:#}"))).is_ok() {
+        while readings.send(live(&cache, &mut tables).map_err(|error| format!("{error:#}"))).is_ok() {
             std::thread::sleep(every);
         }
     })?;
@@ -108,9 +115,9 @@ fn show(
                 state.take(reading);
             }
         }
-        let State { before, now, silent, paused } = &state;
+        let State { before, now, silent, paused, tables } = &state;
         let (before, now, silent) = (before.as_ref(), now.as_ref(), silent.as_deref());
-        let view = View { name: &name, before, now, silent, paused: *paused, colours };
+        let view = View { name: &name, before, now, silent, paused: *paused, tables: *tables, colours };
         terminal.draw(|frame| draw(frame, &view)).context("the terminal")?;
         if event::poll(Duration::from_millis(100)).context("the terminal")?
             && let Event::Key(key) = crossterm::event::read().context("the terminal")?

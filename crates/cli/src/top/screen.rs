@@ -1,6 +1,7 @@
 //! The screen of `entresol top`: a function of two readings.
 
 use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
+use crate::live::objects::{ObjectFigures, busiest};
 use crate::live::observed::CallFigures;
 use entresol_report::{NumberFormat, grouped, percent};
 use ratatui::Frame;
@@ -26,6 +27,8 @@ pub struct View<'a> {
     /// Why there is nothing newer.
     pub silent: Option<&'a str>,
     pub paused: bool,
+    /// Tables and files have all of the screen.
+    pub tables: bool,
     pub colours: bool,
 }
 
@@ -81,7 +84,7 @@ pub fn draw(frame: &mut Frame, view: &View) {
     if let Some(now) = view.now {
         draw_body(frame, body, view, now);
     }
-    let keys = Span::styled(" q end   p pause", Style::new().add_modifier(Modifier::DIM));
+    let keys = Span::styled(" q end   p pause   t tables", Style::new().add_modifier(Modifier::DIM));
     frame.render_widget(Paragraph::new(keys), foot);
 }
 
@@ -108,13 +111,33 @@ fn head_lines(view: &View) -> Vec<Line<'static>> {
 
 fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
     let mut lines = request_lines(view, now);
-    lines.push(Line::default());
-    lines.extend(device_lines(view, now));
-    lines.push(Line::default());
-    lines.extend(door_lines(view, now));
-    if !now.policy_gauges.is_empty() {
+    if !view.tables {
         lines.push(Line::default());
-        lines.extend(gauge_lines(now, area.width.into()));
+        lines.extend(device_lines(view, now));
+        lines.push(Line::default());
+        lines.extend(door_lines(view, now));
+        if !now.policy_gauges.is_empty() {
+            lines.push(Line::default());
+            lines.extend(gauge_lines(now, area.width.into()));
+        }
+    }
+    if let Some(hints) = &now.hints {
+        let begun = view.since(now, |figures| figures.hints.as_ref().map_or(0, |hints| hints.begins));
+        lines.push(Line::from(vec![
+            bold(" queries     "),
+            Span::raw(format!(
+                "{}/s told, {} run; {} files known, {} unknown; ",
+                rate(begun as f64 / view.elapsed(now)),
+                hints.running,
+                grouped(hints.files_known.into()),
+                grouped(hints.files_unknown.into()),
+            )),
+            view.alarm(format!("{} malformed", grouped(hints.malformed.into())), hints.malformed),
+        ]));
+    }
+    if now.objects.len() > 1 {
+        lines.push(Line::default());
+        lines.extend(object_lines(view, now, area.width.into()));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -250,4 +273,46 @@ fn gauge_lines(now: &Figures, width: usize) -> Vec<Line<'static>> {
     }
     lines.push(Line::raw(line));
     lines
+}
+
+/// The busiest tables and files, as many as there is room for.
+fn object_lines(view: &View, now: &Figures, width: usize) -> Vec<Line<'static>> {
+    /// Cells that the numbers take.
+    const NUMBERS: usize = 60;
+    let name_cells = width.saturating_sub(NUMBERS).clamp(12, 60);
+    let elapsed = view.elapsed(now);
+    let mut lines = vec![
+        bold(format!(
+            " {:<name_cells$}{:>9}{:>9}{:>9}{:>9}{:>9}{:>12}",
+            "table or file", "reads/s", "hits", "writes/s", "in cache", "dirty", "found"
+        ))
+        .into(),
+    ];
+    let before = view.before.map_or(&[][..], |before| &before.objects);
+    let line = |object: ObjectFigures| {
+        let per = |count: u64| rate(count as f64 / elapsed);
+        let (hits, all) = (object.read_hits() + object.write_hits(), object.requests());
+        let hits = if all == 0 { "-".to_owned() } else { ratio(hits, all) };
+        let held = NumberFormat::Count.short((object.resident_memory + object.resident_device) as f64);
+        Line::raw(format!(
+            " {:<name_cells$}{:>9}{hits:>9}{:>9}{held:>9}{:>9}{:>12}",
+            tail(object.label(), name_cells - 1),
+            per(object.reads),
+            per(object.writes),
+            NumberFormat::Count.short(object.dirty as f64),
+            object.verdict.as_deref().unwrap_or_default(),
+        ))
+    };
+    lines.extend(busiest(&now.objects, before).into_iter().map(line));
+    lines
+}
+
+/// The end of a name that is too long, which tells more than its beginning.
+fn tail(name: &str, cells: usize) -> String {
+    let letters = name.chars().count();
+    if letters <= cells {
+        name.to_owned()
+    } else {
+        format!("…{}", name.chars().skip(letters + 1 - cells).collect::<String>())
+    }
 }

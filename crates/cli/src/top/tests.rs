@@ -2,6 +2,8 @@
 
 use super::screen::{View, draw};
 use super::{Figures, State};
+use crate::live::figures::HintFigures;
+use crate::live::objects::ObjectFigures;
 use entresol_report::grouped;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -61,7 +63,7 @@ fn drawn(view: &View, width: u16, height: u16) -> Drawn {
 }
 
 fn view<'a>(before: Option<&'a Figures>, now: Option<&'a Figures>) -> View<'a> {
-    View { name: "fast/cache", before, now, silent: None, paused: false, colours: false }
+    View { name: "fast/cache", before, now, silent: None, paused: false, tables: false, colours: false }
 }
 
 fn says(text: &str, parts: &[&str]) {
@@ -89,7 +91,7 @@ fn rates_are_those_of_the_time_between_and_all_fits_80_by_24() {
             " reads                 25   200 KiB             12 µs   500 µs              0",
             " inside expcache",
             " weight lfu 0.750          weight lru 0.250          window 8",
-            " q end   p pause",
+            " q end   p pause   t tables",
         ],
     );
     assert_eq!(colours, [], "nothing but letters where colours are not wanted");
@@ -133,11 +135,51 @@ fn another_process_counts_anew_and_a_server_that_goes_is_waited_for() {
 }
 
 #[test]
+fn tables_go_by_their_names_and_can_have_the_screen_for_themselves() {
+    let with_tables = |open_s: u64| {
+        let mut reading = reading(open_s);
+        let long = "a_database.with_a_schema.and_a_table_of_a_very_long_name_indeed";
+        for (number, name, reads) in [(1, "shop.public.orders", 40), (2, long, 4), (3, long, 6)] {
+            reading.objects.push(ObjectFigures {
+                object: number,
+                path: format!("base/5/{number}"),
+                name: Some(name.to_owned()),
+                verdict: Some("random".to_owned()),
+                reads: reads * open_s,
+                read_hits_device: reads / 2 * open_s,
+                resident_device: 100,
+                dirty: 7,
+                ..ObjectFigures::default()
+            });
+        }
+        reading.hints =
+            Some(HintFigures { begins: 3 * open_s, malformed: 1, files_known: 12, ..HintFigures::default() });
+        reading
+    };
+    let (before, now) = (with_tables(10), with_tables(12));
+    let all = drawn(&view(Some(&before), Some(&now)), 80, 40).text;
+    println!("{all}");
+    let tables = [
+        " queries     3.0/s told, 0 run; 12 files known, 0 unknown; 1 malformed",
+        " table or file         reads/s     hits writes/s in cache    dirty       found",
+        " shop.public.orders         40   50.00%        0      100        7      random",
+        " …y_long_name_indeed        10   50.00%        0      200       14      random",
+    ];
+    says(&all, &tables);
+    says(&all, &[" cache reads ", " inside expcache"]);
+    let alone = drawn(&View { tables: true, ..view(Some(&before), Some(&now)) }, 80, 24).text;
+    says(&alone, &tables);
+    assert!(!alone.contains("cache reads"), "{alone}");
+}
+
+#[test]
 fn keys_pause_and_end() {
     let key = |code, modifiers| KeyEvent::new(code, modifiers);
     let mut state = State::default();
     assert!(state.key(key(KeyCode::Char('p'), KeyModifiers::NONE)) && state.paused);
     assert!(state.key(key(KeyCode::Char('p'), KeyModifiers::NONE)) && !state.paused);
+    assert!(state.key(key(KeyCode::Char('t'), KeyModifiers::NONE)) && state.tables);
+    assert!(state.key(key(KeyCode::Char('t'), KeyModifiers::NONE)) && !state.tables);
     assert!(state.key(key(KeyCode::Char('c'), KeyModifiers::NONE)), "only with control");
     assert!(!state.key(key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
     assert!(!state.key(key(KeyCode::Char('q'), KeyModifiers::NONE)));

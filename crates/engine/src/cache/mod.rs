@@ -6,6 +6,7 @@ mod clean;
 mod core;
 mod counts;
 mod directory;
+mod dirty;
 mod flight;
 mod grow;
 mod keeper;

@@ -145,6 +145,17 @@ impl Index {
         self.dirty
     }
 
+    /// Blocks that versions may lie in.
+    pub fn blocks(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Dirty pages whose newest versions lie in these blocks; lost ones lie in none.
+    pub fn dirty_in(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = u64> {
+        let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
+        self.slots[blocks].iter().filter(|slot| slot.is_current() && slot.is_dirty()).map(|slot| slot.page())
+    }
+
     /// Bytes that it takes, lost pages apart.
     pub fn memory_bytes(&self) -> usize {
         let versions = match &self.places {

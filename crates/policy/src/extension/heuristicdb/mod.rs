@@ -120,6 +120,10 @@ impl Policy for HeuristicDb {
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
+        let (queries, objects, running) = self.queries.told();
+        visit("queries", f64::from(queries));
+        visit("query_objects", objects as f64);
+        visit("query_running", f64::from(u8::from(running)));
         visit("query_hits", self.queries.hits() as f64);
         visit("coldest", self.pages.min_frequency().map_or(0.0, f64::from));
         visit("sequential_objects", self.detector.count(Status::Sequential) as f64);

@@ -50,6 +50,11 @@ impl QueryProfileQueue {
         self.last.hits
     }
 
+    /// Queries submitted so far, objects of the last one, and whether that one runs still.
+    pub(super) fn told(&self) -> (u32, usize, bool) {
+        (self.submitted, self.last.objects.len(), self.last.running)
+    }
+
     /// A query is submitted: decides what becomes of the pages in NVM and sets the status of its objects.
     pub(super) fn submit(
         &mut self,

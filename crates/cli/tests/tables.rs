@@ -1,0 +1,216 @@
+//! What `stats` and `metrics` say of the tables of a cache in use, by the names that their databases give them.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::{Scratch, says};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+
+fn stats(scratch: &Scratch, more: &[&str]) -> Value {
+    let text = scratch.ok(&[&["stats", "cache", "--json"], more].concat());
+    serde_json::from_str(&text).expect("one JSON object")
+}
+
+/// The account of a file.
+fn account<'a>(stats: &'a Value, path: &str) -> &'a Value {
+    let objects = stats["objects"].as_array().expect("objects");
+    objects.iter().find(|object| object["path"] == path).unwrap_or_else(|| panic!("{path} in {stats}"))
+}
+
+/// The page of an exporter that is asked twice.
+fn metrics(scratch: &Scratch, more: &[&str]) -> String {
+    let mut command = scratch.command(&[&["metrics", "cache", "--listen", "127.0.0.1:0"], more].concat());
+    let mut exporting = command.stdout(Stdio::piped()).spawn().expect("the command runs");
+    let mut line = String::new();
+    BufReader::new(exporting.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+    let address = line.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics\n")).expect("an address");
+    let mut page = String::new();
+    for _ in 0..2 {
+        let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("it is sent");
+        page.clear();
+        stream.read_to_string(&mut page).expect("text");
+    }
+    exporting.kill().expect("it runs");
+    exporting.wait().expect("an end");
+    page
+}
+
+fn has_line(page: &str, line: &str) {
+    assert!(page.lines().any(|other| other == line), "{line} is not in:\n{page}");
+}
+
+/// A data directory as MariaDB makes it, as far as names go: tables are files.
+fn mariadb(scratch: &Scratch) {
+    std::fs::create_dir_all(scratch.path("backing/my/shop")).expect("a data directory");
+    scratch.file("backing/my/ibdata1", vec![0; 4 * 16384]);
+    scratch.file("backing/my/shop/orders.ibd", vec![1; 20 * PAGE]);
+    scratch.file("backing/my/shop/lines#P#p1.ibd", vec![2; 10 * PAGE]);
+    scratch.file("backing/my/shop/lines#P#p2.ibd", vec![3; 10 * PAGE]);
+    scratch.file("backing/other", vec![4; 5 * PAGE]);
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+}
+
+fn wait_for(file: &Path, running: &mut std::process::Child) -> bool {
+    let start = Instant::now();
+    while !file.exists() && running.try_wait().expect("its state").is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} is not there", file.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    file.exists()
+}
+
+/// The names are read where only the process that serves the cache, and its command, see the files through it.
+#[test]
+fn tables_of_a_command_that_is_run_have_names_verdicts_and_queries() {
+    let scratch = Scratch::new();
+    mariadb(&scratch);
+    let script = "cat backing/my/shop/orders.ibd backing/my/shop/lines* backing/other > seen; \
+        printf x | dd of=backing/my/shop/lines#P#p2.ibd conv=notrunc,fsync 2>&1; \
+        touch ready; while [ ! -e told ]; do sleep 0.05; done";
+    let arguments = ["-q", "run", "--backing", "backing", "--cache", "cache", "--policy", "heuristicdb:watched=100"];
+    let mut command = scratch.command(&[&arguments[..], &["--hints", "hints", "--", "sh", "-c", script]].concat());
+    let mut running = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    if wait_for(&scratch.path("ready"), &mut running) {
+        let socket = UnixDatagram::unbound().expect("a socket");
+        let here = scratch.path("backing").canonicalize().expect("it is there");
+        let begin = |number, files: &str| format!("entresol-hint 1\nbegin 1 {number}\nd {}\n{files}", here.display());
+        let messages = [
+            begin(1, "f my/shop/orders.ibd\nf my/shop/none.ibd\n"),
+            "noise".to_owned(),
+            "entresol-hint 1\nbegin 1 2\nd /elsewhere\n".to_owned(),
+            "entresol-hint 1\nend 1 1\n".to_owned(),
+            "entresol-hint 1\nend 1 9\n".to_owned(),
+            begin(3, "f other\n"),
+        ];
+        for message in &messages {
+            socket.send_to(message.as_bytes(), scratch.path("hints")).expect("somebody hears");
+        }
+        let start = Instant::now();
+        while stats(&scratch, &[])["hints"]["received"] != 6 && start.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let now = stats(&scratch, &[]);
+        let hints = &now["hints"];
+        let counts =
+            ["received", "begins", "ends", "running", "files_known", "files_unknown", "malformed", "elsewhere"];
+        let counted: Vec<_> = counts.iter().map(|name| hints[name].as_u64().expect("a count")).collect();
+        assert_eq!(counted, [6, 2, 1, 1, 2, 1, 1, 1], "{counts:?}");
+        assert_eq!(
+            (&now["policy_gauges"]["queries"], &now["policy_gauges"]["query_running"]),
+            (&2.0.into(), &1.0.into())
+        );
+
+        let orders = account(&now, "my/shop/orders.ibd");
+        assert_eq!(
+            (&orders["name"], &orders["kind"], &orders["dirty"]),
+            (&"shop.orders".into(), &"table".into(), &0.into())
+        );
+        let part = account(&now, "my/shop/lines#P#p2.ibd");
+        assert_eq!((&part["name"], &part["dirty"]), (&"shop.lines".into(), &1.into()));
+        assert_eq!(account(&now, "other").get("name"), None);
+        let dirty = now["objects"].as_array().expect("objects").iter().filter_map(|object| object["dirty"].as_u64());
+        assert_eq!(Some(dirty.sum()), now["dirty_pages"].as_u64(), "no dirty page is left out");
+
+        let text = scratch.ok(&["stats", "cache"]);
+        says(
+            &text,
+            &[
+                "queries told   6 messages, 2 queries began and 1 ended, 1 run; 2 files known, 1 unknown",
+                "\nshop.lines  ",
+            ],
+        );
+        assert!(!text.contains("#P#"), "partitions are one table: {text}");
+        says(&scratch.ok(&["stats", "cache", "--paths"]), &["my/shop/lines#P#p2.ibd"]);
+
+        let page = metrics(&scratch, &["--objects", "2"]);
+        for line in [
+            "entresol_object_dirty_pages{cache=\"cache\",object=\"shop.lines\",kind=\"table\"} 1",
+            "entresol_object_requests_total{cache=\"cache\",object=\"shop.orders\",kind=\"table\",op=\"read\"} 20",
+            "entresol_hint_messages_total{cache=\"cache\",what=\"malformed\"} 1",
+            "entresol_hint_files_total{cache=\"cache\",known=\"no\"} 1",
+        ] {
+            has_line(&page, line);
+        }
+        says(
+            &page,
+            &["entresol_object_requests_total{cache=\"cache\",object=\"(other)\",kind=\"other\",op=\"read\"} "],
+        );
+        let shown = page.lines().filter(|line| line.starts_with("entresol_object_dirty_pages{"));
+        assert_eq!(shown.count(), 3, "two and the others: {page}");
+        scratch.file("told", "");
+    }
+    let mut said = String::new();
+    running.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    let code = running.wait().expect("an end").code();
+    if said.contains("ermitted") || said.contains("namespaces are not allowed") || said.contains("/dev/fuse") {
+        println!("skipped: {said}");
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// `initdb` of some version that is installed.
+fn initdb() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    versions.map(|version| version.path().join("bin/initdb")).find(|program| program.is_file())
+}
+
+#[test]
+fn relations_of_postgresql_have_the_names_of_its_catalogue_under_every_mode() {
+    let Some(initdb) = initdb() else {
+        println!("skipped: the package postgresql is not installed");
+        return;
+    };
+    let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    mounted.unmount();
+    let mut made = Command::new(initdb);
+    let below = mounted.below();
+    if std::fs::metadata("/proc/self").expect("our own process").uid() == 0 {
+        // The server's programs refuse to run as root.
+        std::fs::set_permissions(mounted.scratch.path("."), PermissionsExt::from_mode(0o755)).expect("its mode");
+        chown(&below, Some(65534), Some(65534)).expect("its owner");
+        made.uid(65534).gid(65534);
+    }
+    made.args(["-A", "trust", "--no-sync", "-D"]).arg(below.join("pg")).current_dir("/").env("LC_ALL", "C");
+    assert!(made.output().expect("initdb runs").status.success());
+    let listed: Value = serde_json::from_str(&mounted.scratch.ok(&["-q", "names", "backing", "--json"])).expect("JSON");
+    let files = listed["files"].as_array().expect("files");
+    let of = |object: &str| {
+        let found = files.iter().find(|file| file["object"] == object && file["database"] == "postgres");
+        found.expect("it is listed")["path"].as_str().expect("a path").to_owned()
+    };
+    let (table, index) = (of("pg_proc"), of("pg_proc_oid_index"));
+    let unknown = table.rsplit_once('/').expect("a folder").0.to_owned() + "/4000000000";
+    for mode in ["write-back", "write-through"] {
+        mounted.change(mode, "lru");
+        assert!(mounted.start(), "it could be mounted before");
+        for path in [&table, &index] {
+            let file = File::open(mounted.above().join(path)).expect("a file");
+            file.read_exact_at(&mut [0; 2 * PAGE], 0).expect("pages");
+        }
+        let strange = File::create(mounted.above().join(&unknown)).expect("a file");
+        strange.write_all_at(&[1; PAGE], 0).expect("a page");
+        drop(strange);
+        let now = stats(&mounted.scratch, &[]);
+        let named = |path: &str| (account(&now, path)["name"].clone(), account(&now, path)["kind"].clone());
+        assert_eq!(named(&table), ("postgres.pg_catalog.pg_proc".into(), "table".into()));
+        assert_eq!(named(&index), ("postgres.pg_catalog.pg_proc_oid_index".into(), "index".into()));
+        assert_eq!(account(&now, &unknown).get("name"), None, "no catalogue knows it");
+        assert!(account(&stats(&mounted.scratch, &["--paths"]), &table).get("name").is_none());
+        says(&mounted.scratch.ok(&["stats", "mount"]), &["postgres.pg_catalog.pg_proc_oid_index  ", " index "]);
+        let refused = mounted.scratch.refused(&["stats", "cache", "--ask", "host=/nowhere"]);
+        says(&refused, &["--ask", "/nowhere"]);
+        mounted.unmount();
+    }
+}

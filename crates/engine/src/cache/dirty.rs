@@ -1,0 +1,34 @@
+//! How many pages of each object are dirty: counted when somebody asks, not with every request.
+
+use super::BlockCache;
+use super::upkeep::Lease;
+use entresol_core::ObjectId;
+use std::collections::HashMap;
+use std::io;
+
+/// Blocks looked at in one turn: about as long as a few requests take, so that none waits long for who only wants to know.
+const BLOCKS_PER_TURN: usize = 1 << 13;
+
+impl BlockCache {
+    /// Dirty pages by object; objects without any are not in it, nor are lost pages. Requests go on meanwhile, so a page that
+    /// becomes dirty again while this is counted may be in it twice or not at all.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn dirty_by_object(&self) -> io::Result<HashMap<ObjectId, u64>> {
+        let (mut dirty, mut from) = (HashMap::new(), 0);
+        loop {
+            let mut turn = self.locks.turn()?;
+            let index = turn.keeper().log.index();
+            if from >= index.blocks() {
+                return Ok(dirty);
+            }
+            let pages: Vec<u64> = index.dirty_in(from..from + BLOCKS_PER_TURN).collect();
+            let objects = turn.core().objects();
+            for page in pages {
+                *dirty.entry(objects.address(page).object).or_default() += 1;
+            }
+            from += BLOCKS_PER_TURN;
+        }
+    }
+}
