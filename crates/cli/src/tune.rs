@@ -8,12 +8,10 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
 use entresol_report::{Progress, Unit};
-use entresol_sim::{
-    Cell, CellOptions, EpochRow, Fixed, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies,
-};
+use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
+use entresol_tune::{EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Mutex;

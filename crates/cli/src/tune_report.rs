@@ -5,7 +5,7 @@ use crate::tune::{TuneResults, TuneRun};
 use entresol_report::{
     Axis, Cell, Column, NumberFormat, Page, Panel, Section, Series, Table, TextStyle, TimeSeries, Tone,
 };
-use entresol_sim::EpochRow;
+use entresol_tune::EpochRow;
 use std::fmt::Write;
 
 /// Fixed settings shown: the best, and the worst as a warning.
