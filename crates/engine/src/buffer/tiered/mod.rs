@@ -1,6 +1,9 @@
 //! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written where they are.
 
+mod tuning;
 mod world;
+
+pub use tuning::{Tuning, TuningError};
 
 use super::stats::Decided;
 use super::{BufferError, Clock, OpenError, PageIo};
@@ -9,7 +12,10 @@ use entresol_core::{Address, Op, Outcome, Page, Request};
 use entresol_device::emulated::{Clock as DeviceClock, Mapped};
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Config, Info, Options, Policy, catalogue};
+use entresol_tune::EpochRow;
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
+use tuning::Tuned;
 use world::World;
 
 /// Sizes and habits of a tiered buffer.
@@ -116,8 +122,12 @@ pub struct TieredBuffer<I: PageIo, C: DeviceClock> {
 }
 
 struct State<I, C> {
+    info: &'static Info,
     policy: Box<dyn Decide<I, C>>,
     world: World<I, C>,
+    tuned: Option<Tuned>,
+    /// Epochs that ended since they were last taken.
+    epochs: VecDeque<EpochRow>,
 }
 
 /// A policy of two tiers, whichever it is.
@@ -126,6 +136,10 @@ trait Decide<I, C>: Send {
 
     /// Does it keep anything under this handle?
     fn known(&self, page: Page) -> bool;
+
+    fn tunable(&self, at: usize) -> f64;
+
+    fn tune(&mut self, at: usize, value: f64);
 }
 
 impl<P: Policy, I: PageIo, C: DeviceClock> Decide<I, C> for P {
@@ -135,6 +149,14 @@ impl<P: Policy, I: PageIo, C: DeviceClock> Decide<I, C> for P {
 
     fn known(&self, page: Page) -> bool {
         self.state(page).known
+    }
+
+    fn tunable(&self, at: usize) -> f64 {
+        Policy::tunable(self, at)
+    }
+
+    fn tune(&mut self, at: usize, value: f64) {
+        Policy::tune(self, at, value);
     }
 }
 
@@ -155,16 +177,16 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// See [`OpenError`].
     pub fn new(
         options: TieredOptions,
-        policy: &'static Info,
+        info: &'static Info,
         policy_options: &Options,
         nvm: Mapped<C>,
         io: I,
     ) -> Result<Self, OpenError> {
-        if policy.future {
-            return Err(OpenError::Future(policy.name));
+        if info.future {
+            return Err(OpenError::Future(info.name));
         }
-        if policy.tiers.len() != 2 {
-            return Err(OpenError::NotTwoTiers { policy: policy.name, tiers: policy.tiers });
+        if info.tiers.len() != 2 {
+            return Err(OpenError::NotTwoTiers { policy: info.name, tiers: info.tiers });
         }
         super::options::check_page_bytes(options.page_bytes)?;
         let page_bytes = options.page_bytes;
@@ -178,9 +200,10 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
             seed: options.seed,
             peak_temporal_distance: None,
         };
-        let policy = catalogue::build(policy, &config, policy_options, Boxed(std::marker::PhantomData))?;
+        let policy = catalogue::build(info, &config, policy_options, Boxed(std::marker::PhantomData))?;
         let world = World::new(&options, config.pages, nvm_pages, nvm, io).map_err(OpenError::Memory)?;
-        Ok(TieredBuffer { page_bytes, state: Mutex::new(State { policy, world }) })
+        let state = State { info, policy, world, tuned: None, epochs: VecDeque::new() };
+        Ok(TieredBuffer { page_bytes, state: Mutex::new(state) })
     }
 
     /// Fills `into` from byte `offset` of a page on. In NVM, these bytes alone are read.
@@ -225,7 +248,8 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     ) -> Result<Served<'_, I, C>, BufferError> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let mut state = self.lock();
-        let State { policy, world } = &mut *state;
+        state.tune_if_due();
+        let State { policy, world, .. } = &mut *state;
         world.make_sure_of_room()?;
         begin(world);
         match world.handle(key, |page| policy.known(page)) {

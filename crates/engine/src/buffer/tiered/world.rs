@@ -13,6 +13,7 @@ use crate::frame::Key;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_device::emulated::{Clock as DeviceClock, Mapped};
 use entresol_policy::Driver;
+use entresol_tune::Reading;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -245,6 +246,23 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             self.stats.errors += 1;
             BufferError::Sync(source)
         }))
+    }
+
+    /// Requests so far, those included that were served without a handle.
+    #[inline(always)]
+    pub fn requests(&self) -> u64 {
+        self.stats.decided.requests + self.stats.without_handle
+    }
+
+    /// How far the buffer has come, by the clock of its NVM. Pages written to NVM are counted as the simulator counts
+    /// them: a partial write in place is one.
+    pub fn reading(&self) -> Reading {
+        let nvm = &self.stats.tiers[NVM];
+        Reading {
+            requests: self.requests(),
+            now_ns: self.memory.nvm.clock().now(),
+            pages_written: nvm.fetched + nvm.installed + nvm.copied_in,
+        }
     }
 
     pub fn stats(&self) -> TieredStats {
