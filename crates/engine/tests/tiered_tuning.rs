@@ -16,6 +16,7 @@ use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Role, Saved, Space, Tuner};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 const PAGE: usize = 4096;
 const SEED: u64 = 11;
@@ -68,7 +69,7 @@ fn buffer(trace: &Trace, policy: &PolicySpec) -> Buffer {
         ..TieredOptions::new(PAGES[0])
     };
     let below = Below { pages: MemoryIo::new(), clock };
-    TieredBuffer::new(options, policy.info, &policy.options, nvm.expect("a region"), below).expect("a buffer")
+    TieredBuffer::new(options, policy.info, &policy.options, nvm.expect("a region"), below, None).expect("a buffer")
 }
 
 /// Two thirds of it favour few pages, the last third other ones. A buffer is not told which requests are sequential.
@@ -321,4 +322,65 @@ fn threads_may_work_while_a_tuner_does() {
     assert_eq!(epochs.iter().map(|epoch| epoch.requests).sum::<u64>(), 4 * REQUESTS);
     assert!(epochs.windows(2).all(|pair| pair[0].at + pair[0].requests == pair[1].at));
     assert!(epochs.iter().any(|epoch| epoch.values != [1.0; 4]), "the settings never changed");
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What a settled tuner costs where it costs most: every request is a hit of 64 bytes in DRAM, so that the settings make
+/// no difference and nothing but the tuner's share of a request is left. With and without in turns, median of five.
+#[test]
+#[ignore = "a measurement of ten seconds of CPU time: `make test-long` runs it"]
+fn a_settled_tuner_costs_two_per_cent_at_most() {
+    // Slices so short that both have the same share of what else the machine does.
+    const SLICES: u32 = 40;
+    const REQUESTS: u64 = 100_000;
+    let info = policy("multi-tier:preset=eager");
+    let made = || {
+        let nvm = Mapped::anonymous(1000 * PAGE as u64, Slowdown { read: 1.0, write: 1.0 }).expect("memory");
+        TieredBuffer::new(TieredOptions::new(1000), info.info, &info.options, nvm, MemoryIo::new(), None)
+    };
+    let [with, without] = [made(), made()].map(|buffer| buffer.expect("a buffer"));
+    let run = |buffer: &TieredBuffer<MemoryIo, _>, requests: u64| {
+        let (mut random, mut bytes, began) = (Random::new(SEED), [0; 64], cpu_time());
+        for _ in 0..requests {
+            buffer.read(Address { object: ObjectId(0), block: random.below(900) }, 128, &mut bytes).expect("a page");
+        }
+        cpu_time() - began
+    };
+    let (space, start) = Space::new(with.knobs()).expect("a space");
+    let search = Search::Climb(Climb::new(&start));
+    // Once settled it stays so, however this machine is shared.
+    let limits = Limits { drift: 1e9, again: u32::MAX, ..Limits::default() };
+    let epoch_requests = 20_000;
+    let tuner = Guarded::new(space, start, search, Objective::Throughput, limits, epoch_requests);
+    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests };
+    with.start_tuning(tuning).expect("a tuner that fits");
+    let settled = |epochs: Vec<EpochRow>| epochs.last().is_some_and(|epoch| epoch.settled);
+    let mut epochs = 0;
+    while !settled(with.take_epochs()) {
+        run(&with, epoch_requests);
+        epochs += 1;
+        assert!(epochs < 10_000, "the search does not end");
+    }
+    run(&without, REQUESTS);
+    let round = || {
+        let (mut one, mut other) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..SLICES {
+            one += run(&without, REQUESTS);
+            other += run(&with, REQUESTS);
+        }
+        println!("{} hits: {one:?} without a tuner, {other:?} with one", u64::from(SLICES) * REQUESTS);
+        other.as_secs_f64() / one.as_secs_f64()
+    };
+    let mut ratios: Vec<f64> = (0..5).map(|_| round()).collect();
+    assert!(settled(with.take_epochs()) && with.stats().page_reads <= 900);
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "CPU time with a settled tuner over none, settled after {epochs} epochs: {ratios:.4?}, median {:.4}",
+        ratios[2]
+    );
+    assert!(ratios[2] <= 1.02, "{ratios:?}");
 }

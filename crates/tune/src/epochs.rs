@@ -63,7 +63,7 @@ pub struct EpochRow {
 /// assert_eq!(epochs.values(), [0.5]);
 /// let mut ended = Vec::new();
 /// for requests in 1..=250 {
-///     if epochs.is_due(requests) {
+///     if requests >= epochs.due() {
 ///         ended.extend(epochs.look(Reading { requests, now_ns: 10 * requests, pages_written: 0 }));
 ///         // Here the cache is given `epochs.values()`, when an epoch has ended.
 ///     }
@@ -95,10 +95,10 @@ impl<T: Tuner> Epochs<T> {
         &self.proposal.values
     }
 
-    /// Is [`look`](Epochs::look) to be called before the next request, after so many? What it costs every request.
+    /// After so many requests [`look`](Epochs::look) is to be called, before the next one.
     #[inline(always)]
-    pub fn is_due(&self, requests: u64) -> bool {
-        requests >= self.due
+    pub fn due(&self) -> u64 {
+        self.due
     }
 
     /// Ends the epoch if it is full, or has shown enough, and begins the next: the settings may then be others.
@@ -223,7 +223,7 @@ mod tests {
         let mut epochs = Epochs::new(tuner, epoch_requests, at(first));
         let mut rows = Vec::new();
         for requests in first..last {
-            if epochs.is_due(requests) {
+            if requests >= epochs.due() {
                 rows.extend(epochs.look(at(requests)));
                 assert_eq!(epochs.values(), [rows.len() as f64]);
             }

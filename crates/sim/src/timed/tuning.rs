@@ -81,7 +81,7 @@ impl<'t> Tuned<'t> {
     /// Before request `at` starts: ends the epoch under way if it is full, or has shown enough, and begins the next.
     #[inline]
     pub fn before_request(&mut self, at: usize, now: Nanos, stations: &[Station], run: &mut Run) {
-        if self.at_work.as_ref().is_some_and(|epochs| epochs.is_due(at as u64)) {
+        if self.at_work.as_ref().is_some_and(|epochs| at as u64 >= epochs.due()) {
             self.look(at, now, stations, run);
         }
     }

@@ -9,6 +9,9 @@ use entresol_tune::{EpochRow, Epochs, Knob, Saved, Tuner};
 /// Epochs that are kept until they are taken.
 const EPOCHS_KEPT: usize = 1024;
 
+/// Requests after which the tuner is asked where there is none.
+pub(super) const NEVER_DUE: u64 = u64::MAX;
+
 /// A tuner, and what it is to set.
 pub struct Tuning {
     /// The tuner. Its knobs are `tunables`, in their order and with their levels.
@@ -67,7 +70,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
     /// Ends the epoch of the tuner at work, if it is over, and begins the next.
     #[inline(always)]
     pub fn tune_if_due(&mut self) {
-        if self.tuned.as_ref().is_some_and(|tuned| tuned.epochs.is_due(self.world.requests())) {
+        if self.world.requests() >= self.due {
             self.look();
         }
     }
@@ -75,7 +78,9 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
     #[cold]
     fn look(&mut self) {
         let Some(tuned) = &mut self.tuned else { return };
-        if let Some(row) = tuned.epochs.look(self.world.reading()) {
+        let ended = tuned.epochs.look(self.world.reading());
+        self.due = tuned.epochs.due();
+        if let Some(row) = ended {
             self.keep(row);
             self.set();
         }
@@ -156,6 +161,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         }
         tunables.iter().zip(held).try_for_each(|(&at, value)| state.check(at, value))?;
         let epochs = Epochs::new(tuner, epoch_requests, state.world.reading());
+        state.due = epochs.due();
         state.tuned = Some(Tuned { epochs, tunables });
         state.set();
         Ok(())
@@ -166,6 +172,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     pub fn stop_tuning(&self) -> Option<Box<dyn Tuner + Send>> {
         let mut state = self.lock();
         let Tuned { epochs, tunables } = state.tuned.take()?;
+        state.due = NEVER_DUE;
         let (tuner, row) = epochs.stop(state.world.reading());
         state.keep(row);
         for (&at, value) in tunables.iter().zip(tuner.held()) {
