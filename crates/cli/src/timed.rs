@@ -364,6 +364,11 @@ impl<'a> Devices<'a> {
         &self.profiles[usize::from(self.tiers.dram.is_some())]
     }
 
+    /// The profile of DRAM, where there is any.
+    pub fn dram_profile(&self) -> Option<&Profile> {
+        self.tiers.dram.as_ref().and_then(|_| self.profiles.first())
+    }
+
     /// Devices that hold what a cell needs of each of them.
     pub fn hierarchy(&self, needs: &[u64], world: &World, seed: u64) -> Result<Hierarchy> {
         let mut devices: Vec<NamedDevice> = Vec::new();

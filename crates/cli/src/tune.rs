@@ -3,7 +3,7 @@
 use crate::args::{ReadArgs, count, share};
 use crate::timed::{Devices, TimedArgs};
 use crate::trace_source::{self, Named};
-use crate::tune_live::{self, LiveRow};
+use crate::tune_live::{self, LiveRow, Time};
 use crate::{output, tune_report};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -66,13 +66,22 @@ pub struct TuneArgs {
     /// Compare with all combinations of N levels of each option, each fixed; 0 for none
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub grid: usize,
-    /// Run the trace through a buffer over memory of this machine and emulated devices, in real time
+    /// Run the trace through a buffer over memory of this machine and emulated devices
     ///
     /// DRAM is the machine's own; NVM is memory in which an access takes as long as on the device of the cache, and the
     /// bytes below are in memory too, behind a device that takes its time. One requester; every page that is read is
-    /// compared with what was written. Runs follow one another unless --threads says otherwise: they wait by spinning.
-    #[arg(long, conflicts_with_all = ["clients", "think", "clock", "background"])]
-    pub live: bool,
+    /// compared with what was written. Where time is real, runs follow one another unless --threads says otherwise, for
+    /// they wait by spinning; where it is counted, they are the same on any machine.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "real",
+        conflicts_with_all = ["clients", "think", "clock", "background"]
+    )]
+    pub live: Option<Time>,
     #[command(flatten)]
     pub timed: TimedArgs,
     #[command(flatten)]
@@ -83,7 +92,7 @@ pub struct TuneArgs {
     /// Share of the requests that warm the caches up, before anything is tuned or counted
     #[arg(long, default_value = "0", value_parser = share)]
     pub warmup: f64,
-    /// Threads at most [default: one per processor, with --live one]
+    /// Threads at most [default: one per processor, with --live=real one]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
     /// Write all results here, epoch by epoch
@@ -143,7 +152,7 @@ pub struct Plan<'a> {
     /// Warm-up and seed.
     pub cell_options: CellOptions,
     timed: TimedOptions,
-    live: bool,
+    live: Option<Time>,
     objective: Objective,
     bound: f64,
     settle: u32,
@@ -162,7 +171,7 @@ pub struct TuneRun {
     pub tuner: Option<String>,
     /// The settings at the end.
     pub values: Vec<f64>,
-    /// Requests per second, of virtual time unless it was run live.
+    /// Requests per second, of virtual time unless it was run in real time.
     pub requests_per_second: f64,
     /// The same over the last quarter of the requests.
     pub last_quarter_per_second: f64,
@@ -256,7 +265,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         layer: usize::from(above && !two),
         tier: usize::from(above),
     };
-    if arguments.live {
+    if arguments.live.is_some() {
         tune_live::check(policy)?;
     }
     plan.objective = plan.objective(arguments, &cell, &world)?;
@@ -331,6 +340,11 @@ fn endurance_writes(profile: &Profile) -> Option<f64> {
 }
 
 impl Plan<'_> {
+    /// Seed of policies, devices and tuners.
+    pub fn seed(&self) -> u64 {
+        self.cell_options.seed
+    }
+
     /// Pages that can be written to the tier that wears before it is worn out, evenly.
     fn writes_in_all(&self, cell: &Cell, world: &World) -> Option<f64> {
         let pages = cell.needs(world)[self.tier] as f64 / f64::from(world.trace.page_bytes);
@@ -374,7 +388,7 @@ impl Plan<'_> {
         let bar = Progress::start(&named.name, Some(jobs as u64), Unit::Items("results"), quiet);
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let done: Vec<Mutex<Option<Result<TuneRun>>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
-        let usual = if self.live { 1 } else { every_processor() };
+        let usual = if self.live == Some(Time::Real) { 1 } else { every_processor() };
         let threads = arguments.threads.map_or(usual, usize::from).min(jobs);
         let emulated = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -428,8 +442,8 @@ impl Plan<'_> {
         cell: &Cell,
         world: &World,
     ) -> Result<(TuneRun, Vec<String>)> {
-        if self.live {
-            let ran = tune_live::run(self, policy, &cell.needs(world), world, tuner)?;
+        if let Some(time) = self.live {
+            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner)?;
             return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));
         }
         let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;

@@ -2,8 +2,11 @@
 
 use crate::tune::Plan;
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 use entresol_core::{Address, ObjectId, Op, Random};
-use entresol_device::emulated::{Calibration, Curve, EmulatedDevice, Mapped, Slowdown, WallClock};
+use entresol_device::emulated::{
+    Calibration, Clock as DeviceClock, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock, WallClock,
+};
 use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
@@ -21,6 +24,15 @@ use std::sync::Arc;
 const ACCESSES: u64 = 2000;
 /// The buffer keeps the epochs of so many requests at least until they are taken.
 const TAKE_EVERY: usize = 1024;
+
+/// The time of a live run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Time {
+    /// Spent: an access of NVM or of the level below takes as long as its model says
+    Real,
+    /// Counted: these accesses, and one of DRAM for each request, take no time but are added up
+    Counted,
+}
 
 /// What a live buffer did in all, the warm-up included.
 #[derive(Serialize)]
@@ -60,16 +72,16 @@ pub fn check(policy: &PolicySpec) -> Result<()> {
 }
 
 /// The level below: all objects one after the other on one device.
-struct Below {
-    device: EmulatedDevice<File, Box<dyn Device + Send>, WallClock>,
+struct Below<C> {
+    device: EmulatedDevice<File, Box<dyn Device + Send>, C>,
     /// First byte of each object.
     bases: Vec<u64>,
     pages: Vec<u64>,
     page_bytes: u64,
 }
 
-impl Below {
-    fn new(trace: &Trace, bytes: u64, model: Box<dyn Device + Send>) -> Result<Self> {
+impl<C: DeviceClock> Below<C> {
+    fn new(trace: &Trace, bytes: u64, model: Box<dyn Device + Send>, clock: C) -> Result<Self> {
         let file = File::from(memfd_create("entresol-backing", MemfdFlags::CLOEXEC)?);
         file.set_len(bytes).context("memory for the level below")?;
         let page_bytes = u64::from(trace.page_bytes);
@@ -81,7 +93,7 @@ impl Below {
             base
         };
         let bases = pages.iter().map(base).collect();
-        Ok(Below { device: EmulatedDevice::new(file, model, WallClock::new())?, bases, pages, page_bytes })
+        Ok(Below { device: EmulatedDevice::new(file, model, clock)?, bases, pages, page_bytes })
     }
 
     fn offset(&self, at: Address) -> u64 {
@@ -89,7 +101,7 @@ impl Below {
     }
 }
 
-impl PageIo for Below {
+impl<C: DeviceClock> PageIo for Below<C> {
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
         self.device.read(self.offset(at), into)
     }
@@ -110,32 +122,66 @@ impl PageIo for Below {
 /// Runs the trace through a new buffer under a tuner. `needs` are the bytes of DRAM, of NVM and below.
 pub fn run(
     plan: &Plan,
+    time: Time,
     policy: &PolicySpec,
     needs: &[u64],
     world: &World,
     tuner: Box<dyn Tuner + Send>,
 ) -> Result<Ran> {
-    let &[dram, nvm, below] = needs else { bail!("--live: DRAM, NVM and a level below, not {} tiers", needs.len()) };
-    let (trace, seed) = (world.trace, plan.cell_options.seed);
-    let page_bytes = trace.page_bytes as usize;
-    let mut region = memory(plan.devices.cache_profile(), nvm, page_bytes, seed)?;
-    let mut accuracy: Vec<String> =
-        region.accuracy(&[page_bytes], ACCESSES, seed).iter().map(|line| format!("NVM: {line}")).collect();
-    let below = Arc::new(Below::new(trace, below, plan.devices.device(2, below, world, seed)?)?);
-    let (dram_pages, nvm_pages) = (dram as usize / page_bytes, nvm as usize / page_bytes);
-    let options = TieredOptions {
-        page_bytes,
-        // As many as the simulator has: a buffer would use them again.
-        handles_per_page: trace.footprint().div_ceil(dram_pages + nvm_pages),
-        objects: trace.objects.len(),
-        clock: Clock::Requests,
-        seed,
-        ..TieredOptions::new(dram_pages)
-    };
-    let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
-    let epochs = drive(&buffer, trace, plan, tuner)?;
-    accuracy.push(format!("level below: {}", below.device.accuracy()));
-    Ok(Ran { epochs, row: LiveRow::new(&buffer.stats()), accuracy })
+    let run = Run { plan, policy, needs, world };
+    match time {
+        Time::Real => run.with(WallClock::new(), Calibration::measure()?.clock_ns, tuner, |_| ()),
+        Time::Counted => {
+            let clock = Arc::new(VirtualClock::new());
+            let page_bytes = u64::from(world.trace.page_bytes);
+            let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
+            let dram_ns = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, plan.seed())?;
+            run.with(clock, 0.0, tuner, |clock| clock.advance(dram_ns as u64))
+        }
+    }
+}
+
+/// What is run.
+struct Run<'a> {
+    plan: &'a Plan<'a>,
+    policy: &'a PolicySpec,
+    needs: &'a [u64],
+    world: &'a World<'a>,
+}
+
+impl Run<'_> {
+    /// Over devices with this clock, of which a look takes `clock_ns`. `each` is done for every request.
+    fn with<C: DeviceClock + Clone + 'static>(
+        &self,
+        clock: C,
+        clock_ns: f64,
+        tuner: Box<dyn Tuner + Send>,
+        each: impl Fn(&C),
+    ) -> Result<Ran> {
+        let Run { plan, policy, world, .. } = *self;
+        let &[dram, nvm, below] = self.needs else { bail!("--live: DRAM, NVM and a level below are needed") };
+        let (trace, seed) = (world.trace, plan.seed());
+        let page_bytes = trace.page_bytes as usize;
+        let mut region = memory(plan.devices.cache_profile(), nvm, page_bytes, seed, clock.clone(), clock_ns)?;
+        let measured = region.accuracy(&[page_bytes], ACCESSES, seed);
+        let mut accuracy: Vec<String> = measured.iter().map(|line| format!("NVM: {line}")).collect();
+        let model = plan.devices.device(2, below, world, seed)?;
+        let below = Arc::new(Below::new(trace, below, model, clock.clone())?);
+        let (dram_pages, nvm_pages) = (dram as usize / page_bytes, nvm as usize / page_bytes);
+        let options = TieredOptions {
+            page_bytes,
+            // As many as the simulator has: a buffer would use them again.
+            handles_per_page: trace.footprint().div_ceil(dram_pages + nvm_pages),
+            objects: trace.objects.len(),
+            clock: Clock::Requests,
+            seed,
+            ..TieredOptions::new(dram_pages)
+        };
+        let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
+        let epochs = drive(&buffer, trace, plan, tuner, || each(&clock))?;
+        accuracy.push(format!("level below: {}", below.device.accuracy()));
+        Ok(Ran { epochs, row: LiveRow::new(&buffer.stats()), accuracy })
+    }
 }
 
 impl LiveRow {
@@ -152,7 +198,14 @@ impl LiveRow {
 }
 
 /// Memory whose accesses take what those of a device take that is otherwise idle.
-fn memory(profile: &Profile, bytes: u64, page_bytes: usize, seed: u64) -> Result<Mapped<WallClock>> {
+fn memory<C: DeviceClock>(
+    profile: &Profile,
+    bytes: u64,
+    page_bytes: usize,
+    seed: u64,
+    clock: C,
+    clock_ns: f64,
+) -> Result<Mapped<C>> {
     let name = &profile.name;
     ensure!(
         matches!(profile.device, Model::NvmDimm(_) | Model::Dram(_) | Model::Fixed(_)),
@@ -160,15 +213,14 @@ fn memory(profile: &Profile, bytes: u64, page_bytes: usize, seed: u64) -> Result
     );
     let file = File::from(memfd_create("entresol-nvm", MemfdFlags::CLOEXEC)?);
     file.set_len(bytes)?;
-    let host = Calibration::measure()?;
     let curve = |kind| -> Result<Curve> {
         let sizes = [64, 256, 1024, 4096, 16_384, 65_536].into_iter().filter(|&size| size <= page_bytes as u64);
         let points = sizes.map(|size| Ok((size, latency_ns(profile, bytes, kind, size, seed)?)));
         Ok(Curve::new(points.collect::<Result<Vec<_>>>()?))
     };
-    let calibration = Calibration { load: curve(IoKind::Read)?, store: curve(IoKind::Write)?, ..host };
+    let calibration = Calibration { clock_ns, load: curve(IoKind::Read)?, store: curve(IoKind::Write)? };
     let once = Slowdown { read: 1.0, write: 1.0 };
-    Mapped::with_clock(&file, once, calibration, WallClock::new()).with_context(|| format!("memory for '{name}'"))
+    Mapped::with_clock(&file, once, calibration, clock).with_context(|| format!("memory for '{name}'"))
 }
 
 /// Mean nanoseconds of an I/O of a size at random places, one at a time, by the model.
@@ -183,11 +235,12 @@ fn latency_ns(profile: &Profile, capacity: u64, kind: IoKind, size: u64, seed: u
 }
 
 /// Sends the trace through; returns the epochs from the end of the warm-up on.
-fn drive(
-    buffer: &TieredBuffer<Arc<Below>, WallClock>,
+fn drive<C: DeviceClock + 'static>(
+    buffer: &TieredBuffer<Arc<Below<C>>, C>,
     trace: &Trace,
     plan: &Plan,
     tuner: Box<dyn Tuner + Send>,
+    each: impl Fn(),
 ) -> Result<Vec<EpochRow>> {
     for (&at, value) in plan.tunables.iter().zip(tuner.held()) {
         buffer.tune(at, value)?;
@@ -204,6 +257,7 @@ fn drive(
         {
             buffer.start_tuning(tuning)?;
         }
+        each();
         let request = trace.request(at);
         let (address, stamp) = (trace.address(request.page), &mut stamps[request.page.index()]);
         if request.op == Op::Read {

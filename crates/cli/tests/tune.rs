@@ -127,6 +127,15 @@ fn a_live_buffer_is_tuned_by_the_same_words() {
     let simulated: Value = serde_json::from_str(&scratch.read("simulated.json")).expect("JSON");
     let written = |out: &Value| out["start"]["pages_written_per_million"].as_f64().expect("pages");
     assert_eq!(written(&out), written(&simulated), "pages written to NVM after the warm-up");
+    // Counted time is the same twice, with as many threads as there are.
+    let counted = |json: &str| {
+        let counted = ["--live=counted", "--tuner", "climb", "--json", json];
+        scratch.ok(&[&words[..3], &words[4..], &TIERS, &counted].concat());
+        serde_json::from_str::<Value>(&scratch.read(json)).expect("JSON")
+    };
+    let once = counted("once.json");
+    assert_eq!(once, counted("twice.json"));
+    assert_eq!(written(&out), written(&once));
     for part in ["against the best of 4 fixed settings", "NVM: read 4096 B: asked", "level below: "] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
