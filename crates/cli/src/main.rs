@@ -35,6 +35,7 @@ mod top;
 mod trace;
 mod trace_source;
 mod tune;
+mod tune_live;
 mod tune_report;
 
 use anyhow::{Context, Result};

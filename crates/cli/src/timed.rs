@@ -7,9 +7,9 @@ use crate::{output, results};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
-use entresol_device::DeviceError;
 use entresol_device::nand::Amplification;
 use entresol_device::profile::{self, Model, Profile};
+use entresol_device::{Device, DeviceError};
 use entresol_report::{Progress, Unit};
 use entresol_sim::{
     Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, Row, Skipped, TimedOptions, TimedRow, World, parse_policies,
@@ -371,22 +371,38 @@ impl<'a> Devices<'a> {
         &self.profiles[usize::from(self.tiers.dram.is_some())]
     }
 
+    /// The profile of DRAM, where there is any.
+    pub fn dram_profile(&self) -> Option<&Profile> {
+        self.tiers.dram.as_ref().and_then(|_| self.profiles.first())
+    }
+
     /// Devices that hold what a cell needs of each of them.
     pub fn hierarchy(&self, needs: &[u64], world: &World, seed: u64) -> Result<Hierarchy> {
-        let tiers = self.tiers.dram.iter().map(|dram| ("dram", dram));
-        let tiers = tiers.chain([("cache", &self.tiers.cache), ("backing", &self.tiers.backing)]);
         let mut devices: Vec<NamedDevice> = Vec::new();
-        for (((name, tier), profile), &need) in tiers.zip(&self.profiles).zip(needs) {
-            // A tier that a policy was told to do without is a device of one page that nobody asks.
-            let need = need.max(world.trace.page_bytes.into());
-            let seed = seed.wrapping_add(devices.len() as u64);
-            let built = tier.device_bytes(profile, need, world).and_then(|bytes| Ok(profile.build(bytes, seed)?));
-            let device = built.with_context(|| format!("tier {name}"))?;
+        for (at, (tier, profile)) in self.placed().into_iter().enumerate() {
+            let device = self.device(at, needs[at], world, seed)?;
             let of = tier.device.map(|size| format!(", {size}")).unwrap_or_default();
             devices.push((format!("{}{of}", profile.name), device as _));
         }
         let backing = devices.pop().ok_or_else(|| anyhow!("a hierarchy has a level below"))?;
         Ok(Hierarchy { tiers: devices, backing })
+    }
+
+    /// One of the devices, dram first where there is any, with room for so many bytes.
+    pub fn device(&self, at: usize, need: u64, world: &World, seed: u64) -> Result<Box<dyn Device + Send>> {
+        let (tier, profile) = self.placed()[at];
+        // A tier that a policy was told to do without is a device of one page that nobody asks.
+        let need = need.max(world.trace.page_bytes.into());
+        let seed = seed.wrapping_add(at as u64);
+        let built = tier.device_bytes(profile, need, world).and_then(|bytes| Ok(profile.build(bytes, seed)?));
+        let name = ["dram", "cache", "backing"][at + usize::from(self.tiers.dram.is_none())];
+        built.with_context(|| format!("tier {name}"))
+    }
+
+    /// The tiers with their profiles, the level below last.
+    fn placed(&self) -> Vec<(&TierArg, &Profile)> {
+        let tiers = self.tiers.dram.iter().chain([&self.tiers.cache, &self.tiers.backing]);
+        tiers.zip(&self.profiles).collect()
     }
 }
 

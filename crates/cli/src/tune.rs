@@ -1,19 +1,18 @@
-//! `entresol tune`: a policy that finds its own settings, simulated with time, beside fixed ones.
+//! `entresol tune`: a policy that finds its own settings, simulated with time or in a live buffer, beside fixed ones.
 
 use crate::args::{ReadArgs, count, share};
 use crate::timed::{Devices, TimedArgs};
 use crate::trace_source::{self, Named};
+use crate::tune_live::{self, LiveRow, Time};
 use crate::{output, tune_report};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
 use entresol_report::{Progress, Unit};
-use entresol_sim::{
-    Cell, CellOptions, EpochRow, Fixed, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies,
-};
+use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
+use entresol_tune::{EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -25,9 +24,9 @@ const GRID_MAX: usize = 10_000;
 
 /// Let a policy find its own settings, and compare what it finds with fixed ones
 ///
-/// Simulates with time. Epoch by epoch a tuner changes the options that the policy declares tunable (`entresol policies
-/// NAME` lists them) and learns from the throughput. It begins with the options that are given, and costs at most --bound
-/// against them. Several traces are run one after the other: a workload that changes.
+/// Simulates with time, or runs with --live. Epoch by epoch a tuner changes the options that the policy declares tunable
+/// (`entresol policies NAME` lists them) and learns from the throughput. It begins with the options that are given, and
+/// costs at most --bound against them. Several traces are run one after the other: a workload that changes.
 #[derive(Args)]
 pub struct TuneArgs {
     /// Trace files, or generate:SPEC for generated ones, run one after the other
@@ -67,6 +66,22 @@ pub struct TuneArgs {
     /// Compare with all combinations of N levels of each option, each fixed; 0 for none
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub grid: usize,
+    /// Run the trace through a buffer over memory of this machine and emulated devices
+    ///
+    /// DRAM is the machine's own; NVM is memory in which an access takes as long as on the device of the cache, and the
+    /// bytes below are in memory too, behind a device that takes its time. One requester; every page that is read is
+    /// compared with what was written. Where time is real, runs follow one another unless --threads says otherwise, for
+    /// they wait by spinning; where it is counted, they are the same on any machine.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "real",
+        conflicts_with_all = ["clients", "think", "clock", "background"]
+    )]
+    pub live: Option<Time>,
     #[command(flatten)]
     pub timed: TimedArgs,
     #[command(flatten)]
@@ -77,7 +92,7 @@ pub struct TuneArgs {
     /// Share of the requests that warm the caches up, before anything is tuned or counted
     #[arg(long, default_value = "0", value_parser = share)]
     pub warmup: f64,
-    /// Threads at most [default: one per processor]
+    /// Threads at most [default: one per processor, with --live=real one]
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
     /// Write all results here, epoch by epoch
@@ -114,7 +129,7 @@ impl TunerName {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    fn build(self, space: &Space, start: &Point, plan: &Plan) -> Box<dyn Tuner> {
+    fn build(self, space: &Space, start: &Point, plan: &Plan) -> Box<dyn Tuner + Send> {
         let seed = plan.cell_options.seed;
         let search = match self {
             TunerName::Annealing => Search::Annealing(Annealing::new(Schedule::FAST, start, seed)),
@@ -131,16 +146,20 @@ impl TunerName {
 }
 
 /// What is run, apart from the trace.
-struct Plan<'a> {
-    devices: Devices<'a>,
-    cell_options: CellOptions,
+pub struct Plan<'a> {
+    /// The devices of --tiers.
+    pub devices: Devices<'a>,
+    /// Warm-up and seed.
+    pub cell_options: CellOptions,
     timed: TimedOptions,
+    live: Option<Time>,
     objective: Objective,
     bound: f64,
     settle: u32,
-    epoch: u64,
+    /// Requests of an epoch.
+    pub epoch: u64,
     /// Places of the tuned options among the policy's tunables.
-    tunables: Vec<usize>,
+    pub tunables: Vec<usize>,
     layer: usize,
     tier: usize,
 }
@@ -152,7 +171,7 @@ pub struct TuneRun {
     pub tuner: Option<String>,
     /// The settings at the end.
     pub values: Vec<f64>,
-    /// Requests per second of virtual time.
+    /// Requests per second, of virtual time unless it was run in real time.
     pub requests_per_second: f64,
     /// The same over the last quarter of the requests.
     pub last_quarter_per_second: f64,
@@ -164,10 +183,27 @@ pub struct TuneRun {
     pub converged_after: usize,
     /// The epochs.
     pub epochs: Vec<EpochRow>,
-    /// What the policy did.
-    pub row: Row,
-    /// What that took.
-    pub timed: TimedRow,
+    /// What was done.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// What a run did.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Counts {
+    /// In a simulation.
+    Simulated {
+        /// What the policy did.
+        row: Box<Row>,
+        /// What that took.
+        timed: Box<TimedRow>,
+    },
+    /// In a live buffer.
+    Live {
+        /// What the buffer did.
+        live: LiveRow,
+    },
 }
 
 /// All results.
@@ -189,6 +225,8 @@ pub struct TuneResults {
     pub tuners: Vec<TuneRun>,
     /// Fixed settings, the best first.
     pub grid: Vec<TuneRun>,
+    /// How near the emulated devices came to their models, a line each; none where all is simulated.
+    pub emulated: Vec<String>,
 }
 
 /// Runs the command.
@@ -218,6 +256,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         devices,
         cell_options: CellOptions { warmup: arguments.warmup, seed: arguments.seed, ..CellOptions::default() },
         timed: arguments.timed.options(),
+        live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,
         epoch: arguments.epoch,
@@ -226,8 +265,11 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         layer: usize::from(above && !two),
         tier: usize::from(above),
     };
+    if arguments.live.is_some() {
+        tune_live::check(policy)?;
+    }
     plan.objective = plan.objective(arguments, &cell, &world)?;
-    let results = plan.run(arguments, &named, &cell, &world, quiet)?;
+    let results = plan.run(arguments, &named, policy, &cell, &world, quiet)?;
     if let Some(path) = &arguments.json {
         output::write_file(path, (serde_json::to_string(&results)? + "\n").as_bytes())?;
     }
@@ -298,6 +340,11 @@ fn endurance_writes(profile: &Profile) -> Option<f64> {
 }
 
 impl Plan<'_> {
+    /// Seed of policies, devices and tuners.
+    pub fn seed(&self) -> u64 {
+        self.cell_options.seed
+    }
+
     /// Pages that can be written to the tier that wears before it is worn out, evenly.
     fn writes_in_all(&self, cell: &Cell, world: &World) -> Option<f64> {
         let pages = cell.needs(world)[self.tier] as f64 / f64::from(world.trace.page_bytes);
@@ -315,13 +362,21 @@ impl Plan<'_> {
         Ok(Objective::Lifetime { pages_per_second_max: writes / (years * SECONDS_PER_YEAR) })
     }
 
-    fn run(&self, arguments: &TuneArgs, named: &Named, cell: &Cell, world: &World, quiet: bool) -> Result<TuneResults> {
+    fn run(
+        &self,
+        arguments: &TuneArgs,
+        named: &Named,
+        policy: &PolicySpec,
+        cell: &Cell,
+        world: &World,
+        quiet: bool,
+    ) -> Result<TuneResults> {
         let all = cell.knobs(self.layer, world, &self.cell_options)?;
         let knobs: Vec<Knob> = self.tunables.iter().map(|&at| all[at].clone()).collect();
         let (space, start) = Space::new(knobs.clone())?;
         let grid = grid(&space, arguments.grid)?;
         // The start first, then the tuners, then the grid.
-        let fixed = |values: &Vec<f64>| Box::new(Fixed(values.clone())) as Box<dyn Tuner>;
+        let fixed = |values: &Vec<f64>| Box::new(Fixed(values.clone())) as Box<dyn Tuner + Send>;
         let jobs = 1 + arguments.tuner.len() + grid.len();
         let tuner = |at: usize| match at.checked_sub(1) {
             None => fixed(&space.values(&start)),
@@ -333,7 +388,9 @@ impl Plan<'_> {
         let bar = Progress::start(&named.name, Some(jobs as u64), Unit::Items("results"), quiet);
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let done: Vec<Mutex<Option<Result<TuneRun>>>> = (0..jobs).map(|_| Mutex::new(None)).collect();
-        let threads = arguments.threads.map_or_else(every_processor, usize::from).min(jobs);
+        let usual = if self.live == Some(Time::Real) { 1 } else { every_processor() };
+        let threads = arguments.threads.map_or(usual, usize::from).min(jobs);
+        let emulated = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
@@ -343,7 +400,12 @@ impl Plan<'_> {
                             break;
                         }
                         let name = at.checked_sub(1).and_then(|at| arguments.tuner.get(at)).map(|name| name.text());
-                        let result = self.one(name, tuner(at).as_mut(), cell, world);
+                        let result = self.one(name, tuner(at), policy, cell, world).map(|(run, accuracy)| {
+                            if at == 0 {
+                                *emulated.lock().expect("no thread panics with it") = accuracy;
+                            }
+                            run
+                        });
                         failed.fetch_or(result.is_err(), Ordering::Relaxed);
                         *done[at].lock().expect("no thread panics with it") = Some(result);
                         bar.advance(1);
@@ -367,26 +429,51 @@ impl Plan<'_> {
             start,
             tuners,
             grid,
+            emulated: emulated.into_inner().expect("no thread panicked with it"),
         })
     }
 
-    fn one(&self, name: Option<String>, tuner: &mut dyn Tuner, cell: &Cell, world: &World) -> Result<TuneRun> {
+    /// One run, and how near its devices came to their models.
+    fn one(
+        &self,
+        name: Option<String>,
+        mut tuner: Box<dyn Tuner + Send>,
+        policy: &PolicySpec,
+        cell: &Cell,
+        world: &World,
+    ) -> Result<(TuneRun, Vec<String>)> {
+        if let Some(time) = self.live {
+            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner)?;
+            return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));
+        }
         let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;
         let tuning = Tuning {
-            tuner,
+            tuner: tuner.as_mut(),
             layer: self.layer,
             tunables: self.tunables.clone(),
             epoch_requests: self.epoch,
             tier: self.tier,
         };
         let (row, timed, epochs) = cell.run_tuned(world, hierarchy, &self.cell_options, &self.timed, tuning)?;
+        let counts = Counts::Simulated { row: Box::new(row), timed: Box::new(timed) };
+        Ok((self.summed(name, epochs, counts, cell, world), Vec::new()))
+    }
+
+    fn summed(
+        &self,
+        name: Option<String>,
+        epochs: Vec<EpochRow>,
+        counts: Counts,
+        cell: &Cell,
+        world: &World,
+    ) -> TuneRun {
         let values = epochs.last().map(|epoch| epoch.held.clone()).unwrap_or_default();
         let written: u64 = epochs.iter().map(|epoch| epoch.pages_written).sum();
         let requests: u64 = epochs.iter().map(|epoch| epoch.requests).sum();
         let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
         let years = |writes: f64| writes / (written.max(1) as f64 / seconds) / SECONDS_PER_YEAR;
         let kept = epochs.iter().rev().take_while(|epoch| epoch.held == values).count();
-        Ok(TuneRun {
+        TuneRun {
             converged_after: if name.is_some() { epochs.len() - kept } else { 0 },
             tuner: name,
             values,
@@ -395,9 +482,8 @@ impl Plan<'_> {
             pages_written_per_million: written as f64 * 1e6 / requests.max(1) as f64,
             years: self.writes_in_all(cell, world).map(years),
             epochs,
-            row,
-            timed,
-        })
+            counts,
+        }
     }
 }
 

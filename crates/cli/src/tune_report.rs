@@ -5,7 +5,7 @@ use crate::tune::{TuneResults, TuneRun};
 use entresol_report::{
     Axis, Cell, Column, NumberFormat, Page, Panel, Section, Series, Table, TextStyle, TimeSeries, Tone,
 };
-use entresol_sim::EpochRow;
+use entresol_tune::EpochRow;
 use std::fmt::Write;
 
 /// Fixed settings shown: the best, and the worst as a warning.
@@ -15,7 +15,8 @@ const GRID_SHOWN: usize = 5;
 pub fn text(results: &TuneResults) -> String {
     let style = TextStyle::stdout();
     let mut text = format!("{}\n{}\n", results.trace, compared(results).to_text(style));
-    writeln!(text, "{}", verdict(results)).expect("writing to a string");
+    let lines = [verdict(results)].into_iter().chain(results.emulated.iter().cloned());
+    lines.for_each(|line| writeln!(text, "{line}").expect("writing to a string"));
     text
 }
 
@@ -25,6 +26,10 @@ pub fn page(results: &TuneResults) -> Page {
         Page::new(format!("Tuning of {}", results.policy)).subtitle(&results.trace).command(output::command_line());
     page = page
         .section(Section::new("Throughput").text(verdict(results)).chart(throughput(results)).table(compared(results)));
+    if !results.emulated.is_empty() {
+        let lines = results.emulated.iter();
+        page = page.section(lines.fold(Section::new("Emulated devices"), |section, line| section.text(line)));
+    }
     let settings = results.tuners.iter().map(|run| settings(results, run));
     page.section(settings.fold(Section::new("Settings over time").text(ROLES), |section, chart| section.chart(chart)))
 }

@@ -106,3 +106,49 @@ fn what_cannot_be_tuned_is_refused() {
     refused(&["--tiers", "dram=dram:5p,cache=pcm,backing=arulraj-ssd"], &["size of the cache is missing"]);
     refused(&["--tiers", "dram=dram:5p,cache=840-pro:20p,backing=arulraj-ssd", "--years", "5"], &["endurance_writes"]);
 }
+
+/// The same words with --live: a real buffer, whose bytes are checked, and the same table.
+#[test]
+fn a_live_buffer_is_tuned_by_the_same_words() {
+    let scratch = Scratch::new();
+    let trace = "generate:zipf:n=20k:pages=2000:exponent=0.8:seed=7:write=20:update=50";
+    let words =
+        ["-q", "tune", trace, "--live", "--epoch", "500", "--grid", "2", "--options", "dr,nw", "--warmup", "10%"];
+    let text = scratch.ok(&[&words[..], &TIERS, &["--tuner", "climb,annealing-paper", "--json", "out.json"]].concat());
+    let out = json(&scratch);
+    let runs = [&out["tuners"], &out["grid"]].map(|runs| runs.as_array().expect("runs"));
+    assert_eq!((runs[0].len(), runs[1].len()), (2, 4));
+    for run in runs.into_iter().flatten().chain([&out["start"]]) {
+        assert_eq!(sum(&run["epochs"], "requests"), 18_000.0, "all but the warm-up");
+        assert!(run["live"]["page_reads"].as_u64() > Some(0) && run["row"].is_null(), "{run}");
+    }
+    // What is fixed is as in the simulation: real time changes no decision.
+    scratch.ok(&[&words[..3], &words[4..], &TIERS, &["--tuner", "climb", "--json", "simulated.json"]].concat());
+    let simulated: Value = serde_json::from_str(&scratch.read("simulated.json")).expect("JSON");
+    let written = |out: &Value| out["start"]["pages_written_per_million"].as_f64().expect("pages");
+    assert_eq!(written(&out), written(&simulated), "pages written to NVM after the warm-up");
+    // Counted time is the same twice, with as many threads as there are.
+    let counted = |json: &str| {
+        let counted = ["--live=counted", "--tuner", "climb", "--json", json];
+        scratch.ok(&[&words[..3], &words[4..], &TIERS, &counted].concat());
+        serde_json::from_str::<Value>(&scratch.read(json)).expect("JSON")
+    };
+    let once = counted("once.json");
+    assert_eq!(once, counted("twice.json"));
+    assert_eq!(written(&out), written(&once));
+    for part in ["against the best of 4 fixed settings", "NVM: read 4096 B: asked", "level below: "] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_live_says_why() {
+    let scratch = Scratch::new();
+    let refused = |words: &[&str], parts: &[&str]| {
+        let line = scratch.refused(&[&["-q", "tune", "generate:loop:n=100:pages=50", "--live"], words].concat());
+        says(&line, parts);
+    };
+    refused(&[&TIERS[..], &["-p", "expcache"]].concat(), &["'expcache'", "DRAM and NVM"]);
+    refused(&["--tiers", "dram=dram:5p,cache=840-pro:20p,backing=arulraj-ssd"], &["'840-pro'", "no memory"]);
+    refused(&[&TIERS[..], &["--clients", "8"]].concat(), &["--live", "--clients"]);
+}

@@ -59,7 +59,7 @@ fn buffer(trace: &Trace, info: &'static Info, policy: &Options, pages: (usize, u
         seed: SEED,
         ..TieredOptions::new(pages.0)
     };
-    TieredBuffer::new(options, info, policy, nvm(pages.1), io).expect("a buffer")
+    TieredBuffer::new(options, info, policy, nvm(pages.1), io, None).expect("a buffer")
 }
 
 /// Drives a trace and checks the bytes: an update writes one of two places, a write the whole page.
@@ -158,7 +158,7 @@ fn a_page_in_nvm_is_read_where_it_is() {
     let (io, region) = (MemoryIo::new(), nvm(16));
     let clock = region.clock().clone();
     let policy = options(multi, &["dr=0", "dw=0", "nr=1", "nw=1"]);
-    let buffer = TieredBuffer::new(TieredOptions::new(4), multi, &policy, region, io).expect("a buffer");
+    let buffer = TieredBuffer::new(TieredOptions::new(4), multi, &policy, region, io, None).expect("a buffer");
     let at = Address { object: ObjectId(0), block: 3 };
     buffer.write(at, 8, b"in place").expect("a write");
     let (before, mut bytes) = (clock.now(), [0; 8]);
@@ -219,7 +219,7 @@ fn nothing_is_lost_when_the_storage_fails() {
             let io = Arc::new(Faulty::default());
             let pages = (4.max(info.min_pages[0]), 8.max(info.min_pages[1]));
             let policy = Options::defaults(info);
-            let buffer = TieredBuffer::new(TieredOptions::new(pages.0), info, &policy, nvm(pages.1), io.clone())
+            let buffer = TieredBuffer::new(TieredOptions::new(pages.0), info, &policy, nvm(pages.1), io.clone(), None)
                 .expect("a buffer");
             let mut random = Random::new(seed);
             // What each byte may be.
@@ -275,7 +275,7 @@ fn storage_that_takes_nothing_is_an_error_and_no_flood_of_memory() {
     let multi = catalogue::info("multi-tier").expect("a policy");
     let io = Arc::new(Faulty::default());
     let policy = options(multi, &["preset=eager"]);
-    let buffer = TieredBuffer::new(TieredOptions::new(4), multi, &policy, nvm(8), io.clone()).expect("a buffer");
+    let buffer = TieredBuffer::new(TieredOptions::new(4), multi, &policy, nvm(8), io.clone(), None).expect("a buffer");
     io.fail_writes.store(true, Ordering::SeqCst);
     let at = |block| Address { object: ObjectId(0), block };
     let mut failed = 0;
@@ -297,7 +297,8 @@ fn storage_that_takes_nothing_is_an_error_and_no_flood_of_memory() {
 fn threads_take_turns_and_every_byte_is_right() {
     let multi = catalogue::info("multi-tier").expect("a policy");
     let policy = Options::defaults(multi);
-    let buffer = TieredBuffer::new(TieredOptions::new(10), multi, &policy, nvm(30), MemoryIo::new()).expect("a buffer");
+    let buffer =
+        TieredBuffer::new(TieredOptions::new(10), multi, &policy, nvm(30), MemoryIo::new(), None).expect("a buffer");
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let buffer = &buffer;
@@ -324,11 +325,12 @@ fn threads_take_turns_and_every_byte_is_right() {
 #[test]
 fn policies_of_one_tier_and_offsets_beyond_a_page_are_refused() {
     let lru = catalogue::info("lru").expect("a policy");
-    let refused = TieredBuffer::new(TieredOptions::new(4), lru, &Options::defaults(lru), nvm(8), MemoryIo::new());
+    let refused = TieredBuffer::new(TieredOptions::new(4), lru, &Options::defaults(lru), nvm(8), MemoryIo::new(), None);
     assert!(matches!(refused.err(), Some(OpenError::NotTwoTiers { policy: "lru", .. })));
     let multi = catalogue::info("multi-tier").expect("a policy");
-    let buffer = TieredBuffer::new(TieredOptions::new(4), multi, &Options::defaults(multi), nvm(8), MemoryIo::new())
-        .expect("a buffer");
+    let buffer =
+        TieredBuffer::new(TieredOptions::new(4), multi, &Options::defaults(multi), nvm(8), MemoryIo::new(), None)
+            .expect("a buffer");
     let at = Address { object: ObjectId(0), block: 0 };
     assert!(matches!(buffer.read(at, 4090, &mut [0; 7]), Err(BufferError::OutOfRange(_))));
     assert!(matches!(buffer.write(at, usize::MAX, &[0; 7]), Err(BufferError::OutOfRange(_))));

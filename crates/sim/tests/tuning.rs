@@ -2,12 +2,11 @@
 
 use entresol_device::profile;
 use entresol_sim::{
-    Cell, CellOptions, EpochRow, Fixed, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, World,
-    parse_policies,
+    Cell, CellOptions, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, World, parse_policies,
 };
 use entresol_trace::{Trace, generate};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{Guarded, Limits, Objective, Role, Space, Tuner};
+use entresol_tune::{EpochRow, Fixed, Guarded, Limits, Objective, Role, Space, Tuner};
 
 const EPOCH: u64 = 2_000;
 const SEED: u64 = 5;

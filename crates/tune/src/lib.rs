@@ -3,7 +3,7 @@
 //! A [`Tuner`] proposes settings, is told what came of an epoch under them, and proposes the next. It is a pure state
 //! machine: it does no I/O, reads no clock, and draws at random from its seed alone, so that the simulator drives it
 //! with virtual time and an engine the same object with real time. It knows no policy: what it sets are [`Knob`]s, numbers
-//! with a list of levels.
+//! with a list of levels. [`Epochs`] stands between a tuner and the cache that it tunes, in both.
 //!
 //! Arulraj, Pavlo, Malladi, "Multi-tier buffer management and storage system design for non-volatile memory", 2019 (003),
 //! section 4, tunes four migration probabilities by simulated annealing. Here that is one of three ways to
@@ -11,6 +11,7 @@
 //! ([`Guarded`]).
 #![forbid(unsafe_code)]
 
+mod epochs;
 mod guard;
 mod objective;
 mod plain;
@@ -18,6 +19,7 @@ mod save;
 pub mod search;
 mod space;
 
+pub use epochs::{EpochRow, Epochs, Fixed, Reading};
 pub use guard::{Guarded, Limits};
 pub use objective::{Epoch, Objective};
 pub use plain::Plain;
@@ -66,3 +68,36 @@ pub trait Tuner {
     /// All of its state, to go on with after a restart.
     fn save(&self) -> Saved;
 }
+
+/// By reference, for a driver that leaves the tuner to its caller, and in a box, for one that keeps it.
+macro_rules! tuner_behind {
+    ($($pointer:ty),*) => {$(
+        impl<T: Tuner + ?Sized> Tuner for $pointer {
+            fn propose(&mut self) -> Proposal {
+                (**self).propose()
+            }
+
+            fn enough(&self, so_far: &Epoch) -> bool {
+                (**self).enough(so_far)
+            }
+
+            fn told(&mut self, epoch: &Epoch) {
+                (**self).told(epoch);
+            }
+
+            fn held(&self) -> Vec<f64> {
+                (**self).held()
+            }
+
+            fn settled(&self) -> bool {
+                (**self).settled()
+            }
+
+            fn save(&self) -> Saved {
+                (**self).save()
+            }
+        }
+    )*};
+}
+
+tuner_behind!(&mut T, Box<T>);

@@ -14,6 +14,13 @@ pub struct Knob {
     pub value: f64,
 }
 
+impl Knob {
+    /// A knob of this name with these levels, at a value.
+    pub fn new(name: impl Into<String>, levels: &[f64], value: f64) -> Self {
+        Knob { name: name.into(), levels: levels.to_vec(), value }
+    }
+}
+
 /// Why knobs cannot be tuned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SpaceError {
@@ -101,7 +108,7 @@ mod tests {
     use super::*;
 
     fn knob(levels: &[f64], value: f64) -> Knob {
-        Knob { name: "k".to_owned(), levels: levels.to_vec(), value }
+        Knob::new("k", levels, value)
     }
 
     #[test]

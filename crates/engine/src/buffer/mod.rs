@@ -31,7 +31,7 @@ pub use guard::{PageView, PinGuard, WriteGuard};
 pub use io::{DiskIo, FileIo, MemoryIo, PageIo, WalHook};
 pub use options::{BufferOptions, Clock};
 pub use stats::{BufferStats, Decided, ObjectStats};
-pub use tiered::{TierStats, TieredBuffer, TieredOptions, TieredStats};
+pub use tiered::{PageChange, PageInPlace, TierStats, TieredBuffer, TieredOptions, TieredStats, Tuning, TuningError};
 
 use crate::frame::{Frame, Key, Need, Parking};
 use crate::pool::{Array, Pool};

@@ -15,4 +15,4 @@ mod work;
 
 pub use report::{DeviceRow, LatencyRow, TimedRow};
 pub use run::{Hierarchy, NamedDevice, TimedError, TimedOptions, run_timed};
-pub use tuning::{EpochRow, Fixed, Tuning};
+pub use tuning::Tuning;

@@ -2,7 +2,7 @@
 
 use super::plan::{Plan, Planner};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
-use super::tuning::{EpochRow, Tuned, Tuning};
+use super::tuning::{Tuned, Tuning};
 use super::work::{Done, Op, Owner, Station, Works, histogram, record};
 use crate::cell::{CellError, CellOptions, Run, Stack, Totals, thread_cpu_time};
 use crate::row::{Interval, Row};
@@ -12,6 +12,7 @@ use crate::world::World;
 use entresol_core::{Hint, ObjectId};
 use entresol_device::{Completion, Device, DeviceError, Nanos};
 use entresol_trace::EventKind;
+use entresol_tune::EpochRow;
 use hdrhistogram::Histogram;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,15 +1,27 @@
 //! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written where they are.
 
+mod change;
+mod serving;
+mod tuning;
 mod world;
 
+pub use change::{PageChange, PageInPlace};
+pub use tuning::{Tuning, TuningError};
+
 use super::stats::Decided;
-use super::{BufferError, Clock, OpenError, PageIo};
+use super::{BufferError, Clock, OpenError, PageIo, WalHook};
 use crate::frame::Key;
+use change::Change;
 use entresol_core::{Address, Op, Outcome, Page, Request};
 use entresol_device::emulated::{Clock as DeviceClock, Mapped};
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Config, Info, Options, Policy, catalogue};
+use entresol_tune::EpochRow;
+use serving::Serving;
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
+use tuning::{NEVER_DUE, Tuned};
 use world::World;
 
 /// Sizes and habits of a tiered buffer.
@@ -67,6 +79,8 @@ pub struct TieredStats {
     pub page_writes: u64,
     /// Write-backs of pages that a flush had written already.
     pub skipped_write_backs: u64,
+    /// Times that the log had to be made durable before a page was written.
+    pub wal_flushes: u64,
     /// Reads, writes and syncs that failed.
     pub errors: u64,
     /// Pages whose write failed when they left; they wait in memory of their own, and every flush tries again.
@@ -101,7 +115,7 @@ pub struct TieredStats {
 /// let policy = catalogue::info("multi-tier")?;
 /// let options = Options::parse(policy, ["preset=b"])?;
 /// let nvm = Mapped::anonymous(1000 * 4096, Slowdown { read: 4.0, write: 4.0 })?;
-/// let buffer = TieredBuffer::new(TieredOptions::new(100), policy, &options, nvm, MemoryIo::new())?;
+/// let buffer = TieredBuffer::new(TieredOptions::new(100), policy, &options, nvm, MemoryIo::new(), None)?;
 /// let at = Address { object: ObjectId(0), block: 7 };
 /// buffer.write(at, 100, b"hello")?;
 /// let mut word = [0; 5];
@@ -116,25 +130,43 @@ pub struct TieredBuffer<I: PageIo, C: DeviceClock> {
 }
 
 struct State<I, C> {
+    info: &'static Info,
     policy: Box<dyn Decide<I, C>>,
     world: World<I, C>,
+    tuned: Option<Tuned>,
+    /// Requests after which the tuner is to be asked. It stands apart from it, for every request looks.
+    due: u64,
+    /// Epochs that ended since they were last taken.
+    epochs: VecDeque<EpochRow>,
 }
 
 /// A policy of two tiers, whichever it is.
 trait Decide<I, C>: Send {
-    fn access(&mut self, request: Request, world: &mut World<I, C>) -> Outcome;
+    fn access(&mut self, request: Request, serving: &mut Serving<I, C>) -> Outcome;
 
     /// Does it keep anything under this handle?
     fn known(&self, page: Page) -> bool;
+
+    fn tunable(&self, at: usize) -> f64;
+
+    fn tune(&mut self, at: usize, value: f64);
 }
 
 impl<P: Policy, I: PageIo, C: DeviceClock> Decide<I, C> for P {
-    fn access(&mut self, request: Request, world: &mut World<I, C>) -> Outcome {
-        Policy::access(self, request, world)
+    fn access(&mut self, request: Request, serving: &mut Serving<I, C>) -> Outcome {
+        Policy::access(self, request, serving)
     }
 
     fn known(&self, page: Page) -> bool {
         self.state(page).known
+    }
+
+    fn tunable(&self, at: usize) -> f64 {
+        Policy::tunable(self, at)
+    }
+
+    fn tune(&mut self, at: usize, value: f64) {
+        Policy::tune(self, at, value);
     }
 }
 
@@ -149,22 +181,23 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> Visitor for Boxed<I, C> {
 }
 
 impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
-    /// A buffer over DRAM, a region of NVM and storage.
+    /// A buffer over DRAM, a region of NVM and storage, for a host with a log if it has one.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn new(
         options: TieredOptions,
-        policy: &'static Info,
+        info: &'static Info,
         policy_options: &Options,
         nvm: Mapped<C>,
         io: I,
+        wal: Option<Box<dyn WalHook>>,
     ) -> Result<Self, OpenError> {
-        if policy.future {
-            return Err(OpenError::Future(policy.name));
+        if info.future {
+            return Err(OpenError::Future(info.name));
         }
-        if policy.tiers.len() != 2 {
-            return Err(OpenError::NotTwoTiers { policy: policy.name, tiers: policy.tiers });
+        if info.tiers.len() != 2 {
+            return Err(OpenError::NotTwoTiers { policy: info.name, tiers: info.tiers });
         }
         super::options::check_page_bytes(options.page_bytes)?;
         let page_bytes = options.page_bytes;
@@ -178,9 +211,10 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
             seed: options.seed,
             peak_temporal_distance: None,
         };
-        let policy = catalogue::build(policy, &config, policy_options, Boxed(std::marker::PhantomData))?;
-        let world = World::new(&options, config.pages, nvm_pages, nvm, io).map_err(OpenError::Memory)?;
-        Ok(TieredBuffer { page_bytes, state: Mutex::new(State { policy, world }) })
+        let policy = catalogue::build(info, &config, policy_options, Boxed(std::marker::PhantomData))?;
+        let world = World::new(&options, config.pages, nvm, io, wal).map_err(OpenError::Memory)?;
+        let state = State { info, policy, world, tuned: None, due: NEVER_DUE, epochs: VecDeque::new() };
+        Ok(TieredBuffer { page_bytes, state: Mutex::new(state) })
     }
 
     /// Fills `into` from byte `offset` of a page on. In NVM, these bytes alone are read.
@@ -190,17 +224,65 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// or making room for it came to. The policy's decision stands then; the bytes are right the next time.
     pub fn read(&self, at: Address, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
         self.check(at, offset, into.len())?;
-        self.request(at, Op::Read, |world| world.begin_read())?.read(offset, into)
+        self.request(at, Op::Read, Change::Nothing)?.world.look(|page| page.copy_to(offset, into))
     }
 
-    /// Writes `bytes` from byte `offset` of a page on. A whole page is not read from below before.
+    /// Looks at a page where it is, in DRAM or NVM, and gives what `look` makes of it. The page neither changes nor leaves
+    /// meanwhile, nor does any other: `look` must not use the buffer, and others wait for it.
+    ///
+    /// # Errors
+    /// As [`read`](TieredBuffer::read).
+    pub fn look<R>(&self, at: Address, look: impl FnOnce(&PageInPlace) -> R) -> Result<R, BufferError> {
+        self.request(at, Op::Read, Change::Nothing)?.world.look(look)
+    }
+
+    /// Writes `bytes` from byte `offset` of a page on. A whole page is not read from below before. Of the log, see
+    /// [`update`](TieredBuffer::update).
     ///
     /// # Errors
     /// As [`read`](TieredBuffer::read). The page is then what it was or what it was to be.
     pub fn write(&self, at: Address, offset: usize, bytes: &[u8]) -> Result<(), BufferError> {
         self.check(at, offset, bytes.len())?;
         let op = if bytes.len() == self.page_bytes { Op::Write } else { Op::Update };
-        self.request(at, op, |world| world.begin_write(offset, bytes))?.end()
+        self.request(at, op, Change::Bytes(offset, bytes))?.world.end()
+    }
+
+    /// Changes bytes of a page: `change` finds them as they are, and no other thread comes between. It can name the log
+    /// record of the change, without which the page is not written below ([`PageChange::set_lsn`]). In NVM these bytes
+    /// alone are read and written. `change` must not use the buffer, which it holds; a panic in it leaves nothing that
+    /// could be used.
+    ///
+    /// # Errors
+    /// As [`write`](TieredBuffer::write); `change` may not have been called.
+    pub fn update(
+        &self,
+        at: Address,
+        bytes: Range<usize>,
+        change: impl FnOnce(&mut PageChange),
+    ) -> Result<(), BufferError> {
+        let len = bytes.end.checked_sub(bytes.start).ok_or(BufferError::OutOfRange(at))?;
+        self.check(at, bytes.start, len)?;
+        self.change(at, Op::Update, bytes, change)
+    }
+
+    /// Replaces a page whose old contents do not matter: it is not read from below, and `change` finds zeroes.
+    ///
+    /// # Errors
+    /// As [`update`](TieredBuffer::update).
+    pub fn overwrite(&self, at: Address, change: impl FnOnce(&mut PageChange)) -> Result<(), BufferError> {
+        self.change(at, Op::Write, 0..self.page_bytes, change)
+    }
+
+    fn change(
+        &self,
+        at: Address,
+        op: Op,
+        range: Range<usize>,
+        change: impl FnOnce(&mut PageChange),
+    ) -> Result<(), BufferError> {
+        let mut change = Some(change);
+        let mut with = |page: &mut PageChange| change.take().expect("a write lands once")(page);
+        self.request(at, op, Change::With { range, zeroed: op == Op::Write, with: &mut with })?.world.end()
     }
 
     /// Writes every changed page below, wherever its newest version is, and syncs the storage. Pages stay where they are.
@@ -217,27 +299,24 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     }
 
     /// Asks the policy about a page, and has its answer carried out.
-    fn request(
-        &self,
-        at: Address,
-        op: Op,
-        begin: impl FnOnce(&mut World<I, C>),
-    ) -> Result<Served<'_, I, C>, BufferError> {
+    fn request(&self, at: Address, op: Op, mut change: Change) -> Result<MutexGuard<'_, State<I, C>>, BufferError> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let mut state = self.lock();
-        let State { policy, world } = &mut *state;
+        state.tune_if_due();
+        let State { policy, world, .. } = &mut *state;
         world.make_sure_of_room()?;
-        begin(world);
-        match world.handle(key, |page| policy.known(page)) {
+        let handle = world.handle(key, |page| policy.known(page));
+        let mut serving = Serving { world, change: &mut change };
+        match handle {
             Some(page) => {
-                world.start(page, op);
+                serving.world.start(page, op);
                 let request = Request { page, op, sequential: false };
-                let outcome = policy.access(request, world);
-                world.count(request, outcome);
+                let outcome = policy.access(request, &mut serving);
+                serving.world.count(request, outcome);
             }
-            None => world.serve_below(key, op),
+            None => serving.serve_below(key, op),
         }
-        Ok(Served { state })
+        Ok(state)
     }
 
     fn check(&self, at: Address, offset: usize, len: usize) -> Result<(), BufferError> {
@@ -247,20 +326,5 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
 
     fn lock(&self) -> MutexGuard<'_, State<I, C>> {
         self.state.lock().expect("no policy panicked")
-    }
-}
-
-/// A request after the policy's decision.
-struct Served<'a, I, C> {
-    state: MutexGuard<'a, State<I, C>>,
-}
-
-impl<I: PageIo, C: DeviceClock> Served<'_, I, C> {
-    fn read(mut self, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
-        self.state.world.read_current(offset, into)
-    }
-
-    fn end(mut self) -> Result<(), BufferError> {
-        self.state.world.end()
     }
 }

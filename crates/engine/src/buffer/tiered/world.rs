@@ -5,17 +5,17 @@
 //! kept in memory when it cannot be.
 
 use super::super::directory::Directory;
-use super::super::{BufferError, PageIo};
+use super::super::{BufferError, PageIo, WalHook};
+use super::change::{InTier, PageInPlace, Passing};
 use super::{TieredOptions, TieredStats};
 use crate::buffer::Clock;
 use crate::disk::AlignedBytes;
 use crate::frame::Key;
-use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
+use entresol_core::{Address, Movement, Op, Outcome, Page, Request, Verb};
 use entresol_device::emulated::{Clock as DeviceClock, Mapped};
-use entresol_policy::Driver;
+use entresol_tune::Reading;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::ops::Range;
 use std::time::Instant;
 
 const DRAM: usize = 0;
@@ -33,23 +33,29 @@ struct Copy {
 
 /// What is known of a handle's page. A page that was just met has version 1, below.
 #[derive(Clone, Copy)]
-struct Known {
+pub(super) struct Known {
     copies: [Option<Copy>; 2],
-    newest: u64,
-    below: u64,
+    pub newest: u64,
+    pub below: u64,
+    /// The newest log record that changed it; 0 for none.
+    pub lsn: u64,
 }
 
-const UNTOUCHED: Known = Known { copies: [None; 2], newest: 1, below: 1 };
+const UNTOUCHED: Known = Known { copies: [None; 2], newest: 1, below: 1, lsn: 0 };
 
 /// The memory of both tiers.
-struct Memory<C> {
+pub(super) struct Memory<C> {
     dram: AlignedBytes,
     nvm: Mapped<C>,
     page_bytes: usize,
 }
 
 impl<C: DeviceClock> Memory<C> {
-    fn read(&self, tier: usize, frame: u32, offset: usize, into: &mut [u8]) {
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub fn read(&self, tier: usize, frame: u32, offset: usize, into: &mut [u8]) {
         let at = frame as usize * self.page_bytes + offset;
         match tier {
             DRAM => into.copy_from_slice(&self.dram[at..at + into.len()]),
@@ -57,7 +63,7 @@ impl<C: DeviceClock> Memory<C> {
         }
     }
 
-    fn write(&mut self, tier: usize, frame: u32, offset: usize, bytes: &[u8]) {
+    pub fn write(&mut self, tier: usize, frame: u32, offset: usize, bytes: &[u8]) {
         let at = frame as usize * self.page_bytes + offset;
         match tier {
             DRAM => self.dram[at..at + bytes.len()].copy_from_slice(bytes),
@@ -67,53 +73,59 @@ impl<C: DeviceClock> Memory<C> {
 }
 
 /// What the current request is about.
-struct Current {
+pub(super) struct Current {
     page: Option<Page>,
-    op: Op,
-    /// What a write changes, in `whole`.
-    change: Range<usize>,
-    bytes: Vec<u8>,
+    pub op: Op,
     /// The write has landed, or the read is in `whole`.
-    done: bool,
+    pub done: bool,
 }
 
 /// Tiers, directory and storage.
 pub(super) struct World<I, C> {
-    memory: Memory<C>,
-    io: I,
-    directory: Directory,
-    known: Vec<Known>,
+    pub memory: Memory<C>,
+    pub io: I,
+    wal: Option<Box<dyn WalHook>>,
+    pub directory: Directory,
+    pub known: Vec<Known>,
     free: [Vec<u32>; 2],
     /// Frames with older versions that a log has not reclaimed yet, oldest first.
     superseded: HashMap<(usize, Page), VecDeque<u32>>,
     /// Newest versions that could not be written when they left.
     rescued: HashMap<Page, Box<[u8]>>,
-    current: Current,
+    pub current: Current,
     /// A page in DRAM on its way from one place to another.
-    whole: AlignedBytes,
+    pub whole: AlignedBytes,
     /// Newest version of the current page, if its copy left in this request.
     held: Option<u64>,
     held_bytes: AlignedBytes,
     stats: TieredStats,
-    objects: u32,
+    pub objects: u32,
     opened: Option<Instant>,
-    now_us: u64,
+    pub now_us: u64,
     error: Option<BufferError>,
 }
 
 impl<I: PageIo, C: DeviceClock> World<I, C> {
-    pub fn new(options: &TieredOptions, handles: usize, nvm_pages: usize, nvm: Mapped<C>, io: I) -> io::Result<Self> {
+    pub fn new(
+        options: &TieredOptions,
+        handles: usize,
+        nvm: Mapped<C>,
+        io: I,
+        wal: Option<Box<dyn WalHook>>,
+    ) -> io::Result<Self> {
+        let nvm_pages = nvm.size_bytes() as usize / options.page_bytes;
         let page_bytes = options.page_bytes;
         let frames = |pages: usize| (0..pages as u32).rev().collect();
         Ok(World {
             memory: Memory { dram: AlignedBytes::zeroed(options.dram_pages * page_bytes), nvm, page_bytes },
             io,
+            wal,
             directory: Directory::new(handles)?,
             known: vec![UNTOUCHED; handles],
             free: [frames(options.dram_pages), frames(nvm_pages)],
             superseded: HashMap::new(),
             rescued: HashMap::new(),
-            current: Current { page: None, op: Op::Read, change: 0..0, bytes: Vec::new(), done: false },
+            current: Current { page: None, op: Op::Read, done: false },
             whole: AlignedBytes::zeroed(page_bytes),
             held: None,
             held_bytes: AlignedBytes::zeroed(page_bytes),
@@ -128,17 +140,6 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     /// Writes what waits for the storage, if that is too much.
     pub fn make_sure_of_room(&mut self) -> Result<(), BufferError> {
         if self.rescued.len() < RESCUED_MAX { Ok(()) } else { self.write_rescued() }
-    }
-
-    pub fn begin_read(&mut self) {
-        self.current.change = 0..0;
-        self.current.bytes.clear();
-    }
-
-    pub fn begin_write(&mut self, offset: usize, bytes: &[u8]) {
-        self.current.change = offset..offset + bytes.len();
-        self.current.bytes.clear();
-        self.current.bytes.extend_from_slice(bytes);
     }
 
     /// The handle of a page, an old one or one that was given to it now.
@@ -165,6 +166,12 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.now_us = self.opened.map_or(self.stats.decided.requests, |opened| opened.elapsed().as_micros() as u64);
     }
 
+    /// Begins a request of a page without a handle.
+    pub fn start_without_handle(&mut self, op: Op) {
+        self.stats.without_handle += 1;
+        self.current = Current { page: None, op, done: false };
+    }
+
     pub fn count(&mut self, request: Request, outcome: Outcome) {
         self.stats.decided.outcome(request, outcome);
         if let Outcome::Hit(tier) = outcome {
@@ -175,40 +182,27 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         }
     }
 
-    /// Serves a request of a page without a handle.
-    pub fn serve_below(&mut self, key: Key, op: Op) {
-        self.stats.without_handle += 1;
-        self.current.page = None;
-        self.current.op = op;
-        self.current.done = false;
-        let at = key.address();
-        if op != Op::Write && !self.read_below_into_whole(at) {
-            return;
-        }
-        if op.is_write() {
-            let change = self.current.change.clone();
-            self.whole[change].copy_from_slice(&self.current.bytes);
-            self.current.done = self.write_whole_below(at);
-        } else {
-            self.current.done = true;
-        }
+    /// Ends a read with a look at the page where it is.
+    pub fn look<R>(&mut self, look: impl FnOnce(&PageInPlace) -> R) -> Result<R, BufferError> {
+        let seen = self.find().map(|found| match found {
+            Some((tier, frame)) => look(&PageInPlace { place: &InTier { memory: &self.memory, tier, frame } }),
+            None => look(&PageInPlace { place: &Passing(&self.whole) }),
+        });
+        self.end()?;
+        Ok(seen.expect("a page is somewhere, or there is an error"))
     }
 
-    /// Ends a read: gives its bytes from where they are.
-    pub fn read_current(&mut self, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
-        if self.error.is_none() && self.current.done {
-            into.copy_from_slice(&self.whole[offset..offset + into.len()]);
-        } else if let Some(page) = self.current.page.filter(|_| self.error.is_none()) {
-            match self.newest_copy(page).or_else(|| self.fill_hollow(page)) {
-                Some((tier, frame)) => self.memory.read(tier, frame, offset, into),
-                // The copy that the policy found left in the same request, or could not be filled.
-                None if self.error.is_none() && self.newest_into_whole(page) => {
-                    into.copy_from_slice(&self.whole[offset..offset + into.len()]);
-                }
-                None => {}
-            }
+    /// Where the current page is after the policy's decision: in a tier, or else in `whole`.
+    fn find(&mut self) -> Option<Option<(usize, u32)>> {
+        if self.error.is_some() || self.current.done {
+            return self.error.is_none().then_some(None);
         }
-        self.end()
+        let page = self.current.page?;
+        if let Some(found) = self.newest_copy(page).or_else(|| self.fill_hollow(page)) {
+            return Some(Some(found));
+        }
+        // The copy that the policy found left in the same request, or could not be filled.
+        (self.error.is_none() && self.newest_into_whole(page)).then_some(None)
     }
 
     /// Ends a request: the first error that befell it.
@@ -247,6 +241,23 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         }))
     }
 
+    /// Requests so far, those included that were served without a handle.
+    #[inline(always)]
+    pub fn requests(&self) -> u64 {
+        self.stats.decided.requests + self.stats.without_handle
+    }
+
+    /// How far the buffer has come, by the clock of its NVM. Pages written to NVM are counted as the simulator counts
+    /// them: a partial write in place is one.
+    pub fn reading(&self) -> Reading {
+        let nvm = &self.stats.tiers[NVM];
+        Reading {
+            requests: self.requests(),
+            now_ns: self.memory.nvm.clock().now(),
+            pages_written: nvm.fetched + nvm.installed + nvm.copied_in,
+        }
+    }
+
     pub fn stats(&self) -> TieredStats {
         TieredStats { rescued: self.rescued.len() as u64, ..self.stats }
     }
@@ -257,7 +268,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         let mut result = Ok(());
         for page in pages {
             self.whole.copy_from_slice(&self.rescued[&page]);
-            if self.write_whole_below(self.address_of(page)) {
+            if self.write_whole_below(self.address_of(page), self.known[page.index()].lsn) {
                 self.known[page.index()].below = self.known[page.index()].newest;
                 self.rescued.remove(&page);
             }
@@ -266,15 +277,21 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         result
     }
 
-    fn address_of(&self, page: Page) -> Address {
+    pub(super) fn address_of(&self, page: Page) -> Address {
         self.directory.key(page).address()
     }
 
     /// Where the newest version is, in the faster tier if in both.
-    fn newest_copy(&self, page: Page) -> Option<(usize, u32)> {
+    pub(super) fn newest_copy(&self, page: Page) -> Option<(usize, u32)> {
         let known = &self.known[page.index()];
         let held = |tier: usize| known.copies[tier].filter(|copy| copy.version == known.newest);
         [DRAM, NVM].into_iter().find_map(|tier| held(tier).map(|copy| (tier, copy.frame)))
+    }
+
+    /// Has this tier the newest version?
+    pub(super) fn is_newest_in(&self, page: Page, tier: usize) -> bool {
+        let known = &self.known[page.index()];
+        known.copies[tier].is_some_and(|copy| copy.version == known.newest)
     }
 
     /// Fills a frame into which the page could not be read before.
@@ -291,7 +308,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     /// Brings the newest version of a page into `whole`; false, and the error noted, if it cannot be had.
-    fn newest_into_whole(&mut self, page: Page) -> bool {
+    pub(super) fn newest_into_whole(&mut self, page: Page) -> bool {
         if let Some((tier, frame)) = self.newest_copy(page) {
             self.memory.read(tier, frame, 0, &mut self.whole);
             return true;
@@ -309,16 +326,27 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.read_below_into_whole(self.address_of(page))
     }
 
-    fn read_below_into_whole(&mut self, at: Address) -> bool {
+    pub(super) fn read_below_into_whole(&mut self, at: Address) -> bool {
         self.stats.page_reads += 1;
         let read = self.io.read_page(at, &mut self.whole);
         self.attempt(read.map_err(|source| BufferError::Read { at, source }))
     }
 
-    fn write_whole_below(&mut self, at: Address) -> bool {
+    /// Writes `whole`, whose newest log record is made durable before.
+    pub(super) fn write_whole_below(&mut self, at: Address, lsn: u64) -> bool {
+        let logged = self.log_first(at, lsn);
+        if !self.attempt(logged) {
+            return false;
+        }
         let written = self.io.write_page(at, &self.whole);
         self.stats.page_writes += u64::from(written.is_ok());
         self.attempt(written.map_err(|source| BufferError::Write { at, source }))
+    }
+
+    fn log_first(&mut self, at: Address, lsn: u64) -> Result<(), BufferError> {
+        let Some(wal) = self.wal.as_deref().filter(|wal| wal.flushed_lsn() < lsn) else { return Ok(()) };
+        self.stats.wal_flushes += 1;
+        wal.flush_until(lsn).map_err(|source| BufferError::Wal { at, lsn, source })
     }
 
     fn attempt(&mut self, result: Result<(), BufferError>) -> bool {
@@ -331,7 +359,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     /// The frame of a page in a tier, a new one if it has none.
-    fn frame_for(&mut self, page: Page, tier: usize) -> u32 {
+    pub(super) fn frame_for(&mut self, page: Page, tier: usize) -> u32 {
         if let Some(copy) = self.known[page.index()].copies[tier] {
             return copy.frame;
         }
@@ -340,11 +368,11 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         frame
     }
 
-    fn set_version(&mut self, page: Page, tier: usize, version: u64) {
+    pub(super) fn set_version(&mut self, page: Page, tier: usize, version: u64) {
         self.known[page.index()].copies[tier].as_mut().expect("a frame was just found for it").version = version;
     }
 
-    fn fetch(&mut self, page: Page, to: usize) {
+    pub(super) fn fetch(&mut self, page: Page, to: usize) {
         let frame = self.frame_for(page, to);
         if self.newest_into_whole(page) {
             self.memory.write(to, frame, 0, &self.whole);
@@ -352,35 +380,16 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         }
     }
 
-    /// The current write lands in a tier.
-    fn install(&mut self, page: Page, to: usize) {
-        let known = self.known[page.index()];
-        let in_place = self.current.op == Op::Update && known.copies[to].is_some_and(|c| c.version == known.newest);
-        if self.current.op == Op::Update && !in_place && !self.newest_into_whole(page) {
-            // The page cannot be completed: it is as before, and its frame hollow.
-            self.frame_for(page, to);
-            return;
-        }
-        let frame = self.frame_for(page, to);
-        let change = self.current.change.clone();
-        if in_place {
-            self.memory.write(to, frame, change.start, &self.current.bytes);
-        } else {
-            self.whole[change].copy_from_slice(&self.current.bytes);
-            self.memory.write(to, frame, 0, &self.whole);
-        }
-        self.new_version(page);
-        self.set_version(page, to, known.newest + 1);
-    }
-
     /// The page is newer than it was; nothing older is to be kept.
-    fn new_version(&mut self, page: Page) {
-        self.known[page.index()].newest += 1;
+    pub(super) fn new_version(&mut self, page: Page, lsn: u64) {
+        let known = &mut self.known[page.index()];
+        known.newest += 1;
+        known.lsn = known.lsn.max(lsn);
         self.rescued.remove(&page);
         self.current.done = true;
     }
 
-    fn copy(&mut self, page: Page, from: usize, to: usize) {
+    pub(super) fn copy(&mut self, page: Page, from: usize, to: usize) {
         let source = self.known[page.index()].copies[from].expect("a policy copies what it has");
         let frame = self.frame_for(page, to);
         if source.version > 0 {
@@ -390,7 +399,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.set_version(page, to, source.version);
     }
 
-    fn write_back(&mut self, page: Page, from: usize) {
+    pub(super) fn write_back(&mut self, page: Page, from: usize) {
         let known = self.known[page.index()];
         let version = known.copies[from].expect("a policy writes back what it has").version;
         if version > known.below {
@@ -403,13 +412,13 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     fn write_copy_below(&mut self, page: Page, from: usize) {
         let copy = self.known[page.index()].copies[from].expect("as the caller has seen");
         self.memory.read(from, copy.frame, 0, &mut self.whole);
-        if self.write_whole_below(self.address_of(page)) {
+        if self.write_whole_below(self.address_of(page), self.known[page.index()].lsn) {
             self.known[page.index()].below = copy.version;
         }
     }
 
     /// A copy leaves its tier; its frame is free, or the log's until it is reclaimed.
-    fn leave(&mut self, page: Page, from: usize, superseded: bool) {
+    pub(super) fn leave(&mut self, page: Page, from: usize, superseded: bool) {
         let Some(copy) = self.known[page.index()].copies[from] else { return };
         self.known[page.index()].copies[from] = None;
         let known = self.known[page.index()];
@@ -432,7 +441,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         }
     }
 
-    fn reclaim(&mut self, page: Page, tier: usize) {
+    pub(super) fn reclaim(&mut self, page: Page, tier: usize) {
         let frames = self.superseded.get_mut(&(tier, page)).expect("a policy reclaims what it superseded");
         let frame = frames.pop_front().expect("a policy reclaims what it superseded");
         if frames.is_empty() {
@@ -441,24 +450,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.free[tier].push(frame);
     }
 
-    fn bypass(&mut self, page: Page) {
-        let (op, at) = (self.current.op, self.address_of(page));
-        if op != Op::Write && !self.newest_into_whole(page) {
-            return;
-        }
-        if !op.is_write() {
-            self.current.done = true;
-            return;
-        }
-        let change = self.current.change.clone();
-        self.whole[change].copy_from_slice(&self.current.bytes);
-        if self.write_whole_below(at) {
-            self.new_version(page);
-            self.known[page.index()].below = self.known[page.index()].newest;
-        }
-    }
-
-    fn count_movement(&mut self, movement: Movement) {
+    pub(super) fn count_movement(&mut self, movement: Movement) {
         self.stats.decided.movement(movement, self.current.op.is_write());
         match movement.verb {
             Verb::Fetch { to } => self.stats.tiers[to.index()].fetched += 1,
@@ -467,57 +459,5 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             Verb::WriteBack { from } => self.stats.tiers[from.index()].written_back += 1,
             _ => {}
         }
-    }
-}
-
-impl<I: PageIo, C: DeviceClock> Driver for World<I, C> {
-    /// Nothing is in use or under way while the policy decides.
-    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-        true
-    }
-
-    fn emit(&mut self, movement: Movement) {
-        self.count_movement(movement);
-        let page = movement.page;
-        match movement.verb {
-            Verb::Fetch { to } => self.fetch(page, to.index()),
-            Verb::Install { to } => self.install(page, to.index()),
-            Verb::Copy { from, to } => self.copy(page, from.index(), to.index()),
-            Verb::WriteBack { from } => self.write_back(page, from.index()),
-            Verb::Drop { from } => self.leave(page, from.index(), false),
-            Verb::Supersede { tier } => self.leave(page, tier.index(), true),
-            Verb::Reclaim { tier } => self.reclaim(page, tier.index()),
-            Verb::Bypass => self.bypass(page),
-            // In a log it would be written again; here a frame is as good as any other.
-            Verb::Requeue { .. } => {}
-            Verb::FetchObject { .. } | Verb::DropObject { .. } => unreachable!("{movement:?} without a query"),
-        }
-    }
-
-    fn now_us(&self) -> u64 {
-        self.now_us
-    }
-
-    fn next_use(&self) -> u32 {
-        NEVER
-    }
-
-    fn address(&self, page: Page) -> Address {
-        let at = self.address_of(page);
-        Address { object: ObjectId(at.object.0.min(self.objects - 1)), ..at }
-    }
-
-    fn successor(&self, page: Page) -> Option<Page> {
-        let at = self.address_of(page);
-        self.directory.find(Key::pack(Address { block: at.block + 1, ..at })?)
-    }
-
-    fn predecessor(&self, page: Page) -> Option<Page> {
-        let at = self.address_of(page);
-        self.directory.find(Key::pack(Address { block: at.block.checked_sub(1)?, ..at })?)
-    }
-
-    fn object_pages(&self, object: ObjectId) -> u64 {
-        self.io.object_pages(object)
     }
 }

@@ -1,0 +1,280 @@
+//! `entresol tune --live`: the trace through a buffer over DRAM and emulated NVM, above an emulated device.
+
+use crate::tune::Plan;
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use entresol_core::{Address, ObjectId, Op, Random};
+use entresol_device::emulated::{
+    Calibration, Clock as DeviceClock, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock, WallClock,
+};
+use entresol_device::load::closed_loop;
+use entresol_device::profile::{Model, Profile};
+use entresol_device::{Device, Io, IoKind};
+use entresol_engine::buffer::{Clock, PageIo, TieredBuffer, TieredOptions, TieredStats, Tuning};
+use entresol_sim::{PolicySpec, World};
+use entresol_trace::Trace;
+use entresol_tune::{EpochRow, Tuner};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::Serialize;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// Accesses by which the latency of a model is found, and by which it is compared with what is given.
+const ACCESSES: u64 = 2000;
+/// The buffer keeps the epochs of so many requests at least until they are taken.
+const TAKE_EVERY: usize = 1024;
+
+/// The time of a live run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Time {
+    /// Spent: an access of NVM or of the level below takes as long as its model says
+    Real,
+    /// Counted: these accesses, and one of DRAM for each request, take no time but are added up
+    Counted,
+}
+
+/// What a live buffer did in all, the warm-up included.
+#[derive(Serialize)]
+pub struct LiveRow {
+    /// Reads found in a tier: DRAM, NVM.
+    pub read_hits: [u64; 2],
+    /// Writes found in a tier: DRAM, NVM.
+    pub write_hits: [u64; 2],
+    /// Pages copied into a tier from the other: DRAM, NVM.
+    pub copied_in: [u64; 2],
+    /// Pages read from below.
+    pub page_reads: u64,
+    /// Pages written below.
+    pub page_writes: u64,
+}
+
+/// A run that is over.
+pub struct Ran {
+    /// From the end of the warm-up on.
+    pub epochs: Vec<EpochRow>,
+    /// What was done.
+    pub row: LiveRow,
+    /// How near the devices came to their models, a line each.
+    pub accuracy: Vec<String>,
+}
+
+/// Refuses policies that a tiered buffer cannot have, before anything is run.
+pub fn check(policy: &PolicySpec) -> Result<()> {
+    let info = policy.info;
+    ensure!(
+        info.tiers.len() == 2,
+        "--live: policy '{}' manages {}; the live buffer is one of DRAM and NVM together",
+        info.name,
+        info.tiers.join(" and ")
+    );
+    Ok(())
+}
+
+/// The level below: all objects one after the other on one device.
+struct Below<C> {
+    device: EmulatedDevice<File, Box<dyn Device + Send>, C>,
+    /// First byte of each object.
+    bases: Vec<u64>,
+    pages: Vec<u64>,
+    page_bytes: u64,
+}
+
+impl<C: DeviceClock> Below<C> {
+    fn new(trace: &Trace, bytes: u64, model: Box<dyn Device + Send>, clock: C) -> Result<Self> {
+        let file = File::from(memfd_create("entresol-backing", MemfdFlags::CLOEXEC)?);
+        file.set_len(bytes).context("memory for the level below")?;
+        let page_bytes = u64::from(trace.page_bytes);
+        let pages: Vec<u64> = trace.objects.iter().map(|object| object.pages).collect();
+        let mut next = 0;
+        let base = |pages: &u64| {
+            let base = next;
+            next += pages * page_bytes;
+            base
+        };
+        let bases = pages.iter().map(base).collect();
+        Ok(Below { device: EmulatedDevice::new(file, model, clock)?, bases, pages, page_bytes })
+    }
+
+    fn offset(&self, at: Address) -> u64 {
+        self.bases[at.object.index()] + at.block * self.page_bytes
+    }
+}
+
+impl<C: DeviceClock> PageIo for Below<C> {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(self.offset(at), into)
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        self.device.write(self.offset(at), bytes, false)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.pages.get(object.index()).copied().unwrap_or(0)
+    }
+}
+
+/// Runs the trace through a new buffer under a tuner. `needs` are the bytes of DRAM, of NVM and below.
+pub fn run(
+    plan: &Plan,
+    time: Time,
+    policy: &PolicySpec,
+    needs: &[u64],
+    world: &World,
+    tuner: Box<dyn Tuner + Send>,
+) -> Result<Ran> {
+    let run = Run { plan, policy, needs, world };
+    match time {
+        Time::Real => run.with(WallClock::new(), Calibration::measure()?.clock_ns, tuner, |_| ()),
+        Time::Counted => {
+            let clock = Arc::new(VirtualClock::new());
+            let page_bytes = u64::from(world.trace.page_bytes);
+            let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
+            let dram_ns = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, plan.seed())?;
+            run.with(clock, 0.0, tuner, |clock| clock.advance(dram_ns as u64))
+        }
+    }
+}
+
+/// What is run.
+struct Run<'a> {
+    plan: &'a Plan<'a>,
+    policy: &'a PolicySpec,
+    needs: &'a [u64],
+    world: &'a World<'a>,
+}
+
+impl Run<'_> {
+    /// Over devices with this clock, of which a look takes `clock_ns`. `each` is done for every request.
+    fn with<C: DeviceClock + Clone + 'static>(
+        &self,
+        clock: C,
+        clock_ns: f64,
+        tuner: Box<dyn Tuner + Send>,
+        each: impl Fn(&C),
+    ) -> Result<Ran> {
+        let Run { plan, policy, world, .. } = *self;
+        let &[dram, nvm, below] = self.needs else { bail!("--live: DRAM, NVM and a level below are needed") };
+        let (trace, seed) = (world.trace, plan.seed());
+        let page_bytes = trace.page_bytes as usize;
+        let mut region = memory(plan.devices.cache_profile(), nvm, page_bytes, seed, clock.clone(), clock_ns)?;
+        let measured = region.accuracy(&[page_bytes], ACCESSES, seed);
+        let mut accuracy: Vec<String> = measured.iter().map(|line| format!("NVM: {line}")).collect();
+        let model = plan.devices.device(2, below, world, seed)?;
+        let below = Arc::new(Below::new(trace, below, model, clock.clone())?);
+        let (dram_pages, nvm_pages) = (dram as usize / page_bytes, nvm as usize / page_bytes);
+        let options = TieredOptions {
+            page_bytes,
+            // As many as the simulator has: a buffer would use them again.
+            handles_per_page: trace.footprint().div_ceil(dram_pages + nvm_pages),
+            objects: trace.objects.len(),
+            clock: Clock::Requests,
+            seed,
+            ..TieredOptions::new(dram_pages)
+        };
+        let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
+        let epochs = drive(&buffer, trace, plan, tuner, || each(&clock))?;
+        accuracy.push(format!("level below: {}", below.device.accuracy()));
+        Ok(Ran { epochs, row: LiveRow::new(&buffer.stats()), accuracy })
+    }
+}
+
+impl LiveRow {
+    fn new(stats: &TieredStats) -> Self {
+        let [dram, nvm] = &stats.tiers;
+        LiveRow {
+            read_hits: [dram.read_hits, nvm.read_hits],
+            write_hits: [dram.write_hits, nvm.write_hits],
+            copied_in: [dram.copied_in, nvm.copied_in],
+            page_reads: stats.page_reads,
+            page_writes: stats.page_writes,
+        }
+    }
+}
+
+/// Memory whose accesses take what those of a device take that is otherwise idle.
+fn memory<C: DeviceClock>(
+    profile: &Profile,
+    bytes: u64,
+    page_bytes: usize,
+    seed: u64,
+    clock: C,
+    clock_ns: f64,
+) -> Result<Mapped<C>> {
+    let name = &profile.name;
+    ensure!(
+        matches!(profile.device, Model::NvmDimm(_) | Model::Dram(_) | Model::Fixed(_)),
+        "--live: '{name}' is no memory; the cache is one that a processor reads and writes in place"
+    );
+    let file = File::from(memfd_create("entresol-nvm", MemfdFlags::CLOEXEC)?);
+    file.set_len(bytes)?;
+    let curve = |kind| -> Result<Curve> {
+        let sizes = [64, 256, 1024, 4096, 16_384, 65_536].into_iter().filter(|&size| size <= page_bytes as u64);
+        let points = sizes.map(|size| Ok((size, latency_ns(profile, bytes, kind, size, seed)?)));
+        Ok(Curve::new(points.collect::<Result<Vec<_>>>()?))
+    };
+    let calibration = Calibration { clock_ns, load: curve(IoKind::Read)?, store: curve(IoKind::Write)? };
+    let once = Slowdown { read: 1.0, write: 1.0 };
+    Mapped::with_clock(&file, once, calibration, clock).with_context(|| format!("memory for '{name}'"))
+}
+
+/// Mean nanoseconds of an I/O of a size at random places, one at a time, by the model.
+fn latency_ns(profile: &Profile, capacity: u64, kind: IoKind, size: u64, seed: u64) -> Result<f64> {
+    let mut random = Random::new(seed);
+    let mut device = profile.build(capacity, seed)?;
+    let load = closed_loop(&mut device, 1, ACCESSES, |_| {
+        let offset = random.below(capacity / size) * size;
+        Io { kind, ..Io::read(offset, size as u32) }
+    });
+    Ok(load.latency.mean())
+}
+
+/// Sends the trace through; returns the epochs from the end of the warm-up on.
+fn drive<C: DeviceClock + 'static>(
+    buffer: &TieredBuffer<Arc<Below<C>>, C>,
+    trace: &Trace,
+    plan: &Plan,
+    tuner: Box<dyn Tuner + Send>,
+    each: impl Fn(),
+) -> Result<Vec<EpochRow>> {
+    for (&at, value) in plan.tunables.iter().zip(tuner.held()) {
+        buffer.tune(at, value)?;
+    }
+    let warm = (trace.len() as f64 * plan.cell_options.warmup) as usize;
+    let mut waiting = Some(Tuning { tuner, tunables: plan.tunables.clone(), epoch_requests: plan.epoch });
+    let mut epochs = Vec::new();
+    // What each page begins with: the number of the request that wrote it last, and one.
+    let mut stamps = vec![0u64; trace.footprint()];
+    let mut bytes = vec![0; trace.page_bytes as usize];
+    for at in 0..trace.len() {
+        if at >= warm
+            && let Some(tuning) = waiting.take()
+        {
+            buffer.start_tuning(tuning)?;
+        }
+        each();
+        let request = trace.request(at);
+        let (address, stamp) = (trace.address(request.page), &mut stamps[request.page.index()]);
+        if request.op == Op::Read {
+            buffer.read(address, 0, &mut bytes)?;
+            let found = bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
+            ensure!(found == Some(*stamp), "request {at}: {address:?} is not what was written there");
+        } else {
+            *stamp = at as u64 + 1;
+            bytes[..8].copy_from_slice(&stamp.to_le_bytes());
+            let len = if request.op == Op::Update { bytes.len() / 2 } else { bytes.len() };
+            buffer.write(address, 0, &bytes[..len])?;
+        }
+        if at % TAKE_EVERY == 0 {
+            epochs.extend(buffer.take_epochs());
+        }
+    }
+    buffer.stop_tuning();
+    epochs.extend(buffer.take_epochs());
+    Ok(epochs)
+}

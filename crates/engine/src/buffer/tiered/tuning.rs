@@ -1,0 +1,193 @@
+//! Numbers of the policy that change while the buffer runs: by hand, or by a tuner at work.
+
+use super::{State, TieredBuffer};
+use crate::buffer::PageIo;
+use entresol_device::emulated::Clock as DeviceClock;
+use entresol_policy::Tunable;
+use entresol_tune::{EpochRow, Epochs, Knob, Saved, Tuner};
+
+/// Epochs that are kept until they are taken.
+const EPOCHS_KEPT: usize = 1024;
+
+/// Requests after which the tuner is asked where there is none.
+pub(super) const NEVER_DUE: u64 = u64::MAX;
+
+/// A tuner, and what it is to set.
+pub struct Tuning {
+    /// The tuner. Its knobs are `tunables`, in their order and with their levels.
+    pub tuner: Box<dyn Tuner + Send>,
+    /// Places of the tunables that it sets among those of the policy ([`TieredBuffer::knobs`]).
+    pub tunables: Vec<usize>,
+    /// Requests of an epoch, above 0.
+    pub epoch_requests: u64,
+}
+
+/// Why a number of the policy cannot be changed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TuningError {
+    /// The policy declares no such number.
+    #[error("policy '{policy}' has {tunables} tunable numbers, and no number {at}; the first is 0")]
+    NoTunable {
+        /// The policy.
+        policy: &'static str,
+        /// Tunables that it declares.
+        tunables: usize,
+        /// What was asked for.
+        at: usize,
+    },
+    /// A value that the number may not have.
+    #[error("'{name}' of policy '{policy}' is {value}: it must be from {} to {}", range[0], range[1])]
+    Value {
+        /// The policy.
+        policy: &'static str,
+        /// The tunable.
+        name: &'static str,
+        /// What was asked for.
+        value: f64,
+        /// Its least and its greatest value.
+        range: [f64; 2],
+    },
+    /// The tuner has another number of knobs than there are numbers for it to set.
+    #[error("a tuner of {knobs} numbers for {tunables}")]
+    Knobs {
+        /// Knobs of the tuner.
+        knobs: usize,
+        /// Numbers to set.
+        tunables: usize,
+    },
+    /// A tuner is at work.
+    #[error("a tuner is at work and would change it again")]
+    AtWork,
+}
+
+/// A tuner at work.
+pub(super) struct Tuned {
+    epochs: Epochs<Box<dyn Tuner + Send>>,
+    tunables: Vec<usize>,
+}
+
+impl<I: PageIo, C: DeviceClock> State<I, C> {
+    /// Ends the epoch of the tuner at work, if it is over, and begins the next.
+    #[inline(always)]
+    pub fn tune_if_due(&mut self) {
+        if self.world.requests() >= self.due {
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let Some(tuned) = &mut self.tuned else { return };
+        let ended = tuned.epochs.look(self.world.reading());
+        self.due = tuned.epochs.due();
+        if let Some(row) = ended {
+            self.keep(row);
+            self.set();
+        }
+    }
+
+    /// Gives the policy what the tuner wants.
+    fn set(&mut self) {
+        let Some(tuned) = &self.tuned else { return };
+        for (&at, &value) in tuned.tunables.iter().zip(tuned.epochs.values()) {
+            self.policy.tune(at, value);
+        }
+    }
+
+    fn keep(&mut self, row: EpochRow) {
+        if self.epochs.len() == EPOCHS_KEPT {
+            self.epochs.pop_front();
+        }
+        self.epochs.push_back(row);
+    }
+
+    fn tunable(&self, at: usize) -> Result<&'static Tunable, TuningError> {
+        let all = self.info.tunables;
+        all.get(at).ok_or(TuningError::NoTunable { policy: self.info.name, tunables: all.len(), at })
+    }
+
+    fn check(&self, at: usize, value: f64) -> Result<(), TuningError> {
+        let Tunable { option: name, levels } = *self.tunable(at)?;
+        let range = [levels[0], levels[levels.len() - 1]];
+        if (range[0]..=range[1]).contains(&value) {
+            return Ok(());
+        }
+        Err(TuningError::Value { policy: self.info.name, name, value, range })
+    }
+}
+
+/// Settings that change while the buffer runs.
+impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
+    /// The numbers that the policy declares tunable, with the values that they have now.
+    pub fn knobs(&self) -> Vec<Knob> {
+        let state = self.lock();
+        let knob =
+            |(at, tunable): (usize, &Tunable)| Knob::new(tunable.option, tunable.levels, state.policy.tunable(at));
+        state.info.tunables.iter().enumerate().map(knob).collect()
+    }
+
+    /// Sets one of the [`knobs`](TieredBuffer::knobs), by its place. What is in the tiers stays; decisions from the next
+    /// request on follow the new value.
+    ///
+    /// # Errors
+    /// See [`TuningError`]; nothing has changed then.
+    pub fn tune(&self, at: usize, value: f64) -> Result<(), TuningError> {
+        let mut state = self.lock();
+        if state.tuned.is_some() {
+            return Err(TuningError::AtWork);
+        }
+        state.check(at, value)?;
+        state.policy.tune(at, value);
+        Ok(())
+    }
+
+    /// Puts a tuner to work. From now on it is told, epoch by epoch, how long the requests took by the clock of the NVM
+    /// region and how many pages were written to NVM, and sets the policy's numbers.
+    ///
+    /// It counts the time that passes, whoever lets it pass: a buffer that nobody asks looks slow. An operator who has
+    /// quiet hours stops the tuner for them and keeps its [state](TieredBuffer::tuner_state).
+    ///
+    /// # Errors
+    /// See [`TuningError`]; nothing has changed then.
+    pub fn start_tuning(&self, tuning: Tuning) -> Result<(), TuningError> {
+        let Tuning { tuner, tunables, epoch_requests } = tuning;
+        let mut state = self.lock();
+        if state.tuned.is_some() {
+            return Err(TuningError::AtWork);
+        }
+        let held = tuner.held();
+        if held.len() != tunables.len() {
+            return Err(TuningError::Knobs { knobs: held.len(), tunables: tunables.len() });
+        }
+        tunables.iter().zip(held).try_for_each(|(&at, value)| state.check(at, value))?;
+        let epochs = Epochs::new(tuner, epoch_requests, state.world.reading());
+        state.due = epochs.due();
+        state.tuned = Some(Tuned { epochs, tunables });
+        state.set();
+        Ok(())
+    }
+
+    /// Ends the epoch under way and gives the tuner back; the policy then has the settings that the tuner holds, the best
+    /// it knows.
+    pub fn stop_tuning(&self) -> Option<Box<dyn Tuner + Send>> {
+        let mut state = self.lock();
+        let Tuned { epochs, tunables } = state.tuned.take()?;
+        state.due = NEVER_DUE;
+        let (tuner, row) = epochs.stop(state.world.reading());
+        state.keep(row);
+        for (&at, value) in tunables.iter().zip(tuner.held()) {
+            state.policy.tune(at, value);
+        }
+        Some(tuner)
+    }
+
+    /// The state of the tuner at work, for a file: with it a tuner goes on after a restart (`Guarded::restore`).
+    pub fn tuner_state(&self) -> Option<Saved> {
+        self.lock().tuned.as_ref().map(|tuned| tuned.epochs.tuner().save())
+    }
+
+    /// The epochs that have ended since this was last asked for, oldest first; at most the last 1024.
+    pub fn take_epochs(&self) -> Vec<EpochRow> {
+        self.lock().epochs.drain(..).collect()
+    }
+}
