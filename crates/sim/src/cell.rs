@@ -1,6 +1,6 @@
 //! One cell: a policy, or a stack of them, at one size.
 
-use crate::counts::Counts;
+use entresol_policy::Counts;
 use crate::layer::{Layer, LayerBuilder, LayerMode};
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};

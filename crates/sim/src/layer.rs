@@ -1,6 +1,6 @@
 //! A policy driven over requests: the loop that everything else is built on.
 
-use crate::counts::Counts;
+use entresol_policy::Counts;
 use crate::row::PartCounts;
 use crate::world::World;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
