@@ -5,7 +5,7 @@ use entresol_core::{Op, Page, Random, Request, Tier};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::check::{self, Checker, Layout, Refusals};
 use entresol_policy::choice::Auto;
-use entresol_policy::choice::chooser::{Chooser, Limits, Met, PARTS};
+use entresol_policy::choice::chooser::{Chooser, KEPT, Limits, Met, PARTS};
 use entresol_policy::{Config, Info, Options, Policy};
 
 const SEED: u64 = 5;
@@ -27,10 +27,10 @@ struct History {
 
 impl History {
     /// Requests, costs of a candidate, and how many it found, of one part, as they count at the end of a window.
-    fn sums(&self, at: u64, part: usize, candidate: usize) -> [f64; 3] {
+    fn sums(&self, (at, kept): At, part: usize, candidate: usize) -> [f64; 3] {
         let mut sums = [0.0; 3];
         for (window, _, met) in self.told.iter().filter(|told| told.1 == part) {
-            let weight = 0.5f64.powi((at - window) as i32);
+            let weight = kept.powi((at - window) as i32);
             let met = met[candidate];
             let found = if met.hit { 1.0 } else { 0.0 };
             sums = [sums[0] + weight, sums[1] + weight * met.cost, sums[2] + weight * found];
@@ -39,14 +39,14 @@ impl History {
     }
 
     /// Requests, cost of a request, hit ratio.
-    fn figures(&self, at: u64, candidate: usize) -> [f64; 3] {
+    fn figures(&self, at: At, candidate: usize) -> [f64; 3] {
         let parts = (0..PARTS).map(|part| self.sums(at, part, candidate));
         let [n, cost, hits] = parts.fold([0.0; 3], |a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2]]);
         [n, cost / n, hits / n]
     }
 
     /// The standard error of the gain, by leaving out the mean of what the parts gain beyond their share.
-    fn error(&self, at: u64, from: usize, to: usize) -> f64 {
+    fn error(&self, at: At, from: usize, to: usize) -> f64 {
         let [n, cost_from, _] = self.figures(at, from);
         let gain = cost_from - self.figures(at, to)[1];
         let beyond = |part| {
@@ -58,25 +58,34 @@ impl History {
         (variance * PARTS as f64).sqrt() / n
     }
 
-    /// What the rules in the chooser's words come to.
-    fn best(&self, at: u64, active: usize, limits: &Limits, candidates: usize) -> Option<usize> {
-        let cost = |candidate| self.figures(at, candidate)[1];
-        let mut best: Option<usize> = None;
-        for to in (0..candidates).filter(|&to| to != active) {
-            let gain = cost(active) - cost(to);
-            let enough = gain >= limits.gain * cost(active) && gain >= limits.payback;
-            let sure = gain > limits.errors * self.error(at, active, to);
-            if enough && sure && best.is_none_or(|best| cost(to) < cost(best)) {
-                best = Some(to);
+    /// What the rules in the chooser's words come to, and the memory that says so.
+    fn best(&self, window: u64, active: usize, limits: &Limits, candidates: usize) -> Option<(usize, At)> {
+        let gain = |at: At, to| self.figures(at, active)[1] - self.figures(at, to)[1];
+        for at in KEPT.map(|kept| (window, kept)) {
+            let mut best: Option<usize> = None;
+            for to in (0..candidates).filter(|&to| to != active) {
+                let gains = gain(at, to);
+                let enough = gains >= limits.gain * self.figures(at, active)[1] && gains >= limits.payback;
+                let sure = gains > limits.errors * self.error(at, active, to) && gain((window, KEPT[0]), to) > 0.0;
+                let cost = |candidate| self.figures(at, candidate)[1];
+                if enough && sure && best.is_none_or(|best| cost(to) < cost(best)) {
+                    best = Some(to);
+                }
+            }
+            if let Some(best) = best {
+                return Some((best, at));
             }
         }
-        best
+        None
     }
 }
 
+/// The window at the end of which it is, and what of the past a window leaves.
+type At = (u64, f64);
+
 #[test]
 fn the_chooser_agrees_with_the_same_figures_computed_from_all_that_was_told() {
-    let mut changes = 0;
+    let (mut changes, mut long) = (0, 0);
     for seed in 0..30 {
         let mut random = Random::new(seed);
         let limits = Limits {
@@ -91,9 +100,11 @@ fn the_chooser_agrees_with_the_same_figures_computed_from_all_that_was_told() {
         let mut history = History { told: Vec::new(), window: 0 };
         let (mut active, mut stayed) = (0, limits.stay);
         let mut odds: Vec<f64> = Vec::new();
-        for step in 0..2_000 {
-            if step % 500 == 0 {
-                odds = (0..candidates).map(|_| random.next_f64()).collect();
+        for step in 0..3_000 {
+            if step % 1_000 == 0 {
+                // Far apart, or close to each other.
+                let (least, spread) = if seed % 2 == 0 { (0.0, 1.0) } else { (0.4, 0.2) };
+                odds = (0..candidates).map(|_| least + spread * random.next_f64()).collect();
             }
             let part = random.below(PARTS as u64) as usize;
             let met: Vec<Met> = odds.iter().map(|&odds| random.chance(odds)).map(met_of).collect();
@@ -107,9 +118,9 @@ fn the_chooser_agrees_with_the_same_figures_computed_from_all_that_was_told() {
                 expected = due.then(|| history.best(history.window, active, &limits, candidates)).flatten();
             }
             let change = chooser.told(part, &met, free);
-            assert_eq!(change.map(|change| change.to), expected, "seed {seed}, step {step}");
-            if let Some(change) = change {
-                let at = history.window;
+            assert_eq!(change.map(|change| change.to), expected.map(|(to, _)| to), "seed {seed}, step {step}");
+            if let (Some(change), Some((_, at))) = (change, expected) {
+                long += u64::from(at.1 == KEPT[1]);
                 let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
                 assert!(near(change.cost_from, history.figures(at, active)[1]), "seed {seed}, step {step}");
                 assert!(near(change.cost_to, history.figures(at, change.to)[1]), "seed {seed}, step {step}");
@@ -119,13 +130,17 @@ fn the_chooser_agrees_with_the_same_figures_computed_from_all_that_was_told() {
                 changes += 1;
             }
             history.window += u64::from(ends);
-            let [n, cost, hits] = history.figures(history.window, active);
+            if step % 50 > 0 {
+                continue;
+            }
+            let [n, cost, hits] = history.figures((history.window, KEPT[0]), active);
             assert!((chooser.sampled() - n).abs() < 1e-6, "seed {seed}, step {step}");
             assert!((chooser.cost(active) - cost).abs() < 1e-9, "seed {seed}, step {step}");
             assert!((chooser.hit_ratio(active) - hits).abs() < 1e-9, "seed {seed}, step {step}");
         }
     }
-    assert!(changes > 30, "{changes} changes in all seeds tell little");
+    println!("{changes} changes, {long} of them by the long memory");
+    assert!(changes > 30 && long > 3, "{changes} changes, {long} by the long memory, tell little");
 }
 
 fn met_of(hit: bool) -> Met {

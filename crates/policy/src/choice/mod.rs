@@ -145,7 +145,7 @@ impl Policy for Auto {
             OptionInfo {
                 name: "window",
                 default: "0",
-                help: "sampled requests after which it decides, half of what came before being forgotten; 0 takes two for each \
+                help: "sampled requests after which it decides, and the past counts for less; 0 takes two for each \
                        page of a shadow, at least 1000",
             },
             OptionInfo { name: "stay", default: "4", help: "windows that a policy decides for, at least" },
