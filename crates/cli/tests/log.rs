@@ -110,7 +110,7 @@ fn a_policy_that_changes_its_mind_says_why_and_keeps_what_is_cached() {
         &[
             "choice         mru decides; 1 switch; ",
             "  lru          hit ratio ",
-            "  last           switched from lru to mru: ",
+            "  last         switched from lru to mru: ",
         ],
     );
     drop(client);

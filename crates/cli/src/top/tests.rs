@@ -115,7 +115,7 @@ fn why_a_candidate_decides_is_told() {
     says(&drawn(&view(None, Some(&now)), 80, 30).text, &parts);
     says(
         &now.table(None),
-        &["choice         h-arc decides; 2 switches", "  lru          hit ratio 50.00%", "  last           "],
+        &["choice         h-arc decides; 2 switches", "  lru          hit ratio 50.00%", "  last         "],
     );
 }
 
