@@ -257,7 +257,7 @@ impl Figures {
         }
         lines.extend(self.request_lines(before));
         lines.extend(self.gauge_line());
-        let of_candidates = self.choice.as_ref().map(|choice| choice_lines(choice)).unwrap_or_default();
+        let of_candidates = self.choice.as_ref().map(choice_lines).unwrap_or_default();
         lines.extend(of_candidates.iter().map(|(name, value)| (name.as_str(), value.clone())));
         let elapsed_us = (self.open_s - before.map_or(0.0, |before| before.open_s)) * 1e6;
         lines.push(("cache device", self.cache_device_line()));
