@@ -6,7 +6,7 @@ use crate::options::{BuildError, Options};
 use entresol_core::{Address, Movement, ObjectId, Outcome, Page, Request, Tier};
 
 /// A [`Policy`] whose kind is known at run time only. Each call is a virtual one, and so is each movement. It is told of no
-/// hints: those that take some remember whole objects, and are [refused](Recipe::parse).
+/// hints: those that take some remember whole objects, and are refused as candidates.
 pub(super) trait Candidate: Send {
     fn access(&mut self, request: Request, driver: &mut dyn Driver) -> Outcome;
     fn state(&self, page: Page) -> PageState;

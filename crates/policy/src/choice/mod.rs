@@ -1,13 +1,13 @@
 //! `auto`: the policy that suits the requests, of several.
 //!
-//! Each candidate runs as a [shadow](shadows) over the requests for a sample of the pages, at a size scaled down by the same
+//! Each candidate runs as a shadow over the requests for a sample of the pages, at a size scaled down by the same
 //! share. What a request costs a candidate is
 //!
 //! > `read` x pages read from below + `write` x pages written below + `admission` x pages written into the cache
 //!
 //! in any unit; by default that of a page read from below, to which writing one is equal and a write into the cache a tenth.
 //! The [`Chooser`](chooser::Chooser) compares these costs and says when a change is worth it. Then the candidate is built at
-//! full size and [handed](handover) what is held, which stays; of what it would have learned meanwhile it knows nothing,
+//! full size and handed what is held, which stays; of what it would have learned meanwhile it knows nothing,
 //! which is why a change is taken to cost [`RELEARNED`] of the cache to be read again.
 //!
 //! As it is a policy itself, the simulator and the engine drive the same object, and on the same requests they choose the
@@ -162,7 +162,7 @@ impl Policy for Auto {
             },
             OptionInfo {
                 name: "errors",
-                default: "3",
+                default: "2",
                 help: "standard errors by which the predicted gain must exceed nothing",
             },
             OptionInfo { name: "read", default: "1", help: "what reading a page from below costs" },
