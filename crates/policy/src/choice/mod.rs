@@ -6,7 +6,7 @@
 //! > `read` x pages read from below + `write` x pages written below + `admission` x pages written into the cache
 //!
 //! in any unit; by default that of a page read from below, to which writing one is equal and a write into the cache a tenth.
-//! The [`Chooser`](chooser::Chooser) compares these costs and says when a change is worth it. Then the candidate is built at
+//! The [`Chooser`] compares these costs and says when a change is worth it. Then the candidate is built at
 //! full size and handed what is held, which stays; of what it would have learned meanwhile it knows nothing,
 //! which is why a change is taken to cost [`RELEARNED`] of the cache to be read again.
 //!
