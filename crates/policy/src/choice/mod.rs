@@ -8,7 +8,7 @@
 //! in any unit; by default that of a page read from below, to which writing one is equal and a write into the cache a tenth.
 //! The [`Chooser`] compares these costs and says when a change is worth it. Then the candidate is built at
 //! full size and handed what is held, which stays; of what it would have learned meanwhile it knows nothing,
-//! which is why a change is taken to cost [`RELEARNED`] of the cache to be read again.
+//! which is why a change is taken to cost a tenth of the cache to be read again.
 //!
 //! As it is a policy itself, the simulator and the engine drive the same object, and on the same requests they choose the
 //! same. A change builds a policy and sorts what is held; but for that nothing is allocated. It takes 8 bytes and a bit for a
