@@ -85,7 +85,7 @@ fn traits(info: &Info) -> Vec<&'static str> {
 }
 
 /// The families in order, each with what its policies have in common.
-const FAMILIES: [(&str, &str); 11] = [
+const FAMILIES: [(&str, &str); 12] = [
     ("classic", "What every system has, and what the others are measured against."),
     ("offline", "They know the future and show how far a cache could go. No live cache can use them."),
     ("adaptive", "Recency against frequency, with ghosts that remember what was evicted."),
@@ -97,6 +97,7 @@ const FAMILIES: [(&str, &str); 11] = [
     ("extension", "A flash or NVM device as an extension of the DRAM pool above the disk."),
     ("migration", "DRAM and NVM one above the other, with probabilities for every move between them."),
     ("writebuffer", "Buffers inside an SSD, which only written pages enter and whole erase blocks leave."),
+    ("choice", "Policies that have one of several others decide, and change their mind."),
 ];
 
 /// The catalogue as a chapter of the documentation.

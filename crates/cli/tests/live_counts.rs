@@ -6,7 +6,7 @@ use entresol_engine::cache::{BlockCache, CacheConfig, Tag};
 use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, parse_policies, run_cell};
 use entresol_trace::native::{self, Spool};
 use entresol_trace::{ObjectKind, OpByte, Trace, generate};
 use std::collections::HashMap;
@@ -45,8 +45,8 @@ fn trace(seed: u64) -> Trace {
     generate(&spec.parse().expect("a trace specification"))
 }
 
-fn simulated(world: &World, info: &'static Info, tiers: &[usize]) -> Counted {
-    let policy = PolicySpec { info, options: Options::defaults(info) };
+fn simulated(world: &World, policy: &PolicySpec, tiers: &[usize]) -> Counted {
+    let policy = policy.clone();
     let sizes = tiers.iter().map(|&pages| Size::Pages(pages as u64)).collect();
     let options = CellOptions { seed: SEED, ..CellOptions::default() };
     let row = run_cell(world, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
@@ -61,6 +61,10 @@ fn simulated(world: &World, info: &'static Info, tiers: &[usize]) -> Counted {
     }
 }
 
+fn plain(info: &'static Info) -> PolicySpec {
+    PolicySpec { info, options: Options::defaults(info) }
+}
+
 fn block(trace: &Trace, page: u32) -> u64 {
     let address = trace.address(Page(page));
     assert!(address.object.0 == 0 && address.block < PAGES);
@@ -70,7 +74,7 @@ fn block(trace: &Trace, page: u32) -> u64 {
 /// Runs the trace through a block cache, checking what every read returns. What the cache was told goes to the spool.
 fn live_counts(
     trace: &Trace,
-    info: &'static Info,
+    policy: &PolicySpec,
     tiers: &[usize],
     layout: Layout,
     mut spool: Option<&mut Spool>,
@@ -80,7 +84,9 @@ fn live_counts(
     let cache = SimDisk::new(geometry.size_bytes(), &power);
     let backing = SimDisk::new(PAGES * PAGE, &power);
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
-    let config = CacheConfig { handles: trace.footprint(), seed: SEED, ..CacheConfig::new(info, tiers) };
+    let info = policy.info;
+    let options = policy.options.clone();
+    let config = CacheConfig { handles: trace.footprint(), seed: SEED, options, ..CacheConfig::new(info, tiers) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     let mut recording = spool.is_some().then(|| cache.record().expect("nobody listens"));
     // What each half of a page was last filled with.
@@ -126,6 +132,10 @@ fn live_counts(
     }
     let stats = cache.stats().expect("counts");
     assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.keeper.pages_lost, 0);
+    if let Some(choice) = cache.policy_choice().expect("a policy").filter(|_| !policy.options.summary().is_empty()) {
+        println!("{} {tiers:?}: {} changes", policy.options.summary(), choice.switches);
+        assert!(choice.switches > 5, "{} {tiers:?}: {} changes", policy.options.summary(), choice.switches);
+    }
     let counts = stats.counts;
     Counted {
         read_hits: counts.read_hits,
@@ -143,15 +153,16 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     let trace = trace(1);
     let world = World::new(&trace);
     let mut compared = 0;
-    for info in live() {
+    for policy in live().map(plain) {
+        let info = policy.info;
         let sizes: &[&[usize]] =
             if info.tiers.len() == 1 { &[&[3], &[20], &[80]] } else { &[&[1, 5], &[10, 30], &[40, 80], &[0, 30]] };
         for tiers in sizes {
             let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
             println!("{} {tiers:?}", info.name);
-            let simulated = simulated(&world, info, &tiers);
+            let simulated = simulated(&world, &policy, &tiers);
             for layout in [Layout::Log, Layout::Slots] {
-                let live = live_counts(&trace, info, &tiers, layout, None);
+                let live = live_counts(&trace, &policy, &tiers, layout, None);
                 assert_eq!(live, simulated, "{} {tiers:?} {layout:?}: (live, simulated)", info.name);
                 compared += 1;
             }
@@ -161,22 +172,40 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     assert!(compared > 200);
 }
 
+/// What it decides it decides alike: which candidates, when, and what becomes of what is held then.
+#[test]
+fn a_policy_that_changes_itself_does_so_alike() {
+    let restless = "sample=100%:window=25:stay=1:gain=0:errors=0:payback=1000000000";
+    for (seed, of) in [(3, "lru/arc/h-arc"), (4, "mru/lru/io-cache"), (5, "cflru/s3-fifo/lru-2/sieve")] {
+        let trace = trace(seed);
+        let policy = parse_policies(&format!("auto:of={of}:{restless}")).expect("a policy").remove(0);
+        for tiers in [[20], [80]] {
+            let simulated = simulated(&World::new(&trace), &policy, &tiers);
+            for layout in [Layout::Log, Layout::Slots] {
+                let live = live_counts(&trace, &policy, &tiers, layout, None);
+                assert_eq!(live, simulated, "{of} {tiers:?} {layout:?}: (live, simulated)");
+            }
+        }
+    }
+}
+
 /// The way of `entresol record`: what is heard of a cache in use, written as a trace and simulated, gives the cache's counts.
 #[test]
 fn what_was_recorded_simulates_to_what_was_counted() {
     let folder = tempfile::tempdir().expect("a scratch directory");
     let path = folder.path().join("recorded.etr");
     let trace = trace(2);
-    for info in live() {
+    for policy in live().map(plain) {
+        let info = policy.info;
         let tiers: &[usize] = if info.tiers.len() == 1 { &[20] } else { &[10, 30] };
         let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
         let mut spool = Spool::create(&path, PAGE as u32).expect("a place");
         spool.object("disk", ObjectKind::Data);
-        let live = live_counts(&trace, info, &tiers, Layout::Log, Some(&mut spool));
+        let live = live_counts(&trace, &policy, &tiers, Layout::Log, Some(&mut spool));
         spool.finish(String::new()).expect("a trace");
         let recorded = native::open(&path).expect("a trace");
         assert_eq!((recorded.len(), recorded.footprint()), (trace.len(), trace.footprint()));
-        let simulated = simulated(&World::new(&recorded), info, &tiers);
+        let simulated = simulated(&World::new(&recorded), &policy, &tiers);
         assert_eq!(live, simulated, "{} {tiers:?}: (live, simulated from the recording)", info.name);
     }
 }

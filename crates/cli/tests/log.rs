@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::served::{PAGE, formatted, reached};
+use common::served::{PAGE, formatted, reached, start};
 use common::{Scratch, says};
 use serde_json::Value;
 use std::io::Read;
@@ -83,4 +83,42 @@ fn and_else_lines_for_people_of_which_quiet_leaves_the_warnings() {
     assert!(lines.iter().all(|line| line.contains("failed")), "{said}");
     assert!(!lines.is_empty());
     says(&scratch.refused(&["serve", "nbd", "--file", "disk", "--socket", "s", "--log", "json"]), &["--cache"]);
+}
+
+#[test]
+fn a_policy_that_changes_its_mind_says_why_and_keeps_what_is_cached() {
+    let scratch = formatted();
+    let policy = "auto:of=lru/mru:sample=100%:window=500:payback=1000000";
+    let mut child = start(&scratch, policy, "write-back");
+    let mut client = reached(&scratch, &mut child);
+    client.write(0, &[7; 16 * PAGE], 1);
+    let json = || serde_json::from_str::<Value>(&scratch.ok(&["stats", "cache", "--json"])).expect("JSON");
+    assert_eq!(json()["choice"]["active"], "lru", "{}", json());
+    // A loop that does not fit: of it LRU finds nothing.
+    let mut read_all = || (16..1024).for_each(|page| drop(client.read(page * PAGE as u64, PAGE as u32)));
+    (0..6).for_each(|_| read_all());
+    let figures = json();
+    let choice = &figures["choice"];
+    assert_eq!((&choice["active"], &choice["switches"]), (&"mru".into(), &1.into()), "{figures}");
+    let before = hits_of(&figures);
+    read_all();
+    assert!(hits_of(&json()) > before + 200, "what was cached is found by the one that decides now: {}", json());
+    assert_eq!(client.read(0, 16 * PAGE as u32), [7; 16 * PAGE]);
+    let table = scratch.ok(&["stats", "cache"]);
+    says(
+        &table,
+        &[
+            "choice         mru decides; 1 switch; ",
+            "  lru          hit ratio ",
+            "  last         switched from lru to mru: ",
+        ],
+    );
+    drop(client);
+    let (code, said) = end(child);
+    assert_eq!(code, Some(0), "{said}");
+    says(&said, &["cache: switched from lru to mru: predicted cost ", " sampled requests\n"]);
+}
+
+fn hits_of(figures: &Value) -> u64 {
+    figures["requests"]["read_hits"].as_u64().expect("a count")
 }

@@ -80,6 +80,7 @@ catalogue! {
     writebuffer::Clc,
     writebuffer::Bpac,
     writebuffer::Wrb,
+    choice::Auto,
 }
 
 /// The description of a policy.

@@ -37,6 +37,7 @@ impl Layout {
 }
 
 /// A driver that carries movements out on version numbers and checks each of them.
+#[derive(Clone)]
 pub struct Checker {
     layout: Layout,
     capacities: Vec<usize>,

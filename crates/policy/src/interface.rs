@@ -39,6 +39,11 @@ pub trait Policy: Clone + Send + 'static {
         None
     }
 
+    /// What a policy that has others decide knows of them.
+    fn choice(&self) -> Option<Choice> {
+        None
+    }
+
     /// The value of one of [`Info::tunables`], by its place there.
     fn tunable(&self, at: usize) -> f64 {
         unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
@@ -57,6 +62,51 @@ pub trait Policy: Clone + Send + 'static {
 
     /// Bytes of state: per handle of the directory, and in all.
     fn memory_bytes(&self) -> usize;
+}
+
+/// What a policy that has one of several decide knows of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The candidates.
+    pub candidates: Vec<ChoiceCandidate>,
+    /// The one of them that decides.
+    pub active: usize,
+    /// Sampled requests that the figures follow from, older ones counting less.
+    pub sampled: f64,
+    /// How often another one was taken.
+    pub switches: u64,
+    /// The last time.
+    pub last: Option<Switch>,
+}
+
+/// A candidate, in small. What is no number yet is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChoiceCandidate {
+    /// Its name.
+    pub name: &'static str,
+    /// Predicted share of the requests that it finds.
+    pub hit_ratio: f64,
+    /// Predicted cost of a request, in the unit of the weights.
+    pub cost: f64,
+}
+
+/// When and why another candidate was taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Switch {
+    /// The one that decided.
+    pub from: &'static str,
+    /// The one that decides since.
+    pub to: &'static str,
+    /// Predicted cost of a request under the former.
+    pub cost_from: f64,
+    /// The same under the latter.
+    pub cost_to: f64,
+    /// Standard error of their difference.
+    pub error: f64,
+    /// Sampled requests that this followed from.
+    pub sampled: u64,
+    /// Requests before it.
+    pub requests: u64,
 }
 
 /// The world a policy lives in: it carries out movements and answers questions about pages.

@@ -9,11 +9,13 @@
 
 pub mod catalogue;
 pub mod check;
+mod counts;
 mod interface;
 mod options;
 pub mod parts;
 
 pub mod adaptive;
+pub mod choice;
 pub mod classic;
 pub mod dirty;
 pub mod extension;
@@ -25,5 +27,8 @@ pub mod offline;
 pub mod run;
 pub mod writebuffer;
 
-pub use interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet, Tunable};
+pub use counts::{Counts, MAX_TIERS, TierCounts};
+pub use interface::{
+    Choice, ChoiceCandidate, Config, Driver, Info, OptionInfo, PageState, Policy, Switch, TierSet, Tunable,
+};
 pub use options::{BuildError, Options};

@@ -259,7 +259,7 @@ fn odd_ones() -> Vec<Chart> {
 /// The page with everything.
 pub fn page() -> Page {
     let results = Section::new("Miss ratio")
-        .text("All 45 policies at eight sizes. The five best and the baseline are in front; point at a name to see its line.")
+        .text("All 46 policies at eight sizes. The five best and the baseline are in front; point at a name to see its line.")
         .chart(curves())
         .grid([write_backs().into(), skew().into()]);
     let comparison = Section::new("Against a baseline")

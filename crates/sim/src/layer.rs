@@ -1,9 +1,9 @@
 //! A policy driven over requests: the loop that everything else is built on.
 
-use crate::counts::Counts;
 use crate::row::PartCounts;
 use crate::world::World;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
+use entresol_policy::Counts;
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Driver, Info, Policy};
 use std::ops::Range;

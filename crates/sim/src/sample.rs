@@ -8,15 +8,13 @@
 use crate::cell::{CellError, CellOptions, run_cell};
 use crate::spec::LayerSpec;
 use crate::world::World;
-use entresol_core::{Page, Random, Size};
+use entresol_core::{Page, Size};
+use entresol_policy::parts::Sampler;
 use entresol_trace::{Column, Trace};
 use serde::Serialize;
 
 /// Pages that are sampled together: as many as the largest erase block of the write-buffer policies has.
 const GROUP_PAGES: u64 = 128;
-/// Values of the hash that decides; samples are ranges of it.
-const HASH_RANGE: u64 = 1 << 24;
-
 /// An estimate from several disjoint samples. Errors are standard errors of the mean over the samples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Estimate {
@@ -44,11 +42,8 @@ pub struct Estimate {
 
 /// The part of a trace whose groups of pages hash into `from..to`, pages renumbered. `None` when it is empty.
 fn sampled(trace: &Trace, seed: u64, from: u64, to: u64) -> Option<Trace> {
-    let kept = |page: u32| {
-        let address = trace.address(Page(page));
-        let group = (u64::from(address.object.0) << 40) ^ (address.block / GROUP_PAGES);
-        (from..to).contains(&(Random::mix(group ^ Random::mix(seed)) % HASH_RANGE))
-    };
+    let sampler = Sampler::new(seed, GROUP_PAGES, from..to);
+    let kept = |page: u32| sampler.find(trace.address(Page(page))).is_some();
     const LEFT_OUT: u32 = u32::MAX;
     const UNSEEN: u32 = u32::MAX - 1;
     let mut number: Vec<u32> =
@@ -98,7 +93,7 @@ fn sampled(trace: &Trace, seed: u64, from: u64, to: u64) -> Option<Trace> {
 /// When the rate is not above 0 and at most 1.
 pub fn sample_trace(trace: &Trace, seed: u64, rate: f64) -> Option<Trace> {
     assert!(rate > 0.0 && rate <= 1.0, "a sample of {rate} of the pages");
-    sampled(trace, seed, 0, (HASH_RANGE as f64 * rate) as u64)
+    sampled(trace, seed, 0, (Sampler::RANGE as f64 * rate) as u64)
 }
 
 /// Mean and standard error of the mean.
@@ -129,7 +124,7 @@ pub fn sample(
 ) -> Result<Estimate, CellError> {
     assert!(rate > 0.0 && rate * samples as f64 <= 1.0, "samples of {rate} x {samples} do not fit into the trace");
     let scaled: Vec<LayerSpec> = layers.iter().map(|layer| scale(layer, world, rate)).collect();
-    let width = (HASH_RANGE as f64 * rate) as u64;
+    let width = (Sampler::RANGE as f64 * rate) as u64;
     let (mut misses, mut writes) = (Vec::new(), Vec::new());
     let mut estimate = Estimate { size, rate, ..Estimate::default() };
     for i in 0..samples as u64 {

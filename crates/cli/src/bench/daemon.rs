@@ -228,7 +228,6 @@ fn store(pages: u64, page_bytes: u32, layout: Layout) -> Result<(u64, Geometry)>
 
 impl Daemon {
     fn open(arguments: &DaemonArgs) -> Result<Self> {
-        let seed = arguments.seed;
         let backing_profile = arguments.backing_profile.as_deref();
         if let Some(path) = &arguments.cache {
             return Self::cached(arguments, path, backing_profile);

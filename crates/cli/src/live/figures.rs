@@ -1,10 +1,12 @@
 //! The figures of a running cache: what `stats` prints of one, and what it prints as JSON.
 
+use super::choice::ChoiceFigures;
 use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, DoorFigures};
 use entresol_engine::cache::CacheStats;
 use entresol_engine::disk::{CallCounts, DeviceCounts};
 use entresol_front::hints::HintCounts;
+use entresol_policy::Choice;
 use entresol_report::{NumberFormat, grouped, percent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,6 +36,9 @@ pub struct Figures {
     pub backing: Backing,
     /// What the policy tells of itself, by name.
     pub policy_gauges: BTreeMap<String, f64>,
+    /// What a policy that has one of several decide knows of them.
+    #[serde(default)]
+    pub choice: Option<ChoiceFigures>,
     /// Calls of the door.
     pub door: DoorFigures,
     /// The account of each file, or of the store where it is one.
@@ -237,6 +242,7 @@ pub struct State {
     pub room_pages: u64,
     pub lost_pages: u64,
     pub policy_gauges: Vec<(&'static str, f64)>,
+    pub policy_choice: Option<Choice>,
     /// Calls of the cache device and of the backing store.
     pub devices: [DeviceCounts; 2],
     pub objects: Vec<ObjectFigures>,
@@ -248,7 +254,7 @@ impl Figures {
     /// The figures of this process's cache.
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
         let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
-        let State { policy_gauges, devices, objects, mountpoint, hints, .. } = state;
+        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, .. } = state;
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         let tiers = tiers_pages.len();
@@ -300,6 +306,7 @@ impl Figures {
                 calls: backing_calls,
             },
             policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
+            choice: policy_choice.map(ChoiceFigures::from),
             door,
             objects,
             mountpoint,
@@ -326,6 +333,8 @@ impl Figures {
         lines.extend(self.gauge_line());
         let heard = before.and_then(|before| before.hints.as_ref());
         lines.extend(self.hints.as_ref().map(|hints| ("queries told", hints.line(heard))));
+        let of_candidates = self.choice.as_ref().map(choice_lines).unwrap_or_default();
+        lines.extend(of_candidates.iter().map(|(name, value)| (name.as_str(), value.clone())));
         let elapsed_us = (self.open_s - before.map_or(0.0, |before| before.open_s)) * 1e6;
         lines.push(("cache device", self.cache_device_line()));
         lines.extend(self.cache_device.calls.lines(before.map(|before| &before.cache_device.calls), elapsed_us));
@@ -410,6 +419,14 @@ impl Figures {
             count(backing.read_pages),
         )
     }
+}
+
+/// A line for the choice, one for each candidate, and one for why the one decides that does.
+fn choice_lines(choice: &ChoiceFigures) -> Vec<(String, String)> {
+    let mut lines = vec![("choice".to_owned(), choice.state())];
+    lines.extend(choice.candidates.iter().map(|candidate| (format!("  {}", candidate.name), candidate.figures())));
+    lines.extend(choice.last_switch.iter().map(|why| ("  last".to_owned(), why.clone())));
+    lines
 }
 
 impl CallFigures {

@@ -1,6 +1,7 @@
 //! The live cache from the command line: a cache, a file or block device, in front of another or of a directory of files.
 
 pub mod check;
+pub mod choice;
 pub mod control;
 pub mod drain;
 pub mod figures;

@@ -250,6 +250,7 @@ impl Controlled for Running {
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
             policy_gauges: self.cache.policy_gauges()?,
+            policy_choice: self.cache.policy_choice()?,
             devices: self.cache.devices(),
             objects: self.objects()?,
             mountpoint: seen.map(|seen| seen.mountpoint.clone()),

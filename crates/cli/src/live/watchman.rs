@@ -1,5 +1,6 @@
 //! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event.
 
+use super::choice::why;
 use super::log::{Level, Log};
 use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::DeviceCounts;
@@ -20,6 +21,7 @@ struct Seen {
     devices: [DeviceCounts; 2],
     failed: bool,
     lost: u64,
+    switches: u64,
 }
 
 impl Watchman {
@@ -74,6 +76,22 @@ impl Seen {
             log.event(Level::Warning, "lost-pages", &message, json!({ "pages": lost - self.lost }));
         }
         self.lost = lost;
+        self.look_at_choice(cache, log);
+    }
+
+    /// A policy that has one of several decide may have taken another one.
+    fn look_at_choice(&mut self, cache: &BlockCache, log: &Log) {
+        let Ok(choice) = cache.policy_choice() else { return };
+        let switches = choice.as_ref().map_or(0, |choice| choice.switches);
+        // The count begins anew where the policy was set anew.
+        if let Some(last) = choice.and_then(|choice| choice.last).filter(|_| switches > 0 && switches != self.switches)
+        {
+            log.event(Level::Info, "policy-switch", &why(&last), json!({
+                "from": last.from, "to": last.to, "cost_from": last.cost_from, "cost_to": last.cost_to,
+                "error": last.error, "sampled_requests": last.sampled, "requests": last.requests, "switches": switches
+            }));
+        }
+        self.switches = switches;
     }
 }
 

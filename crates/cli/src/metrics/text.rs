@@ -1,5 +1,6 @@
 //! The figures in Prometheus's text format, version 0.0.4.
 
+use crate::live::choice::CandidateFigures;
 use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, HintFigures};
 use crate::live::objects::ObjectFigures;
 use crate::live::observed::CallFigures;
@@ -90,6 +91,15 @@ fn by_hint<const KINDS: usize>(
 ) -> Vec<Sample> {
     let hints = figures.hints.as_ref().map(of);
     hints.into_iter().flatten().map(|(kind, value)| label(name, kind, value)).collect()
+}
+
+/// A value for each candidate of a policy that has one of several decide, where it is known; `of` is told the active one's name.
+fn by_candidate(figures: &Figures, of: impl Fn(&CandidateFigures, &str) -> Option<f64>) -> Vec<Sample> {
+    let Some(choice) = &figures.choice else { return Vec::new() };
+    let sample = |candidate: &CandidateFigures| {
+        Some((vec![("candidate", candidate.name.clone())], of(candidate, &choice.active)?))
+    };
+    choice.candidates.iter().filter_map(sample).collect()
 }
 
 /// Every family but that of the devices' times, which is a histogram.
@@ -378,6 +388,30 @@ const FAMILIES: &[Family] = &[
         help: "Queries that were said to begin and not to end.",
         samples: |f| f.hints.as_ref().map_or(Vec::new(), |h| count(h.running)),
     },
+    Family {
+        name: "entresol_policy_switches_total",
+        kind: "counter",
+        help: "How often a policy that has one of several decide took another one.",
+        samples: |f| f.choice.iter().flat_map(|choice| count(choice.switches)).collect(),
+    },
+    Family {
+        name: "entresol_candidate_active",
+        kind: "gauge",
+        help: "1 for the candidate that decides.",
+        samples: |f| by_candidate(f, |candidate, active| Some(f64::from(u8::from(candidate.name == active)))),
+    },
+    Family {
+        name: "entresol_candidate_hit_ratio",
+        kind: "gauge",
+        help: "Share of the requests that a candidate is predicted to find.",
+        samples: |f| by_candidate(f, |candidate, _| candidate.hit_ratio),
+    },
+    Family {
+        name: "entresol_candidate_cost",
+        kind: "gauge",
+        help: "What a request is predicted to cost under a candidate, in reads from below unless the weights are others.",
+        samples: |f| by_candidate(f, |candidate, _| candidate.cost),
+    },
 ];
 
 const TIMES: &str = "entresol_device_seconds";
@@ -468,6 +502,10 @@ pub mod tests {
             },
             "backing": { "writes": 1, "written_pages": 2, "syncs": 3, "read_pages": 4, "rescued_pages": 5, "calls": device },
             "policy_gauges": { "weight lru": 0.25 },
+            "choice": {
+                "candidates": [{ "name": "lru", "hit_ratio": 0.5, "cost": 0.75 }, { "name": "arc", "hit_ratio": null, "cost": null }],
+                "active": "arc", "sampled_requests": 12, "switches": 3, "last_switch": null
+            },
             "door": { "read": door, "write": door, "flush": door, "discard": door }
         });
         serde_json::from_value(value).expect("figures")
@@ -514,6 +552,9 @@ pub mod tests {
         }
         for sample in [
             "entresol_up{cache=\"a\\\\b\\n\\\"c\\\"\"} 1",
+            "entresol_policy_switches_total{cache=\"a\\\\b\\n\\\"c\\\"\"} 3",
+            "entresol_candidate_active{cache=\"a\\\\b\\n\\\"c\\\"\",candidate=\"arc\"} 1",
+            "entresol_candidate_cost{cache=\"a\\\\b\\n\\\"c\\\"\",candidate=\"lru\"} 0.75",
             "entresol_up{cache=\"gone\"} 0",
             "entresol_requests_total{cache=\"a\\\\b\\n\\\"c\\\"\",op=\"read\"} 9007199254740992",
             "entresol_info{cache=\"a\\\\b\\n\\\"c\\\"\",policy=\"face:group=\\\"4\\\"\",mode=\"write-back\"} 1",

@@ -1,5 +1,6 @@
 //! The screen of `entresol top`: a function of two readings.
 
+use crate::live::choice::{CandidateFigures, ChoiceFigures};
 use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, gauge};
 use crate::live::objects::{ObjectFigures, busiest};
 use crate::live::observed::CallFigures;
@@ -139,6 +140,7 @@ fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
         lines.push(Line::default());
         lines.extend(object_lines(view, now, area.width.into()));
     }
+    lines.extend(now.choice.as_ref().map(choice_lines).unwrap_or_default());
     frame.render_widget(Paragraph::new(lines), area);
 }
 
@@ -256,6 +258,18 @@ fn door_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
             view.alarm(format!("{:>7}", figures.errors), figures.errors),
         ]));
     }
+    lines
+}
+
+/// Why the candidate decides that does, if the policy has some, and what each is predicted to do.
+fn choice_lines(choice: &ChoiceFigures) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::raw(format!(" {}", choice.state()))];
+    let candidate = |candidate: &CandidateFigures| {
+        let text = Span::raw(format!(" {:<12}{}", candidate.name, candidate.figures()));
+        Line::from(if candidate.name == choice.active { text.patch_style(Modifier::BOLD) } else { text })
+    };
+    lines.extend(choice.candidates.iter().map(candidate));
+    lines.extend(choice.last_switch.iter().map(|why| Line::raw(format!(" {why}"))));
     lines
 }
 

@@ -101,6 +101,27 @@ fn rates_are_those_of_the_time_between_and_all_fits_80_by_24() {
 }
 
 #[test]
+fn why_a_candidate_decides_is_told() {
+    let mut now = reading(12);
+    let choice = json!({
+        "candidates": [{ "name": "lru", "hit_ratio": 0.5, "cost": 0.55 }, { "name": "h-arc", "hit_ratio": 0.75, "cost": 0.3 }],
+        "active": "h-arc", "sampled_requests": 900, "switches": 2, "last_switch": "switched from lru to h-arc: so"
+    });
+    now.choice = Some(serde_json::from_value(choice).expect("figures"));
+    let parts = [
+        " h-arc decides; 2 switches; 900 sampled requests",
+        " lru         hit ratio 50.00%, cost 0.5500",
+        " h-arc       hit ratio 75.00%, cost 0.3000",
+        " switched from lru to h-arc: so",
+    ];
+    says(&drawn(&view(None, Some(&now)), 80, 30).text, &parts);
+    says(
+        &now.table(None),
+        &["choice         h-arc decides; 2 switches", "  lru          hit ratio 50.00%", "  last         "],
+    );
+}
+
+#[test]
 fn what_is_wrong_stands_out_and_what_is_missing_is_said() {
     let mut now = reading(5);
     (now.failed, now.lost_pages, now.backing.calls.read.errors) = (true, 3, 1234);

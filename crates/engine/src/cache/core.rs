@@ -9,7 +9,7 @@ use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
 use crate::store::Entry;
 use entresol_core::{Hint, ObjectId, Op, Page};
-use entresol_policy::{Config, Policy};
+use entresol_policy::{Choice, Config, Policy};
 use std::io;
 use std::ops::Range;
 
@@ -61,6 +61,8 @@ pub(super) trait Core: Send {
     fn stats(&self) -> CacheStats;
     /// What the policy tells of itself.
     fn gauges(&self) -> Vec<(&'static str, f64)>;
+    /// What a policy that has one of several decide knows of them.
+    fn choice(&self) -> Option<Choice>;
     /// How the policy has found an object to be used.
     fn verdict(&self, object: ObjectId) -> Option<&'static str>;
     /// Pages whose only copy was lost.
@@ -409,6 +411,10 @@ impl<P: Policy> Core for Engine<P> {
         let mut gauges = Vec::new();
         self.policy.gauges(&mut |name, value| gauges.push((name, value)));
         gauges
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        self.policy.choice()
     }
 
     fn verdict(&self, object: ObjectId) -> Option<&'static str> {

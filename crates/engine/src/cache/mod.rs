@@ -34,7 +34,7 @@ use crate::disk::{DeviceCounts, Disk, Gauge, Metered};
 use crate::store::{AnyLog, Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
 use entresol_core::{ObjectId, Op};
 use entresol_policy::catalogue::{self, Visitor};
-use entresol_policy::{BuildError, Config, Info, Options, Policy};
+use entresol_policy::{BuildError, Choice, Config, Info, Options, Policy};
 use flight::read_page_below;
 use keeper::{Keeper, Source, Store};
 use std::io;
@@ -563,6 +563,14 @@ impl BlockCache {
     /// When the cache has stopped after a fault of its own.
     pub fn policy_gauges(&self) -> io::Result<Vec<(&'static str, f64)>> {
         Ok(self.locks.turn()?.core().gauges())
+    }
+
+    /// What a policy that has one of several decide knows of them; nothing of any other.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn policy_choice(&self) -> io::Result<Option<Choice>> {
+        Ok(self.locks.turn()?.core().choice())
     }
 
     /// How the policy has found these objects to be used, in a word each; nothing where it does not ask, or does not know yet.

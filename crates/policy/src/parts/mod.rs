@@ -11,6 +11,7 @@ mod heap;
 mod lists;
 mod ring;
 mod runs;
+mod sampler;
 
 pub use bits::Bits;
 pub use frequency::FrequencyList;
@@ -20,3 +21,4 @@ pub use heap::IndexHeap;
 pub use lists::{ListId, Lists};
 pub use ring::Ring;
 pub use runs::{Run, Runs};
+pub use sampler::Sampler;

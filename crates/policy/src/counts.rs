@@ -1,4 +1,5 @@
-//! What is counted of a layer. All figures are page counts and exact.
+//! What a driver that only counts is told of a policy: by the simulator of a layer, by a policy that has others run beside it
+//! of each of them. All figures are page counts and exact.
 
 use entresol_core::{Movement, Op, Outcome, Request, Tier, Verb};
 
@@ -74,8 +75,9 @@ impl Counts {
         self.requests - self.read_hits() - self.write_hits()
     }
 
+    /// Counts a request and what became of it.
     #[inline(always)]
-    pub(crate) fn outcome(&mut self, request: Request, outcome: Outcome) {
+    pub fn outcome(&mut self, request: Request, outcome: Outcome) {
         self.requests += 1;
         let write = u64::from(request.op.is_write());
         self.writes += write;
@@ -95,7 +97,7 @@ impl Counts {
 
     /// Counts a movement; `writing` tells whether the current request is a write.
     #[inline(always)]
-    pub(crate) fn movement(&mut self, movement: Movement, writing: bool) {
+    pub fn movement(&mut self, movement: Movement, writing: bool) {
         let io = u64::from(!movement.joined);
         match movement.verb {
             Verb::Fetch { to } => {
