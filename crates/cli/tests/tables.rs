@@ -214,3 +214,49 @@ fn relations_of_postgresql_have_the_names_of_its_catalogue_under_every_mode() {
         mounted.unmount();
     }
 }
+
+/// Waits until the pages of a file that the cache has are so many.
+fn eventually_cached(scratch: &Scratch, path: &str, pages: u64) -> Value {
+    let start = Instant::now();
+    loop {
+        let now = stats(scratch, &[]);
+        if account(&now, path)["resident_device"] == pages {
+            return now;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{path}: {}", account(&now, path));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_table_is_placed_and_leaves_by_its_name_while_the_mount_is_in_use() {
+    let Some(mut mounted) = Mounted::with(Some(["write-back", "table-placement"])) else { return };
+    std::fs::create_dir_all(mounted.above().join("my/shop")).expect("directories");
+    let paths = ["my/ibdata1", "my/shop/orders.ibd", "my/shop/lines#P#p1.ibd", "my/shop/lines#P#p2.ibd"];
+    for (path, pages) in paths.iter().zip([4, 40, 10, 10]) {
+        std::fs::write(mounted.above().join(path), vec![7; pages * PAGE]).expect("a file");
+    }
+    let scratch = &mounted.scratch;
+    let set = |setting: &str| scratch.ok(&["set", "--cache", "cache", setting]);
+    let refused = |setting: &str| scratch.refused(&["set", "--cache", "cache", setting]);
+    assert_eq!(account(&stats(scratch, &[]), paths[1])["resident_device"], 0, "nothing was placed");
+    says(&set("place=shop.orders"), &["my/shop/orders.ibd is brought into the cache, and stays"]);
+    says(&set("place=lines"), &["lines#P#p1.ibd is brought", "lines#P#p2.ibd is brought"]);
+    eventually_cached(scratch, paths[1], 40);
+    let now = eventually_cached(scratch, paths[3], 10);
+    assert_eq!((&now["requests"]["placed"], &account(&now, paths[1])["verdict"]), (&60.into(), &"pinned".into()));
+    let bytes = std::fs::read(mounted.above().join(paths[1])).expect("it is read");
+    assert!(bytes == vec![7; 40 * PAGE]);
+    says(&scratch.ok(&["stats", "cache"]), &[", 60 placed", " pinned "]);
+    has_line(&metrics(scratch, &[]), "entresol_placed_pages_total{cache=\"cache\"} 60");
+    says(&set("place-rate=10MiB"), &["the rate of placing is 10485760 bytes a second"]);
+    says(&set("unplace=shop.orders"), &["my/shop/orders.ibd leaves the cache"]);
+    eventually_cached(scratch, paths[1], 0);
+    assert!(std::fs::read(mounted.above().join(paths[1])).expect("it is read") == vec![7; 40 * PAGE]);
+    says(&refused("place=shop.nothing"), &["place: shop.nothing is no file that the cache ever had a page of"]);
+    says(&refused("place-rate=half"), &["place-rate"]);
+    set("policy=lru");
+    says(&refused("place=shop.orders"), &["policy 'lru' places no tables; table-placement does"]);
+    mounted.unmount();
+    assert!(std::fs::read(mounted.below().join(paths[2])).expect("it is there") == vec![7; 10 * PAGE]);
+}
