@@ -100,6 +100,16 @@ pub enum Hint<'a> {
         /// Its number.
         query: u32,
     },
+    /// A person wants this object held whole until told otherwise. Policies that place no objects ignore it.
+    Place {
+        /// The object.
+        object: ObjectId,
+    },
+    /// A person does not want it held any more.
+    Unplace {
+        /// The object.
+        object: ObjectId,
+    },
 }
 
 /// A tier of a layer, the fastest is 0. Two-tier policies manage 0 and 1; the level below a layer is no tier.

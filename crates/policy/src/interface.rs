@@ -44,6 +44,17 @@ pub trait Policy: Clone + Send + 'static {
         None
     }
 
+    /// Pages that this object has where the policy holds it whole and waits for somebody to bring them: each is then admitted
+    /// when it is asked for. 0 where it does not, as with most policies.
+    fn placed(&self, _object: ObjectId) -> u64 {
+        0
+    }
+
+    /// Does a little of what a hint has left to be done; whether there is more of it.
+    fn go_on<D: Driver>(&mut self, _driver: &mut D) -> bool {
+        false
+    }
+
     /// The value of one of [`Info::tunables`], by its place there.
     fn tunable(&self, at: usize) -> f64 {
         unreachable!("policy '{}' has no tunable {at}", Self::INFO.name)
@@ -313,6 +324,9 @@ pub struct Info {
     /// The option that bounds, in pages, what it knows of pages outside its tiers, where that is all of them by default (`0`). A
     /// live cache sets it.
     pub known_bound: Option<&'static str>,
+    /// Options, `NAME=VALUE`, with which a live cache builds it whatever was given: what the simulator does in an instant takes
+    /// time there.
+    pub live: &'static [&'static str],
 }
 
 impl Info {
@@ -335,5 +349,6 @@ impl Info {
         stack: false,
         known_per_page: 3,
         known_bound: None,
+        live: &[],
     };
 }

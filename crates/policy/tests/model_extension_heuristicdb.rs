@@ -198,6 +198,7 @@ impl Model {
             Event::Hint(hint) => {
                 match hint {
                     Hint::QueryBegin { query, objects } => self.query_begins(query, objects),
+                    Hint::Place { .. } | Hint::Unplace { .. } => {}
                     Hint::QueryEnd { query } => {
                         self.queue.iter_mut().filter(|p| p.query == query).for_each(|p| p.running = false);
                     }

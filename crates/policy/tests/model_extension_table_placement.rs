@@ -178,3 +178,63 @@ fn the_benefit_is_per_page() {
     assert_eq!(policy.occupancy(NVM), 2);
     assert!(policy.state(Page(11)).known && !policy.state(Page(1)).known);
 }
+
+/// Page by page, under the rules that all policies keep: what is placed is admitted when it is asked for and stays, what a person
+/// placed stays until he says otherwise, and nothing else is kept.
+#[test]
+fn what_is_filled_gradually_is_what_is_placed() {
+    let (mut pinned_all, mut refused, mut left) = (0, 0, 0);
+    for capacity in [19, 20, 45, 100, 200] {
+        for seed in 0..10 {
+            println!("capacity {capacity}, seed {seed}");
+            let config = Config { objects: 10, ..Config::single(200, capacity) };
+            let options = Options::parse(&TablePlacement::INFO, ["fill=gradual"]).unwrap();
+            let mut policy = TablePlacement::new(&config, &options).unwrap();
+            let mut checker = check::Checker::new(LAYOUT, &config.tiers, check::Refusals::NONE);
+            let (mut random, mut pinned) = (Random::new(seed), BTreeSet::new());
+            for (step, request) in check::workload(seed, LAYOUT, 2_000).into_iter().enumerate() {
+                let object = ObjectId(random.below(10) as u32);
+                match random.below(60) {
+                    0 => {
+                        checker.hint(&mut policy, Hint::Place { object });
+                        if policy.placed(object) > 0 {
+                            pinned.insert(object);
+                            pinned_all += 1;
+                        } else {
+                            refused += 1;
+                        }
+                    }
+                    1 => {
+                        checker.hint(&mut policy, Hint::Unplace { object });
+                        pinned.remove(&object);
+                        assert_eq!(policy.placed(object), 0);
+                    }
+                    2..=4 => {
+                        let objects = [object, ObjectId((object.0 + 1) % 10)];
+                        checker.hint(&mut policy, Hint::QueryBegin { query: step as u32, objects: &objects });
+                    }
+                    _ => {}
+                }
+                let of = |object| policy.placed(ObjectId(object));
+                assert!((0..10).map(of).sum::<u64>() <= capacity as u64, "step {step}");
+                assert!(pinned.iter().all(|&object| policy.placed(object) == SIZE as u64), "step {step}: {pinned:?}");
+                let held = !policy.state(request.page).tiers.is_empty();
+                let placed = policy.placed(LAYOUT.address(request.page).object) > 0;
+                let outcome = checker.request(&mut policy, request, u32::MAX);
+                match (held, placed) {
+                    (true, true) => assert!(outcome.is_hit(), "step {step}"),
+                    (false, true) => assert_eq!(outcome, Outcome::ADMITTED, "step {step}"),
+                    (false, false) => assert_eq!(outcome, Outcome::BYPASSED, "step {step}"),
+                    (true, false) => {
+                        // It leaves behind this request, or behind one of the next.
+                        assert!(outcome.is_hit(), "step {step}");
+                        left += 1;
+                    }
+                }
+            }
+            checker.verify_all(&policy);
+        }
+    }
+    println!("{pinned_all} pinned, {refused} refused, {left} asked for while they left");
+    assert!(pinned_all > 100 && refused > 100 && left > 20);
+}

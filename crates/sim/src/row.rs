@@ -242,6 +242,7 @@ impl PartCounts {
         match hint {
             Hint::QueryBegin { query, .. } => self.running.push(query as usize),
             Hint::QueryEnd { query } => self.running.retain(|&running| running != query as usize),
+            Hint::Place { .. } | Hint::Unplace { .. } => {}
         }
     }
 

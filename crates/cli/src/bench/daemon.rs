@@ -13,7 +13,7 @@ use entresol_core::Size;
 use entresol_engine::cache::{CacheConfig, ObjectCounts};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout, geometry};
-use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileCounts, FileLayer, NOT_CACHED, Pattern};
+use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileCounts, FileId, FileLayer, NOT_CACHED, Pattern};
 use entresol_front::fuse::{Mount, Options};
 use entresol_front::hints::{Advised, Served, Use};
 use entresol_front::paced::{Paced, PacedDisk, PacedFiles};
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, Read};
 use std::ops::{Add, Sub};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,6 +88,9 @@ pub struct CacheFigures {
     pub bypasses: u64,
     /// Misses whose page was admitted.
     pub admissions: u64,
+    /// Pages of whole tables that were brought before a query.
+    #[serde(default)]
+    pub placed: u64,
     pub dirty_pages: u64,
     /// Pages that the log copied to make room.
     pub copied_pages: u64,
@@ -125,6 +129,7 @@ pub struct FileFigures {
 
 struct Daemon {
     served: Served,
+    backing: PathBuf,
     layer: Arc<dyn FileLayer>,
     cached: Option<Arc<CachedFiles>>,
     cache_device: Option<Arc<dyn Paced>>,
@@ -234,6 +239,7 @@ impl Daemon {
         }
         let plain = |layer, backing_device| Daemon {
             served: served(arguments),
+            backing: arguments.backing.clone(),
             layer,
             cached: None,
             cache_device: None,
@@ -287,7 +293,8 @@ impl Daemon {
         };
         let cached = Arc::new(files);
         let (layer, served) = (cached.clone(), served(arguments));
-        Ok(Daemon { served, layer, cached: Some(cached), cache_device, backing_device, opened })
+        let backing = arguments.backing.clone();
+        Ok(Daemon { served, backing, layer, cached: Some(cached), cache_device, backing_device, opened })
     }
 
     fn hurry(&self, hurried: bool) {
@@ -299,9 +306,26 @@ impl Daemon {
         let Some(cached) = &self.cached else { return };
         let mut files = Vec::new();
         for path in paths.split_whitespace() {
+            if cached.cache().places_objects() {
+                self.touch(cached, path);
+            }
             self.served.relation(Path::new(""), Use::Rows, path, &mut files);
         }
         cached.query_begins(QUERY, &files);
+        // Tables are placed before the query runs.
+        cached.wait_placed();
+    }
+
+    /// Reads a byte of each segment, as a cache knows nothing of a file before that: the first query too shall find its tables
+    /// placed. What cannot be read the database will find out.
+    fn touch(&self, cached: &CachedFiles, path: &str) {
+        let segments = std::iter::once(path.to_owned()).chain((1..).map(|n| format!("{path}.{n}")));
+        for segment in segments {
+            let Ok(file) = File::open(self.backing.join(segment)) else { return };
+            let Ok(found) = file.metadata() else { return };
+            let opened = cached.open(FileId { device: found.dev(), inode: found.ino() }, file, false);
+            let _read = opened.and_then(|file| file.read(0, &mut [0]));
+        }
     }
 
     fn query_ends(&self) {
@@ -356,6 +380,7 @@ impl Daemon {
                     write_backs: stats.counts.write_backs,
                     bypasses: stats.counts.bypasses,
                     admissions: stats.counts.admissions,
+                    placed: stats.counts.placed,
                     dirty_pages: stats.dirty_pages,
                     copied_pages: stats.keeper.copied,
                     failed: stats.failed,
@@ -421,6 +446,11 @@ impl CacheFigures {
         later.with(self, Add::add)
     }
 
+    /// Pages that came into the cache: admitted by misses, or placed.
+    pub fn migrated(&self) -> u64 {
+        self.admissions + self.placed
+    }
+
     /// Share of the pages that were asked for and found.
     pub fn hit_ratio(&self) -> f64 {
         (self.read_hits + self.write_hits) as f64 / (self.reads + self.writes).max(1) as f64
@@ -446,6 +476,7 @@ impl CacheFigures {
             write_backs: count(self.write_backs, other.write_backs),
             bypasses: count(self.bypasses, other.bypasses),
             admissions: count(self.admissions, other.admissions),
+            placed: count(self.placed, other.placed),
             copied_pages: count(self.copied_pages, other.copied_pages),
             ..*self
         }

@@ -35,7 +35,8 @@ pub struct TpchArgs {
     /// Queries in their order, separated by commas, or mixed; the second of a number has other parameters than the first
     #[arg(long, value_name = "LIST", default_value = "3,7,9,10,13,16,20", value_parser = wanted)]
     pub queries: Queries,
-    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache
+    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache. Before each query
+    /// table-placement brings whole tables and indexes, as many as fit, which is timed apart
     #[arg(long, value_name = "LIST", default_value = "none,lru,tac,heuristicdb", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Pages that the cache keeps, of the loaded database: one size or several, separated by commas
@@ -102,6 +103,8 @@ pub struct ObjectFigures {
 /// What a query took.
 pub struct Timed {
     pub seconds: f64,
+    /// How long tables were placed before that.
+    pub placing_s: f64,
     pub answer: Answer,
     pub cache: Option<CacheFigures>,
     pub cache_device: Option<DeviceFigures>,
@@ -241,10 +244,12 @@ impl<'a> Bench<'a> {
     /// One query, and what was asked for in its course.
     fn time(&mut self, session: &mut dyn Session, at: usize, mounted: &mut Mounted) -> Result<Timed> {
         let query = &self.queries[at];
+        let (untold, told) = (mounted.ask("figures")?, Instant::now());
         if !self.arguments.no_hints {
             let files = session.files(query.tables())?;
             mounted.ask(&format!("begin {}", files.join(" ")))?;
         }
+        let placing_s = told.elapsed().as_secs_f64();
         let files_before = mounted.files()?;
         let before = mounted.ask("figures")?;
         let ended = self.ground.ended.clone();
@@ -263,9 +268,12 @@ impl<'a> Bench<'a> {
         if !self.arguments.no_hints {
             mounted.ask("end")?;
         }
-        let Figures { cache, cache_device, backing_device, .. } = after.since(&before);
+        let Figures { mut cache, cache_device, backing_device, .. } = after.since(&before);
+        if let Some(cache) = &mut cache {
+            cache.placed += before.since(&untold).cache.map_or(0, |before| before.placed);
+        }
         let (seconds, answer) = (took.as_secs_f64(), Answer::of(&rows));
-        Ok(Timed { seconds, answer, cache, cache_device, backing_device, objects })
+        Ok(Timed { seconds, placing_s, answer, cache, cache_device, backing_device, objects })
     }
 
     /// Tables and indexes that were read between two looks, by their names.

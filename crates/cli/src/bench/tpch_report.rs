@@ -107,7 +107,7 @@ impl Told<'_> {
             Column::number(format!("against {}", first.name())).help("how many times less of that"),
             Column::number("hit ratio"),
             Column::number("read hit ratio"),
-            Column::number("migrated MiB").help("pages admitted to the cache"),
+            Column::number("migrated MiB").help("pages admitted to the cache, or placed in it before a query"),
             Column::number("written back MiB"),
             Column::text("answers"),
         ];
@@ -128,7 +128,7 @@ impl Told<'_> {
                 optional_fixed(self.device_total(first).zip(self.device_total(case)).map(|(first, its)| first / its)),
                 optional(self.middle(case, |run| Some(cache(run)?.hit_ratio()))),
                 optional(self.middle(case, |run| Some(cache(run)?.read_hit_ratio()))),
-                pages(|cache| cache.admissions),
+                pages(CacheFigures::migrated),
                 pages(|cache| cache.write_backs),
                 if sound { Cell::from("right").tone(Tone::Good) } else { Cell::from("WRONG").tone(Tone::Bad) },
             ]);
@@ -154,10 +154,40 @@ impl Told<'_> {
         Some(table)
     }
 
-    /// By the clock, and by what was asked of emulated devices.
+    /// By the clock, by what was asked of emulated devices, and what was placed.
     fn query_tables(&self) -> impl Iterator<Item = Table> {
         let clock = self.query_table("seconds", |timed| Some(timed.seconds));
-        [clock, self.query_table("device seconds", device_seconds)].into_iter().flatten()
+        [clock, self.query_table("device seconds", device_seconds), self.placing_table()].into_iter().flatten()
+    }
+
+    /// What was placed before each query; none if nothing ever was.
+    fn placing_table(&self) -> Option<Table> {
+        let placed = |timed: &Timed| Some(self.bytes(timed.cache?.placed) / f64::from(1 << 20));
+        let columns = [
+            Column::text("cache"),
+            Column::text("query"),
+            Column::number("placed MiB").help("brought before the query"),
+            Column::number("placing s").help("how long it took"),
+            Column::number("query s"),
+            Column::number("both s"),
+        ];
+        let mut table = Table::new("Tables and indexes that were placed, and the queries after that", columns);
+        let is_placed =
+            |case: &&Case| self.runs.iter().any(|run| run.case == **case && cache(run).is_some_and(|c| c.placed > 0));
+        let cases: Vec<&Case> = self.cases().into_iter().filter(is_placed).collect();
+        for &case in &cases {
+            for (at, query) in self.queries.iter().enumerate() {
+                table.push([
+                    Cell::from(case.name()),
+                    Cell::from(query.name()),
+                    optional_fixed(self.of_query(case, at, placed)),
+                    optional_fixed(self.of_query(case, at, |timed| Some(timed.placing_s))),
+                    optional_fixed(self.of_query(case, at, |timed| Some(timed.seconds))),
+                    optional_fixed(self.of_query(case, at, |timed| Some(timed.seconds + timed.placing_s))),
+                ]);
+            }
+        }
+        (!cases.is_empty()).then_some(table)
     }
 
     /// What policies that judge tables made of them, in first runs; none if there is no such policy.
@@ -287,8 +317,8 @@ pub fn json(told: &Told) -> Result<String> {
     };
     let timed = |(query, timed): (&Query, &Timed)| -> Value {
         json!({
-            "name": query.name(), "seconds": timed.seconds, "answer": answer(&timed.answer), "pages": timed.cache,
-            "migrated_bytes": timed.cache.map(|cache| told.bytes(cache.admissions)), "device_s": device_seconds(timed),
+            "name": query.name(), "seconds": timed.seconds, "placing_s": timed.placing_s, "answer": answer(&timed.answer), "pages": timed.cache,
+            "migrated_bytes": timed.cache.map(|cache| told.bytes(cache.migrated())), "device_s": device_seconds(timed),
             "cache_device": timed.cache_device, "backing_device": timed.backing_device, "objects": timed.objects,
         })
     };
@@ -296,8 +326,9 @@ pub fn json(told: &Told) -> Result<String> {
         json!({
             "cache": run.case.variant.name(), "size": run.case.size.map(|(size, _)| size.to_string()),
             "cache_pages": run.case.size.map(|(_, pages)| pages), "repeat": run.repeat, "seconds": seconds(run),
+            "placing_s": run.queries.iter().map(|timed| timed.placing_s).sum::<f64>(),
             "server_ready_s": run.ready.as_secs_f64(), "pages": cache(run),
-            "migrated_bytes": cache(run).map(|cache| told.bytes(cache.admissions)),
+            "migrated_bytes": cache(run).map(|cache| told.bytes(cache.migrated())),
             "cache_device": device(run, |timed| timed.cache_device),
             "backing_device": device(run, |timed| timed.backing_device),
             "queries": told.queries.iter().zip(&run.queries).map(timed).collect::<Vec<_>>(), "faults": run.faults,

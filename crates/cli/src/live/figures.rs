@@ -133,6 +133,9 @@ pub struct Requests {
     pub write_backs: u64,
     pub write_back_ios: u64,
     pub directory_full: u64,
+    /// Pages that were brought without a request, as the policy holds their objects whole.
+    #[serde(default)]
+    pub placed: u64,
 }
 
 /// What was done on the cache device.
@@ -285,6 +288,7 @@ impl Figures {
                 write_backs: counts.write_backs,
                 write_back_ios: counts.write_back_ios,
                 directory_full: counts.directory_full,
+                placed: counts.placed,
             },
             cache_device: CacheDevice {
                 writes: log.batches,
@@ -379,12 +383,13 @@ impl Figures {
             (
                 "movements",
                 format!(
-                    "{} fetched, {} admitted, {} bypassed, {} written back in {} I/Os",
+                    "{} fetched, {} admitted, {} bypassed, {} written back in {} I/Os{}",
                     count(since(|r| r.fetches)),
                     count(since(|r| r.admissions)),
                     count(since(|r| r.bypasses + r.around)),
                     count(since(|r| r.write_backs)),
                     count(since(|r| r.write_back_ios)),
+                    if now.placed > 0 { format!(", {} placed", count(since(|r| r.placed))) } else { String::new() },
                 ),
             ),
         ]

@@ -13,12 +13,12 @@ use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_front::files::{FileCounts, FileLayer};
+use entresol_front::files::{CachedFiles, FileCounts, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -34,6 +34,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("dirty-high", "the share of its pages that may be dirty, such as 50%; 100% is no limit"),
     ("dirty-low", "the share down to which they are written below when they are more, such as 40%"),
     ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
+    ("place", "a table, an index or a file of the directory, with a policy that places tables"),
+    ("unplace", "one that was placed"),
+    ("place-rate", "bytes a second that placing may bring, such as 100MiB; 0B is no limit"),
 ];
 
 /// A cache in use.
@@ -64,6 +67,9 @@ enum Setting {
     DirtyHigh(f64),
     DirtyLow(f64),
     Dram(Size),
+    Place(String),
+    Unplace(String),
+    PlaceRate(u64),
 }
 
 impl Running {
@@ -87,7 +93,7 @@ impl Running {
     }
 
     /// Tells where its files will be seen, and who hears of queries.
-    pub fn seen_at(&self, mountpoint: &std::path::Path, hints: Option<Arc<Hints>>) {
+    pub fn seen_at(&self, mountpoint: &Path, hints: Option<Arc<Hints>>) {
         let mountpoint = mountpoint.to_string_lossy().into_owned();
         // A cache is mounted once.
         let _ = self.seen.set(Seen { mountpoint, hints });
@@ -139,6 +145,37 @@ impl Running {
                 tiers[0] = top_tier(policy, room as u64, Some(size), self.page_bytes);
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
             }
+            Setting::Place(path) => self.place(&path).context("place"),
+            Setting::Unplace(path) => self.unplace(&path).context("unplace"),
+            Setting::PlaceRate(bytes) => {
+                self.placing().context("place-rate")?.set_place_rate(bytes);
+                let limit = if bytes == 0 { "has no limit".to_owned() } else { format!("is {bytes} bytes a second") };
+                Ok(format!("the rate of placing {limit}"))
+            }
+        }
+    }
+
+    /// The files that are placed, if the policy places any.
+    fn placing(&self) -> Result<&CachedFiles> {
+        let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no tables") };
+        if !self.cache.places_objects() {
+            bail!("policy '{}' places no tables; table-placement does", self.cache.config().policy.name);
+        }
+        Ok(files)
+    }
+
+    fn place(&self, path: &str) -> Result<String> {
+        match self.placing()?.place(Path::new(path))? {
+            Some(true) => Ok(format!("{path} is brought into the cache, and stays")),
+            Some(false) => bail!("{path} does not fit into the cache beside what else was placed"),
+            None => bail!("{path} is no file that the cache ever had a page of"),
+        }
+    }
+
+    fn unplace(&self, path: &str) -> Result<String> {
+        match self.placing()?.unplace(Path::new(path))? {
+            true => Ok(format!("{path} leaves the cache")),
+            false => bail!("{path} is no file that the cache ever had a page of"),
         }
     }
 
@@ -229,6 +266,12 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
         "device-size" => match size()? {
             Size::Bytes(bytes) => Setting::DeviceSize(bytes),
             _ => bail!("device-size: '{value}' is not {possible}"),
+        },
+        "place" => Setting::Place(value.clone()),
+        "unplace" => Setting::Unplace(value.clone()),
+        "place-rate" => match size()? {
+            Size::Bytes(bytes) => Setting::PlaceRate(bytes),
+            _ => bail!("place-rate: '{value}' is not {possible}"),
         },
         "dirty-high" => Setting::DirtyHigh(share()?),
         "dirty-low" => Setting::DirtyLow(share()?),

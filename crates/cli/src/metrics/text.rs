@@ -184,6 +184,12 @@ const FAMILIES: &[Family] = &[
         samples: |f| count(f.requests.admissions_failed),
     },
     Family {
+        name: "entresol_placed_pages_total",
+        kind: "counter",
+        help: "Pages that were brought without a request, as the policy holds their objects whole.",
+        samples: |f| count(f.requests.placed),
+    },
+    Family {
         name: "entresol_bypasses_total",
         kind: "counter",
         help: "Requests that the policy sent past the cache.",

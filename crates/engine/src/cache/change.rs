@@ -118,7 +118,7 @@ impl BlockCache {
             upkeep: config.upkeep,
             ..fresh
         };
-        check_live(&to)?;
+        check_live(&to, self.objects_max)?;
         self.check_room(&to)?;
         let built_for = to.built_for(self.page_bytes, self.objects_max);
         let mut turn = self.exclusive_after(self.flush_through()).map_err(StoreError::Io)?;

@@ -8,7 +8,7 @@ use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
 use crate::store::Entry;
-use entresol_core::{Hint, ObjectId, Op, Page};
+use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
 use entresol_policy::{Choice, Config, Policy};
 use std::io;
 use std::ops::Range;
@@ -21,6 +21,15 @@ pub(super) trait Core: Send {
     fn objects(&mut self) -> &mut Objects;
     /// Tells the policy of a query.
     fn hint(&mut self, hint: Hint);
+    /// Pages that an object has where the policy holds it whole; else 0.
+    fn placed(&self, object: ObjectId) -> u64;
+    /// Has the policy do a little of what a hint left to be done; whether there is more.
+    fn go_on(&mut self) -> bool;
+    /// Does the policy hold the page?
+    fn holds(&mut self, page: u64) -> bool;
+    /// A page of an object that the policy holds whole is brought, whose newest version these are the bytes of; whether it is
+    /// held now and was not before. This is no request.
+    fn bring(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool;
     /// Is the cache device out of use?
     fn is_off(&self) -> bool;
     /// What becomes of writes.
@@ -267,6 +276,45 @@ impl<P: Policy> Core for Engine<P> {
         if !self.off {
             self.policy.hint(hint, &mut self.world);
         }
+    }
+
+    fn placed(&self, object: ObjectId) -> u64 {
+        if self.off { 0 } else { self.policy.placed(object) }
+    }
+
+    fn go_on(&mut self) -> bool {
+        if self.off {
+            return false;
+        }
+        let more = self.policy.go_on(&mut self.world);
+        // What could not be written below stays queued or is listed.
+        let _trouble = self.world.end();
+        more
+    }
+
+    fn holds(&mut self, page: u64) -> bool {
+        self.is_cached(page)
+    }
+
+    fn bring(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool {
+        let object = self.world.objects.address(page).object;
+        if self.placed(object) == 0 || self.is_cached(page) {
+            return false;
+        }
+        let policy = &self.policy;
+        let Some(handle) = self.world.directory.handle(page, |handle| !policy.state(handle).known) else {
+            return false;
+        };
+        let before = self.world.counts;
+        self.world.begin(page, Op::Read, bytes, tag.now_us);
+        let brought = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.world);
+        let _trouble = self.world.end();
+        let brought = brought == Outcome::ADMITTED;
+        // Of what that moved only what went below is counted with what requests move.
+        let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.world.counts;
+        let placed = before.placed + u64::from(brought);
+        self.world.counts = Counts { write_backs, write_back_ios, admissions_failed, placed, ..before };
+        brought
     }
 
     fn is_off(&self) -> bool {

@@ -32,6 +32,8 @@ pub struct Counts {
     pub around: u64,
     /// Requests for which the directory had no handle.
     pub directory_full: u64,
+    /// Pages that were brought because the policy holds their objects whole, without a request.
+    pub placed: u64,
     /// Pages that should have been kept but could not be; they were served all the same.
     pub admissions_failed: u64,
 }

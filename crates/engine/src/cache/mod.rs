@@ -12,6 +12,7 @@ mod grow;
 mod keeper;
 mod objects;
 mod pages;
+mod placing;
 mod queries;
 mod read_many;
 mod read_now;
@@ -25,6 +26,7 @@ mod world;
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
+pub use placing::{Filled, Filling};
 pub use tape::{Batch, Noted, Recording};
 
 use self::background::Background;
@@ -119,16 +121,18 @@ impl CacheConfig {
     }
 
     /// The options that the policy is built with: what it would remember of all pages is bounded by the handles that it has, and
-    /// by less than that where it was told to.
+    /// by less than that where it was told to; what takes no time in the simulator is done bit by bit.
     fn built_with(&self) -> Result<Options, BuildError> {
-        let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") else {
-            return Ok(self.options.clone());
-        };
-        // One handle is the requested page's own.
-        let room = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);
-        let (given, bounded) = (self.options.summary(), format!("{bound}={room}"));
-        let given = given.split(':').filter(|part| !part.is_empty() && part.split('=').next() != Some(bound));
-        Options::parse(self.policy, given.chain([bounded.as_str()]))
+        let mut own: Vec<String> = self.policy.live.iter().map(|&option| option.to_owned()).collect();
+        if let Some(bound) = self.policy.known_bound.filter(|bound| self.options.text(bound) == "0") {
+            // One handle is the requested page's own.
+            let room = self.handles.saturating_sub(self.tiers.iter().sum::<usize>() + 1).max(1);
+            own.push(format!("{bound}={room}"));
+        }
+        let given = self.options.summary();
+        let name = |option: &str| option.split('=').next().map(str::to_owned);
+        let others = |part: &&str| !part.is_empty() && own.iter().all(|own| name(own) != name(part));
+        Options::parse(self.policy, given.split(':').filter(others).chain(own.iter().map(String::as_str)))
     }
 
     fn built_for(&self, page_bytes: u64, objects: usize) -> Config {
@@ -288,7 +292,7 @@ impl BlockCache {
         config: &CacheConfig,
         mut objects: Objects,
     ) -> Result<Self, CacheError> {
-        check_live(config)?;
+        check_live(config, objects.objects_max())?;
         let size_bytes = backing.size_bytes();
         let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
         let backing_pages = size_bytes.div_ceil(page_bytes);
@@ -669,12 +673,13 @@ fn check_writable(mode: Mode) -> io::Result<()> {
     Ok(())
 }
 
-fn check_live(config: &CacheConfig) -> Result<(), CacheError> {
+/// `objects_max` is 1 where nobody tells objects apart.
+fn check_live(config: &CacheConfig, objects_max: usize) -> Result<(), CacheError> {
     let info = config.policy;
     let why = if info.future {
         "it needs to know the future"
-    } else if info.name == "table-placement" {
-        "it needs to be told of the queries of a database"
+    } else if !info.live.is_empty() && objects_max <= 1 {
+        "it needs to be told of the queries of a database, whose tables are files"
     } else {
         return Ok(());
     };

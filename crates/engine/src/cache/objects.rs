@@ -241,6 +241,20 @@ impl Objects {
         if object == REST { self.all_pages } else { self.sizes[object.index()] }
     }
 
+    /// Pages of an object that lie beside each other, from a block on or from the first one behind it: that block, the page
+    /// where it is, and how many there are.
+    pub(super) fn run_from(&self, object: ObjectId, block: u64) -> Option<(u64, u64, u64)> {
+        let of = |block| (object.0, block);
+        let before = self.blocks.range(of(0)..=of(block)).next_back().and_then(|(_, first)| self.extents.get(first));
+        if let Some(extent) = before.filter(|extent| block - extent.block < extent.pages) {
+            let within = block - extent.block;
+            return Some((block, extent.first + within, extent.pages - within));
+        }
+        let (_, first) = self.blocks.range(of(block)..=of(u64::MAX)).next()?;
+        let extent = self.extents.get(first)?;
+        Some((extent.block, extent.first, extent.pages))
+    }
+
     fn account(&mut self, page: u64) -> &mut ObjectCounts {
         let object = self.extent(page).map_or(REST, |extent| extent.object);
         &mut self.counts[object.index()]
@@ -321,6 +335,8 @@ mod tests {
             "another's page is no neighbour"
         );
         assert_eq!((objects.neighbour(0, -1), objects.neighbour(50, 1)), (None, Some(51)));
+        assert_eq!((objects.run_from(a, 3), objects.run_from(a, 10)), (Some((3, 103, 7)), Some((10, 120, 10))));
+        assert_eq!((objects.run_from(a, 20), objects.run_from(b, 9)), (None, Some((9, 119, 1))));
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl BlockCache {
 
     /// Reads the newest versions of pages from one on, whose locks are held; which of them it could. The others are to be
     /// read one by one, which tells what is wrong with them.
-    fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
+    pub(super) fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
         let page_bytes = self.page_bytes as usize;
         let mut turn = self.locks.ready()?;
         let mut find = |(page, bytes)| match turn.core().locate(page, bytes) {

@@ -12,14 +12,26 @@
 //! Readings. What the query itself requires is never moved out for it. An object that was never accessed at random
 //! brings nothing on the fast device and takes free space only. Of equal benefit the smaller object goes first, then
 //! the one with the lower number. An object of which no page was ever requested is not known and is not placed.
+//!
+//! The figure moves an object in one step, which in a simulator takes no time. With `fill=gradual`, as in a live cache, no
+//! request waits for that: a hint only says what is to be placed and what is to leave. A page of a placed object is admitted
+//! when somebody brings it or a query asks for it first, and pages of objects that leave go a few with each request,
+//! or when [`go_on`](Policy::go_on) is called; until then they are served. An object that a person placed
+//! ([`Hint::Place`]) makes room whatever it brings and is not moved out for others.
 
-use crate::interface::{Config, Driver, Info, PageState, Policy, TierSet};
+use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
 use crate::options::{BuildError, Options};
 use crate::parts::{Bits, GroupLists, Lists};
 use entresol_core::{Hint, Movement, ObjectId, Outcome, Page, Request, Tier, Verb};
 
 const NVM: Tier = Tier::TOP;
 const PLACED: usize = 0;
+/// Objects that are to leave, of which there are pages still.
+const LEAVING: usize = 1;
+/// Pages of theirs that leave with a request: more than a request can bring.
+const LEAVE_PER_REQUEST: usize = 4;
+/// And with a step that nobody waits for.
+const LEAVE_PER_STEP: usize = 64;
 const NONE: u32 = u32::MAX;
 
 /// What is known of an object.
@@ -33,17 +45,25 @@ struct Object {
     required_by: u32,
     /// A page of it, to name it by.
     some_page: u32,
+    /// A person placed it.
+    pinned: bool,
 }
 
 /// Places whole objects.
 #[derive(Clone, Debug)]
 pub struct TablePlacement {
     capacity: usize,
+    /// Pages of placed objects, brought or not.
     used: usize,
+    /// Objects are filled page by page.
+    gradual: bool,
+    /// Pages held, where they are.
+    held: usize,
     objects: Vec<Object>,
-    /// Placed objects, those required last in front. The "pages" of this list are numbers of objects.
-    placed: Lists<1>,
-    /// Pages with a handle of every placed object.
+    /// Placed objects, those required last in front, and those that leave. The "pages" of these lists are numbers of
+    /// objects.
+    placed: Lists<2>,
+    /// Pages with a handle of every placed object, or that leaves; where objects are filled gradually, those that are held.
     resident: GroupLists,
     dirty: Bits,
     /// Pages that objects are named by.
@@ -70,6 +90,12 @@ impl Candidate {
     }
 }
 
+const OPTIONS: &[OptionInfo] = &[OptionInfo {
+    name: "fill",
+    default: "at-once",
+    help: "how placed objects are filled: at-once, before the next request; gradual, page by page, as a live cache does",
+}];
+
 impl Policy for TablePlacement {
     const INFO: Info = Info {
         name: "table-placement",
@@ -77,16 +103,20 @@ impl Policy for TablePlacement {
         summary: "whole tables and indexes placed before a query, by random accesses per page",
         paper: "Luo, Lee, Mesnier, Chen: hStorage-DB, PVLDB 2012; Canim et al.: An object placement advisor for DB2 \
                 using solid state storage, PVLDB 2009",
+        options: OPTIONS,
         tiers: &["nvm"],
         addresses: true,
+        live: &["fill=gradual"],
         ..Info::PLAIN
     };
 
-    fn new(config: &Config, _options: &Options) -> Result<Self, BuildError> {
-        let unknown = Object { random: 0, placed: 0, required_by: 0, some_page: NONE };
+    fn new(config: &Config, options: &Options) -> Result<Self, BuildError> {
+        let unknown = Object { random: 0, placed: 0, required_by: 0, some_page: NONE, pinned: false };
         Ok(TablePlacement {
             capacity: config.tiers[0],
             used: 0,
+            gradual: options.choice("fill", &[("at-once", false), ("gradual", true)])?,
+            held: 0,
             objects: vec![unknown; config.objects],
             placed: Lists::new(config.objects),
             resident: GroupLists::new(config.pages, config.objects),
@@ -103,6 +133,10 @@ impl Policy for TablePlacement {
         let address = driver.address(page);
         let object = &mut self.objects[address.object.index()];
         object.random += u64::from(!request.sequential);
+        if self.gradual {
+            let placed = address.block < u64::from(object.placed);
+            return self.access_gradually(request, address.object, placed, driver);
+        }
         if object.some_page == NONE {
             object.some_page = page.0;
             self.named.insert(page);
@@ -124,7 +158,28 @@ impl Policy for TablePlacement {
         match hint {
             Hint::QueryBegin { objects, .. } => self.place_for(objects, driver),
             Hint::QueryEnd { .. } => {}
+            Hint::Place { object } => self.pin(object, driver),
+            Hint::Unplace { object } => {
+                self.objects[object.index()].pinned = false;
+                if self.objects[object.index()].placed > 0 {
+                    self.move_out(object, driver);
+                }
+            }
         }
+    }
+
+    fn placed(&self, object: ObjectId) -> u64 {
+        if self.gradual { self.objects[object.index()].placed.into() } else { 0 }
+    }
+
+    fn go_on<D: Driver>(&mut self, driver: &mut D) -> bool {
+        self.leave(LEAVE_PER_STEP, driver) == LEAVE_PER_STEP && !self.placed.is_empty(LEAVING)
+    }
+
+    fn verdict(&self, object: ObjectId) -> Option<&'static str> {
+        let Object { placed, pinned, .. } = self.objects[object.index()];
+        let word = if pinned { "pinned" } else { "placed" };
+        (placed > 0).then_some(word)
     }
 
     fn state(&self, page: Page) -> PageState {
@@ -137,12 +192,16 @@ impl Policy for TablePlacement {
     }
 
     fn occupancy(&self, _tier: Tier) -> usize {
-        self.used
+        if self.gradual { self.held } else { self.used }
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
         visit("placed_objects", self.placed.len(PLACED) as f64);
         visit("placed_pages", self.used as f64);
+        if self.gradual {
+            visit("held_pages", self.held as f64);
+            visit("leaving_objects", self.placed.len(LEAVING) as f64);
+        }
     }
 
     #[inline(always)]
@@ -175,7 +234,8 @@ impl TablePlacement {
                 continue;
             }
             let pages = driver.object_pages(object);
-            if entry.some_page != NONE && (1..=self.capacity as u64).contains(&pages) {
+            let known = self.gradual || entry.some_page != NONE;
+            if known && (1..=self.capacity as u64).contains(&pages) {
                 self.candidates.push(Candidate { object, pages: pages as u32, random: entry.random });
             }
         }
@@ -188,6 +248,24 @@ impl TablePlacement {
         }
     }
 
+    /// Places an object whatever it brings, if there can be room for it.
+    fn pin<D: Driver>(&mut self, object: ObjectId, driver: &mut D) {
+        let pages = driver.object_pages(object);
+        let Object { placed, some_page, .. } = self.objects[object.index()];
+        if placed == 0 {
+            let known = self.gradual || some_page != NONE;
+            if !known || !(1..=self.capacity as u64).contains(&pages) {
+                return;
+            }
+            let candidate = Candidate { object, pages: pages as u32, random: u64::MAX };
+            if !self.make_room(candidate, driver) {
+                return;
+            }
+            self.place(candidate, driver);
+        }
+        self.objects[object.index()].pinned = true;
+    }
+
     /// Moves objects out that the query does not require until a candidate fits; none when it would not.
     fn make_room<D: Driver>(&mut self, candidate: Candidate, driver: &mut D) -> bool {
         let needed = candidate.pages as usize;
@@ -196,7 +274,7 @@ impl TablePlacement {
             return true;
         }
         let query = self.queries;
-        let idle = |object: &Object| object.required_by != query;
+        let idle = |object: &Object| object.required_by != query && !object.pinned;
         let held = self.placed.iter_from_back(PLACED).map(|object| self.objects[object.index()]);
         let movable: usize = held.filter(idle).map(|object| object.placed as usize).sum();
         if candidate.random == 0 || needed > free + movable {
@@ -211,6 +289,16 @@ impl TablePlacement {
     }
 
     fn place<D: Driver>(&mut self, Candidate { object, pages, .. }: Candidate, driver: &mut D) {
+        if self.gradual {
+            if self.placed.contains(Page(object.0)) {
+                // It was about to leave.
+                self.placed.remove(LEAVING, Page(object.0));
+            }
+            self.objects[object.index()].placed = pages;
+            self.placed.push_front(PLACED, Page(object.0));
+            self.used += pages as usize;
+            return;
+        }
         let some = Page(self.objects[object.index()].some_page);
         driver.start(some, Verb::FetchObject { object, pages, to: NVM });
         self.objects[object.index()].placed = pages;
@@ -230,6 +318,10 @@ impl TablePlacement {
 
     /// Writes back what is dirty of an object, a run of neighbours at a time, and frees its frames.
     fn move_out<D: Driver>(&mut self, object: ObjectId, driver: &mut D) {
+        if self.gradual {
+            self.used -= std::mem::take(&mut self.objects[object.index()].placed) as usize;
+            return self.placed.transfer(PLACED, LEAVING, Page(object.0));
+        }
         let dirty = |page: &Page| self.dirty.contains(*page);
         for first in self.resident.iter(object.0).filter(dirty) {
             if driver.predecessor(first).is_some_and(|page| dirty(&page)) {
@@ -250,5 +342,54 @@ impl TablePlacement {
         driver.start(Page(entry.some_page), Verb::DropObject { object, pages, from: NVM });
         self.used -= pages as usize;
         self.placed.remove(PLACED, Page(object.0));
+    }
+
+    /// As [`access`](Policy::access) where objects are filled page by page.
+    fn access_gradually<D: Driver>(
+        &mut self,
+        request: Request,
+        object: ObjectId,
+        placed: bool,
+        driver: &mut D,
+    ) -> Outcome {
+        let page = request.page;
+        let mut outcome = Outcome::BYPASSED;
+        if self.resident.contains(page) {
+            driver.overwrite(request, NVM);
+            outcome = Outcome::Hit(NVM);
+        } else if placed && (self.held < self.capacity || self.leave(1, driver) == 1) {
+            driver.admit(request, NVM);
+            self.resident.push(object.0, page);
+            self.held += 1;
+            outcome = Outcome::ADMITTED;
+        } else {
+            driver.bypass(request);
+        }
+        if request.op.is_write() && outcome != Outcome::BYPASSED {
+            self.dirty.insert(page);
+        }
+        self.leave(LEAVE_PER_REQUEST, driver);
+        outcome
+    }
+
+    /// Frees frames of objects that leave, so many at most; how many.
+    fn leave<D: Driver>(&mut self, pages_max: usize, driver: &mut D) -> usize {
+        let mut left = 0;
+        while left < pages_max {
+            let Some(object) = self.placed.back(LEAVING) else { break };
+            let Some(page) = self.resident.oldest(object.0) else {
+                self.placed.remove(LEAVING, object);
+                continue;
+            };
+            if !driver.may_evict(page, NVM) {
+                // Another time.
+                break;
+            }
+            driver.evict(page, NVM, self.dirty.remove(page));
+            self.resident.remove(object.0, page);
+            self.held -= 1;
+            left += 1;
+        }
+        left
     }
 }

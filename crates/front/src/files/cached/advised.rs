@@ -15,6 +15,9 @@ impl Advised for CachedFiles {
         };
         // A cache that has stopped says so to the next request.
         let _stopped = self.shared.cache.query_begins(query, &objects);
+        if self.shared.cache.places_objects() {
+            self.placer.wake(&self.shared.cache, self.shared.page_bytes);
+        }
         objects.len()
     }
 

@@ -12,6 +12,7 @@ mod disk;
 mod file;
 mod map;
 mod places;
+mod placing;
 mod start;
 
 pub use disk::FilesDisk;
@@ -24,6 +25,7 @@ use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
 use map::{FileKey, FileMap, REGION_BYTES, State};
+use placing::Placer;
 use rustix::fs::FallocateFlags;
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -117,6 +119,8 @@ impl Shared {
             let _noted = self.map().release(region);
         }
         if let Some(object) = file.object() {
+            // Its number will be another file's.
+            let _stopped = self.cache.unplace(object);
             let _stopped = self.cache.with_objects(|objects| objects.remove(object));
         }
     }
@@ -133,6 +137,7 @@ pub struct CachedFiles {
     /// Drops what is removed, while nobody waits for it.
     removed: Mutex<Option<Sender<Arc<CachedFile>>>>,
     janitor: Mutex<Option<JoinHandle<()>>>,
+    placer: Placer,
 }
 
 /// The account of a file.
@@ -185,6 +190,7 @@ impl CachedFiles {
             device,
             removed: Mutex::new(Some(removed)),
             janitor: Mutex::new(Some(janitor)),
+            placer: Placer::new(),
         })
     }
 
@@ -239,6 +245,51 @@ impl CachedFiles {
         Ok(counts.collect())
     }
 
+    /// What a file is to policies, by where it is in the backing directory; none for one that the cache never had a page of.
+    fn object_at(&self, path: &Path) -> Option<ObjectId> {
+        let files = self.files();
+        let is_there = |known: &&Known| self.path_within(&known.file.below.file()).is_ok_and(|found| found == path);
+        files.values().find(is_there)?.file.object().filter(|&object| object != REST)
+    }
+
+    /// Has the policy hold a file whole from now on, with the length that it has now; its pages are brought meanwhile. Whether it
+    /// does: not where there is no room for all of it. None for a file that the cache never had a page of.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn place(&self, path: &Path) -> io::Result<Option<bool>> {
+        let Some(object) = self.object_at(path) else { return Ok(None) };
+        let placed = self.shared.cache.place(object)?;
+        self.placer.wake(&self.shared.cache, self.shared.page_bytes);
+        Ok(Some(placed))
+    }
+
+    /// Has the policy hold a file whole no longer; whether the cache knows it.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn unplace(&self, path: &Path) -> io::Result<bool> {
+        let Some(object) = self.object_at(path) else { return Ok(false) };
+        self.shared.cache.unplace(object)?;
+        self.placer.wake(&self.shared.cache, self.shared.page_bytes);
+        Ok(true)
+    }
+
+    /// Waits until all is in the cache that the policy has placed so far, and what it does not hold any more has left.
+    pub fn wait_placed(&self) {
+        self.placer.wait();
+    }
+
+    /// Is something still to be brought or to leave?
+    pub fn is_placing(&self) -> bool {
+        self.placer.is_busy()
+    }
+
+    /// Bounds what is brought in a second; 0 is no bound, as at first.
+    pub fn set_place_rate(&self, bytes_per_s: u64) {
+        self.placer.set_rate(bytes_per_s);
+    }
+
     /// The cache of the files' bytes, for who counts, drains or changes it. Bytes are read and written as files, and its end is
     /// [`close`](Self::close).
     pub fn cache(&self) -> &Arc<BlockCache> {
@@ -264,6 +315,7 @@ impl CachedFiles {
     /// # Errors
     /// What a file or the cache answered; the next start then takes it as after a crash.
     pub fn close(&self) -> io::Result<()> {
+        self.placer.end();
         let poisoned = PoisonError::into_inner;
         drop(self.removed.lock().unwrap_or_else(poisoned).take());
         if let Some(janitor) = self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {

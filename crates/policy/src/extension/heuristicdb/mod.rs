@@ -104,6 +104,7 @@ impl Policy for HeuristicDb {
                 self.pages.adjust(adjustment);
             }
             Hint::QueryEnd { query } => self.queries.end(query),
+            Hint::Place { .. } | Hint::Unplace { .. } => {}
         }
     }
 
