@@ -3,7 +3,7 @@
 use super::hierarchy::Advice;
 use super::hierarchy_text as text;
 use crate::output;
-use entresol_advise::hierarchy::{Candidate, Tried};
+use entresol_advise::hierarchy::{Candidate, Part, Tried};
 use entresol_report::{Axis, BarChart, BarLayout, Curve, LineChart, NumberFormat, Page, Section, Series};
 
 /// Bars of a chart.
@@ -74,8 +74,10 @@ fn rising<'a>(tried: impl Iterator<Item = &'a Tried>) -> Vec<(f64, f64)> {
 
 fn bars(tried: &[Tried], order: &[usize]) -> BarChart {
     let shown = &order[..order.len().min(BARS_MAX)];
-    let names = shown.iter().map(|&at| tried[at].candidate.to_string());
+    let part = |part: &Part| format!("{} {}", part.piece.gb, part.name);
+    let short = |candidate: &Candidate| candidate.parts.iter().map(part).collect::<Vec<_>>().join(", ");
+    let names = shown.iter().map(|&at| short(&tried[at].candidate));
     let value = Axis::new("requests per second for a dollar", NumberFormat::Decimal);
     let per_dollar = shown.iter().map(|&at| tried[at].figures().map_or(f64::NAN, |measured| measured.per_dollar));
-    BarChart::new("Performance per price", value, BarLayout::Grouped, names).series("requests/s per dollar", per_dollar)
+    BarChart::new("Performance per price, sizes in GB", value, BarLayout::Grouped, names).series("requests/s per dollar", per_dollar)
 }
