@@ -79,5 +79,6 @@ fn bars(tried: &[Tried], order: &[usize]) -> BarChart {
     let names = shown.iter().map(|&at| short(&tried[at].candidate));
     let value = Axis::new("requests per second for a dollar", NumberFormat::Decimal);
     let per_dollar = shown.iter().map(|&at| tried[at].figures().map_or(f64::NAN, |measured| measured.per_dollar));
-    BarChart::new("Performance per price, sizes in GB", value, BarLayout::Grouped, names).series("requests/s per dollar", per_dollar)
+    BarChart::new("Performance per price, sizes in GB", value, BarLayout::Grouped, names)
+        .series("requests/s per dollar", per_dollar)
 }
