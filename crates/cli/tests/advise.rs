@@ -139,6 +139,10 @@ fn without_a_word_of_its_own_it_is_about_the_hierarchy() {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("Other circumstances"), "they were not asked for");
+    assert!(!page.contains("Candidates with ~"), "all were simulated in full");
+    scratch.ok(&[&words[..], &["--sample", "0.5", "--what-if", "--html", "s.html"]].concat());
+    let sampled = scratch.read("s.html");
+    assert!(sampled.contains("with 50.0% of the pages") && sampled.contains("Other circumstances"), "{sampled}");
     assert!(scratch.refused(&["advise"]).contains("--budget"));
     assert!(scratch.refused(&["advise", HOT]).contains("--budget"));
 }

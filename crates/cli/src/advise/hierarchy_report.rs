@@ -4,7 +4,7 @@ use super::hierarchy::Advice;
 use super::hierarchy_text as text;
 use crate::output;
 use entresol_advise::hierarchy::{Candidate, Part, Tried};
-use entresol_report::{Axis, BarChart, BarLayout, Curve, LineChart, NumberFormat, Page, Section, Series};
+use entresol_report::{Axis, BarChart, BarLayout, Curve, LineChart, NumberFormat, Page, Section, Series, percent};
 
 /// Bars of a chart.
 const BARS_MAX: usize = 16;
@@ -19,9 +19,16 @@ pub fn page(advice: &Advice, trace: &str) -> Page {
         summary.lines().filter(|line| !line.is_empty()).fold(Section::new("Recommendation"), Section::text);
     page = page.section(recommendation.chart(front(advice)).table(text::front(advice)));
     let order = text::by_performance_per_price(advice.candidates);
-    let per_price = Section::new("Performance per price")
-        .text("Requests a second for each dollar (003, figure 10) of what was simulated, the best first.")
+    let mut per_price = Section::new("Performance per price")
+        .text("Requests a second for each dollar (003, figure 10) of what was simulated in full, the best first.")
         .chart(bars(advice.candidates, &order));
+    if advice.sample < 1.0 {
+        let share = percent(advice.sample, 1);
+        per_price = per_price.note(format!(
+            "Candidates with ~ were compared with {share} of the pages, and are to be compared with each other only; \
+             no chart has them."
+        ));
+    }
     page = page.section(per_price.table(text::all(advice.candidates, order)));
     match &advice.what_if {
         Some(found) => {
@@ -38,14 +45,15 @@ fn kind(candidate: &Candidate) -> String {
     candidate.parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>().join(" - ")
 }
 
-/// The most throughput that a price buys: of all candidates, and with the tiers of each kind.
+/// The most throughput that a price buys: of all candidates, and with the tiers of each kind. Of what was simulated in full:
+/// what a sample estimates is on another scale.
 fn front(advice: &Advice) -> LineChart {
     let axis = |label: &str| Axis::new(label, NumberFormat::Count);
     let mut chart =
         LineChart::new("Price and throughput", axis("dollars"), axis("requests per second").at_least(0.0, 0.0));
     chart = chart.curve(Curve::Step);
     let mut kinds: Vec<String> = Vec::new();
-    for entry in advice.candidates.iter().filter(|entry| entry.figures().is_some()) {
+    for entry in advice.candidates.iter().filter(|entry| entry.measured().is_some()) {
         let kind = kind(&entry.candidate);
         if !kinds.contains(&kind) {
             kinds.push(kind);
@@ -63,7 +71,7 @@ fn front(advice: &Advice) -> LineChart {
 /// Price and throughput of those that are faster than all cheaper ones; the list is by price.
 fn rising<'a>(tried: impl Iterator<Item = &'a Tried>) -> Vec<(f64, f64)> {
     let mut most: f64 = 0.0;
-    let points = tried.filter_map(|entry| Some((entry.candidate.dollars, entry.figures()?.requests_per_second)));
+    let points = tried.filter_map(|entry| Some((entry.candidate.dollars, entry.measured()?.requests_per_second)));
     let higher = |&(_, rate): &(f64, f64)| {
         let before = most;
         most = rate.max(before);
@@ -73,12 +81,13 @@ fn rising<'a>(tried: impl Iterator<Item = &'a Tried>) -> Vec<(f64, f64)> {
 }
 
 fn bars(tried: &[Tried], order: &[usize]) -> BarChart {
-    let shown = &order[..order.len().min(BARS_MAX)];
+    let in_full = order.iter().copied().filter(|&at| tried[at].measured().is_some());
+    let shown: Vec<usize> = in_full.take(BARS_MAX).collect();
     let part = |part: &Part| format!("{} {}", part.piece.gb, part.name);
     let short = |candidate: &Candidate| candidate.parts.iter().map(part).collect::<Vec<_>>().join(", ");
     let names = shown.iter().map(|&at| short(&tried[at].candidate));
     let value = Axis::new("requests per second for a dollar", NumberFormat::Decimal);
-    let per_dollar = shown.iter().map(|&at| tried[at].figures().map_or(f64::NAN, |measured| measured.per_dollar));
+    let per_dollar = shown.iter().map(|&at| tried[at].measured().map_or(f64::NAN, |measured| measured.per_dollar));
     BarChart::new("Performance per price, sizes in GB", value, BarLayout::Grouped, names)
         .series("requests/s per dollar", per_dollar)
 }
