@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Tuners over seeds beside a grid of fixed settings: the table `seeds` of adaptive-migration.md.
+"""Tuners over seeds beside a grid of fixed settings: the tables `seeds` and `epochs` of adaptive-migration.md.
 
 `tuner_seeds.py` runs what target/results/tune lacks, with the program that ENTRESOL names (target/release/entresol), and
-renews the page; `tuner_seeds.py seeds` prints the table. The policies of the grid draw at random only where a probability is
+renews the page; `tuner_seeds.py NAME` prints a table. The policies of the grid draw at random only where a probability is
 neither 0 nor 1, so the grid is run with one seed.
 """
 
@@ -32,10 +32,15 @@ RUNS = {
 }
 
 
-def tune(name, seed, grid, tuners):
-    path = OUT / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}-{grid}.json"
+# Requests of an epoch, and epochs not counted after a change.
+EPOCHS = ((20000, 1), (20000, 3), (10000, 3), (50000, 1), (100000, 1))
+
+
+def tune(name, seed, grid, tuners, more=()):
+    which = "-".join(str(part) for part in (name.replace(", ", " "), seed, grid, *more))
+    path = OUT / f"{which.replace(' ', '-').replace('--', '')}.json"
     if not path.exists():
-        words = ["-q", "tune", *RUNS[name][0], "--clients", 8, "--tiers", TIERS, "--seed", seed, "--grid", grid]
+        words = ["-q", "tune", *RUNS[name][0], *more, "--clients", 8, "--tiers", TIERS, "--seed", seed, "--grid", grid]
         part = path.with_suffix(".part")
         command = [ENTRESOL, *words, "--tuner", ",".join(tuners), "--json", part]
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
@@ -43,9 +48,15 @@ def tune(name, seed, grid, tuners):
     return json.loads(path.read_text())
 
 
+def rate(run):
+    return run["requests_per_second"]
+
+
+def over(a, b):
+    return f"{100 * (a / b - 1):+.1f}"
+
+
 def seeds():
-    rate = lambda run: run["requests_per_second"]
-    over = lambda a, b: f"{100 * (a / b - 1):+.1f}"
     lines = []
     for name, (_, grid) in RUNS.items():
         fixed = tune(name, SEEDS[0], grid, TUNERS[:1])
@@ -61,11 +72,28 @@ def seeds():
     return table(head, lines)
 
 
+def epochs():
+    """The recorded TPC-C with other epochs: throughput over the best fixed settings, all seeds."""
+    name = "recorded TPC-C"
+    best = rate(tune(name, SEEDS[0], RUNS[name][1], TUNERS[:1])["grid"][0])
+    lines = []
+    for epoch, settle in EPOCHS:
+        more = () if (epoch, settle) == EPOCHS[0] else ("--epoch", epoch, "--settle", settle)
+        found = [tune(name, seed, 0, TUNERS, more) for seed in SEEDS]
+        of = lambda tuner: [run for each in found for run in each["tuners"] if run["tuner"] == tuner]
+        cells = [", ".join(over(rate(run), best) for run in of(tuner)) for tuner in TUNERS]
+        lines.append([epoch, settle] + cells)
+    return table(["epoch", "settle"] + list(TUNERS), lines)
+
+
+TABLES = {"seeds": seeds, "epochs": epochs}
+
+
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
     if not RECORDED.exists():
         sys.exit(f"the recorded traces are not in {RECORDED}: nothing to simulate")
     if len(sys.argv) > 1:
-        print(seeds())
+        print(TABLES[sys.argv[1]]())
     else:
-        renew(HERE / "adaptive-migration.md", {"seeds": seeds})
+        renew(HERE / "adaptive-migration.md", TABLES)
