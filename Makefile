@@ -172,3 +172,11 @@ bench-tpch: deps
 	$(ENTRESOL) bench tpch --db mariadb --scale 0.1 --memory 20MiB --policy none,lru,tac,heuristicdb --cache-size 10%,20%,40% \
 		--ssd-only --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm \
 		--json target/bench/tpch-mariadb.json --html target/bench/tpch-mariadb.html
+
+# Figures 4 to 12 of 003 and the tuners over seeds: docs/results/multi-tier-003.md and the table of adaptive-migration.md,
+# from what target/results lacks (twenty minutes of one core).
+.PHONY: figures-003
+figures-003: deps
+	cargo build --release --locked -p entresol
+	python3 docs/results/figures_003.py
+	python3 docs/results/tuner_seeds.py

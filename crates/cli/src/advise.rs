@@ -1,6 +1,7 @@
 //! `entresol advise`: what to buy and what to put where, from a trace.
 
 mod hierarchy;
+mod hierarchy_report;
 mod hierarchy_text;
 
 use crate::args::ReadArgs;
@@ -21,9 +22,19 @@ const POLICIES: &str = "table-placement,lru,2q,arc,lirs,s3-fifo,w-tinylfu,tac,he
 /// The smallest device that costs are measured on.
 const DEVICE_BYTES_MIN: u64 = 1 << 30;
 
-/// Advice from a trace
+/// Advice from a trace: what to buy (without a command of its own, `hierarchy`), and what to put where
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
+pub struct AdviseArgs {
+    #[command(subcommand)]
+    command: Option<AdviseCommand>,
+    #[command(flatten)]
+    hierarchy: hierarchy::HierarchyArgs,
+}
+
+/// What the advice is about.
 #[derive(Subcommand)]
-pub enum AdviseCommand {
+enum AdviseCommand {
     Placement(PlacementArgs),
     Hierarchy(Box<hierarchy::HierarchyArgs>),
 }
@@ -87,10 +98,11 @@ struct Advice<'a> {
 }
 
 /// Runs the command.
-pub fn run(command: &AdviseCommand, quiet: bool) -> Result<()> {
-    match command {
-        AdviseCommand::Placement(arguments) => placement(arguments, quiet),
-        AdviseCommand::Hierarchy(arguments) => hierarchy::run(arguments, quiet),
+pub fn run(arguments: &AdviseArgs, quiet: bool) -> Result<()> {
+    match &arguments.command {
+        Some(AdviseCommand::Placement(arguments)) => placement(arguments, quiet),
+        Some(AdviseCommand::Hierarchy(arguments)) => hierarchy::run(arguments, quiet),
+        None => hierarchy::run(&arguments.hierarchy, quiet),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The words of the command line. Their help texts are the manual.
 
-use crate::advise::AdviseCommand;
+use crate::advise::AdviseArgs;
 use crate::bench::BenchCommand;
 use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
@@ -66,8 +66,7 @@ pub enum Command {
     Top(TopArgs),
     Metrics(MetricsArgs),
     Names(NamesArgs),
-    #[command(subcommand)]
-    Advise(AdviseCommand),
+    Advise(Box<AdviseArgs>),
     /// Print a configuration for --config, every default written out and explained
     Config,
     /// Print a completion script for a shell

@@ -49,6 +49,10 @@ pub struct TimedArgs {
     /// no new request starts
     #[arg(long, value_name = "N", default_value_t = 256, requires = "tiers", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub background: u32,
+    /// Bytes of a page that a request reads or updates where it is in memory: DRAM, or NVM on the memory bus (device kinds
+    /// `dram`, `nvm-dimm`). Pages move between tiers whole [default: the whole page]
+    #[arg(long, value_name = "BYTES", requires = "tiers", value_parser = clap::value_parser!(u32).range(1..))]
+    pub touch: Option<u32>,
 }
 
 /// Who says when a request arrives, other than requesters.
@@ -263,6 +267,7 @@ impl<'a> Plan<'a> {
             None => arguments.size.clone(),
         };
         let every_processor = || std::thread::available_parallelism().map_or(1, |count| count.get());
+        let timed = arguments.timed.options(&devices)?;
         Ok(Plan {
             devices,
             policies,
@@ -275,7 +280,7 @@ impl<'a> Plan<'a> {
                 drain: arguments.drain,
                 seed: arguments.seed,
             },
-            timed: arguments.timed.options(),
+            timed,
             threads: arguments.threads.map_or_else(every_processor, usize::from),
         })
     }
@@ -332,13 +337,17 @@ impl<'a> Plan<'a> {
 }
 
 impl TimedArgs {
-    /// As the simulator takes them.
-    pub fn options(&self) -> TimedOptions {
-        TimedOptions {
+    /// As the simulator takes them, for these devices.
+    ///
+    /// # Errors
+    /// When bytes are to be touched and no tier is memory.
+    pub fn options(&self, devices: &Devices) -> Result<TimedOptions> {
+        Ok(TimedOptions {
             clients: if self.clock == Some(Clock::Trace) { 0 } else { self.clients },
             think_ns: self.think * 1000,
             background: self.background as usize,
-        }
+            touched_bytes: self.touch.map_or(Ok(Vec::new()), |bytes| devices.touched(bytes))?,
+        })
     }
 }
 
@@ -374,6 +383,16 @@ impl<'a> Devices<'a> {
     /// The profile of DRAM, where there is any.
     pub fn dram_profile(&self) -> Option<&Profile> {
         self.tiers.dram.as_ref().and_then(|_| self.profiles.first())
+    }
+
+    /// For each tier above the backing device, so many bytes where it is memory and all of a page where it is not.
+    fn touched(&self, bytes: u32) -> Result<Vec<u32>> {
+        let tiers = &self.profiles[..self.profiles.len() - 1];
+        let memory = |profile: &Profile| matches!(profile.device, Model::Dram(_) | Model::NvmDimm(_));
+        if !tiers.iter().any(memory) {
+            bail!("--touch: no tier is memory (device kinds dram and nvm-dimm)");
+        }
+        Ok(tiers.iter().map(|profile| if memory(profile) { bytes } else { u32::MAX }).collect())
     }
 
     /// Devices that hold what a cell needs of each of them.

@@ -251,11 +251,12 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     let cell = cell(policy, &devices, &world)?;
     let two = policy.info.tiers.len() == 2;
     let above = devices.tiers.dram_size().is_some();
+    let timed = arguments.timed.options(&devices)?;
     let mut plan = Plan {
         objective: Objective::Throughput,
         devices,
         cell_options: CellOptions { warmup: arguments.warmup, seed: arguments.seed, ..CellOptions::default() },
-        timed: arguments.timed.options(),
+        timed,
         live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,

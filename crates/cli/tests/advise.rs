@@ -128,6 +128,43 @@ fn a_hierarchy_is_recommended_with_its_reasons() {
 }
 
 #[test]
+fn without_a_word_of_its_own_it_is_about_the_hierarchy() {
+    let scratch = Scratch::new();
+    let (text, advice) = hierarchy(&scratch, &["--budget", "700"]);
+    let words = ["-q", "advise", HOT, "--catalogue", "prices.toml", "--footprint", "160GB", "--budget", "700"];
+    assert_eq!(scratch.ok(&[&words[..], &["--json", "b.json", "--html", "a.html"]].concat()), text);
+    assert_eq!(serde_json::from_str::<Value>(&scratch.read("b.json")).expect("json"), advice);
+    let page = scratch.read("a.html");
+    for part in ["Price and throughput", "Performance per price", "<svg", "DRAM - SSD", "over 256 GB SSD for $"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("Other circumstances"), "they were not asked for");
+    assert!(!page.contains("Candidates with ~"), "all were simulated in full");
+    scratch.ok(&[&words[..], &["--sample", "0.5", "--what-if", "--html", "s.html"]].concat());
+    let sampled = scratch.read("s.html");
+    assert!(sampled.contains("with 50.0% of the pages") && sampled.contains("Other circumstances"), "{sampled}");
+    assert!(scratch.refused(&["advise"]).contains("--budget"));
+    assert!(scratch.refused(&["advise", HOT]).contains("--budget"));
+}
+
+#[test]
+fn several_traces_share_a_machine_by_their_weights() {
+    let scratch = Scratch::new();
+    let other = "generate:uniform:n=8k:pages=2k";
+    let (text, advice) = hierarchy(&scratch, &["--budget", "700", other, "--weight", "3,1"]);
+    assert!(text.contains("75% ") && text.contains("25% uniform:n=8k"), "{text}");
+    let (_, alone) = hierarchy(&scratch, &["--budget", "700"]);
+    assert_ne!(advice["candidates"], alone["candidates"], "it takes its part of the machine");
+    let (_, swapped) = hierarchy(&scratch, &["--budget", "700", other, "--weight", "6,2"]);
+    assert_eq!(advice["candidates"], swapped["candidates"], "weights need not add up to 1");
+    let refused = |more: &[&str]| {
+        scratch.refused(&[&["advise", HOT, "--catalogue", "prices.toml", "--budget", "700"], more].concat())
+    };
+    assert!(refused(&["--weight", "1,2"]).contains("2 weights given for 1 trace"));
+    assert!(refused(&[other, "--weight", "1,0"]).contains("above 0"));
+}
+
+#[test]
 fn other_circumstances_are_told() {
     let scratch = Scratch::new();
     let (text, advice) = hierarchy(&scratch, &["--budget", "300", "--what-if"]);

@@ -110,6 +110,54 @@ fn hits_take_as_long_as_the_cache() {
     assert!((hits.mean_us - 0.1).abs() < 0.01, "{}", hits.mean_us);
 }
 
+/// A device that moves 1 B/ns and counts what it moves.
+struct Bytewise(Fixed);
+
+impl Calendar for Bytewise {
+    fn serve(&mut self, now: Nanos, io: Io) -> Completion {
+        let time = u64::from(io.bytes);
+        (self.0.read_ns, self.0.write_ns) = (time, time);
+        self.0.serve(now, io)
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.0.capacity
+    }
+
+    fn wear(&self) -> Wear {
+        self.0.wear
+    }
+}
+
+/// Of a page in memory a request moves the bytes that it touches; a page that is read from below, written whole or evicted
+/// moves whole, and so does every page of a tier that is no memory.
+#[test]
+fn what_is_found_in_memory_is_touched_and_what_moves_moves_whole() {
+    let memory = || {
+        let fixed = Fixed { read_ns: 0, write_ns: 0, capacity: 1 << 40, free_at: 0, wear: Wear::default() };
+        Box::new(Queued::new(Bytewise(fixed))) as Box<dyn Device>
+    };
+    let bytes = |spec: &str, touched_bytes: Vec<u32>| {
+        let trace = traced(spec);
+        let world = World::new(&trace);
+        let tiers = Hierarchy { tiers: vec![("m".to_owned(), memory())], ..hierarchy(1) };
+        let options = TimedOptions { touched_bytes, ..TimedOptions::default() };
+        let layers = parse_stack("lru:10").expect("a stack");
+        let (_, row) =
+            run_timed(&world, &layers, String::new(), tiers, &CellOptions::default(), &options).expect("a run");
+        (row.devices[0].read_bytes, row.devices[0].write_bytes)
+    };
+    // Ten pages come from below; 990 requests find them.
+    assert_eq!(bytes("loop:n=1000:pages=10", vec![64]), (990 * 64, 10 * 4096));
+    assert_eq!(bytes("loop:n=1000:pages=10", vec![]), (990 * 4096, 10 * 4096));
+    assert_eq!(bytes("loop:n=1000:pages=10", vec![u32::MAX]), (990 * 4096, 10 * 4096));
+    let updates = "loop:n=1000:pages=10:write=100:update=100";
+    assert_eq!(bytes(updates, vec![64]), (0, 990 * 64 + 10 * 4096));
+    assert_eq!(bytes("loop:n=1000:pages=10:write=100", vec![64]), (0, 1000 * 4096), "whole pages are written");
+    // Nothing is found: pages are written whole, and 90 of them are read to be written back.
+    assert_eq!(bytes("scan:n=100:write=100:update=100", vec![64]), (90 * 4096, 100 * 4096));
+}
+
 /// 004, figure 4.8: with all reads found in a tier it is the tier's latency, with some of them their share of it.
 #[test]
 fn the_read_cache_latency_is_that_of_the_tiers_by_their_hits() {

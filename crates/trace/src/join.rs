@@ -1,9 +1,9 @@
-//! Traces one after the other.
+//! Traces one after the other, or at the same time.
 
 use crate::trace::{Column, Event, EventKind, Object, Trace};
 
 /// Why traces cannot be joined.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum JoinError {
     /// There is none.
     #[error("there is no trace to join")]
@@ -19,6 +19,20 @@ pub enum JoinError {
     /// Together they are too long.
     #[error("the traces have {0} requests or pages together; a trace may have {max}", max = u32::MAX - 1)]
     TooLong(usize),
+    /// There is not one share for each.
+    #[error("{shares} shares for {traces} traces")]
+    Shares {
+        /// Shares given.
+        shares: usize,
+        /// Traces.
+        traces: usize,
+    },
+    /// A share that is none.
+    #[error("a share of {0}: a number above 0 is expected")]
+    Share(f64),
+    /// So short that its share of what the others have is not one request.
+    #[error("the trace '{0}' is too short for its share")]
+    TooShort(String),
 }
 
 impl Trace {
@@ -71,6 +85,95 @@ impl Trace {
     }
 }
 
+const NOWHERE: u32 = u32::MAX;
+
+impl Trace {
+    /// The requests of these traces at the same time: a machine that serves them all. Of all requests each trace has its share
+    /// (shares are weights, they need not add up to 1), evenly spread, in its own order, from its first one on; the end comes
+    /// when one of the traces is used up. Pages that are never asked for are no part of it. Otherwise as [`Trace::joined`].
+    ///
+    /// # Errors
+    /// Those of [`Trace::joined`]; and when there is not one share above 0 for each trace, or a trace has no request in it.
+    pub fn mixed(traces: &[Trace], shares: &[f64]) -> Result<Trace, JoinError> {
+        if shares.len() != traces.len() {
+            return Err(JoinError::Shares { shares: shares.len(), traces: traces.len() });
+        }
+        if let Some(&share) = shares.iter().find(|share| !(share.is_finite() && **share > 0.0)) {
+            return Err(JoinError::Share(share));
+        }
+        let joined = Trace::joined(traces)?;
+        let requests =
+            traces.iter().zip(shares).map(|(trace, share)| trace.len() as f64 / share).fold(f64::INFINITY, f64::min);
+        let counts: Vec<usize> = traces
+            .iter()
+            .zip(shares)
+            .map(|(trace, share)| ((requests * share).round() as usize).min(trace.len()))
+            .collect();
+        if let Some(at) = counts.iter().position(|&count| count == 0) {
+            return Err(JoinError::TooShort(traces[at].provenance.clone()));
+        }
+        let provenance = traces.iter().zip(shares).map(|(trace, share)| format!("{} ({share})", trace.provenance));
+        let provenance = provenance.collect::<Vec<_>>().join(" with ");
+        Ok(Trace { provenance, ..reordered(&joined, &evenly(traces, &counts)) })
+    }
+}
+
+/// Places in the joined trace: of each trace so many of its first requests, evenly spread.
+fn evenly(traces: &[Trace], counts: &[usize]) -> Vec<u32> {
+    let firsts: Vec<usize> =
+        traces.iter().scan(0, |next, trace| Some(std::mem::replace(next, *next + trace.len()))).collect();
+    let mut taken = vec![0; counts.len()];
+    // The middle of the next request of a trace, as a share of all that it has here: the earliest comes next.
+    let earlier = |taken: &[usize], a: usize, b: usize| {
+        (2 * taken[a] as u128 + 1) * (counts[b] as u128) < (2 * taken[b] as u128 + 1) * (counts[a] as u128)
+    };
+    let next = |taken: &mut Vec<usize>| {
+        let left = (0..counts.len()).filter(|&at| taken[at] < counts[at]);
+        let at = left.reduce(|best, at| if earlier(taken, at, best) { at } else { best }).expect("one is left");
+        taken[at] += 1;
+        (firsts[at] + taken[at] - 1) as u32
+    };
+    (0..counts.iter().sum()).map(|_| next(&mut taken)).collect()
+}
+
+/// The requests of a trace in another order, some of them left out; so are pages that nothing asks for.
+fn reordered(trace: &Trace, order: &[u32]) -> Trace {
+    let (mut page_object, mut page_block) = (Vec::new(), Vec::new());
+    let mut page_of = vec![NOWHERE; trace.footprint()];
+    let mut place_of = vec![NOWHERE; trace.len()];
+    let mut pages = Vec::with_capacity(order.len());
+    for (at, &from) in order.iter().enumerate() {
+        place_of[from as usize] = at as u32;
+        let old = trace.pages[from as usize] as usize;
+        if page_of[old] == NOWHERE {
+            page_of[old] = page_object.len() as u32;
+            page_object.push(trace.page_object[old]);
+            page_block.push(trace.page_block[old]);
+        }
+        pages.push(page_of[old]);
+    }
+    // What happens before a request that is left out happens in no trace that is cut off there.
+    let place = |event: &Event| place_of.get(event.at as usize).copied().filter(|&place| place != NOWHERE);
+    let mut events: Vec<Event> = trace
+        .events
+        .iter()
+        .filter_map(|event| Some(Event { at: u64::from(place(event)?), kind: event.kind.clone() }))
+        .collect();
+    events.sort_by_key(|event| event.at);
+    Trace {
+        page_bytes: trace.page_bytes,
+        pages: Column::Owned(pages),
+        ops: Column::Owned(order.iter().map(|&from| trace.ops[from as usize]).collect()),
+        times_us: None,
+        next_use: None,
+        page_object: Column::Owned(page_object),
+        page_block: Column::Owned(page_block),
+        objects: trace.objects.clone(),
+        events,
+        provenance: trace.provenance.clone(),
+    }
+}
+
 /// An event with its query and objects counted on from those of the traces before.
 fn moved(kind: &EventKind, first_query: u32, first_object: u32) -> EventKind {
     match kind {
@@ -118,6 +221,50 @@ mod tests {
         assert_eq!(joined.events.len(), parts.iter().map(|part| part.events.len()).sum::<usize>());
         assert!(joined.events.windows(2).all(|pair| pair[0].at <= pair[1].at));
         assert_eq!(joined.address(Page(0)).object.0, 0);
+    }
+
+    #[test]
+    fn at_the_same_time_each_has_its_share_in_its_own_order() {
+        let parts = [
+            generated("zipf:n=900:pages=100:seed=1:write=30"),
+            generated("scan:n=4000"),
+            generated("olap:n=2000:pages=1000"),
+        ];
+        let mixed = Trace::mixed(&parts, &[3.0, 1.0, 2.0]).expect("a trace");
+        // The first is used up: 900 of 3 sixths.
+        assert_eq!(mixed.len(), 900 + 300 + 600);
+        let mut taken = [0usize; 3];
+        let object_base = [0, parts[0].objects.len() as u32, (parts[0].objects.len() + parts[1].objects.len()) as u32];
+        let (mut newest, mut pages) = (0, std::collections::HashSet::new());
+        for i in 0..mixed.len() {
+            let found = mixed.request(i);
+            let address = mixed.address(found.page);
+            let part = object_base.iter().rposition(|&base| base <= address.object.0).expect("a part");
+            let expected = parts[part].request(taken[part]);
+            let was = parts[part].address(expected.page);
+            assert_eq!((address.object.0 - object_base[part], address.block), (was.object.0, was.block));
+            assert_eq!(found.op, expected.op);
+            taken[part] += 1;
+            assert!(found.page.0 <= newest, "numbered in order of first appearance");
+            newest = newest.max(found.page.0 + 1);
+            pages.insert(found.page.0);
+            for (at, share) in [3, 1, 2].into_iter().enumerate() {
+                let due = (i + 1) as f64 * f64::from(share) / 6.0;
+                assert!((taken[at] as f64 - due).abs() <= 1.5, "request {i}: part {at} has {} of {due}", taken[at]);
+            }
+        }
+        assert_eq!(pages.len(), mixed.footprint());
+        assert!(mixed.events.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        let begun = parts[2].events.iter().filter(|event| event.at < 600).count();
+        assert!(begun > 0 && mixed.events.len() == begun, "{begun} events of the part that is there");
+    }
+
+    #[test]
+    fn shares_that_make_no_mixture_are_refused() {
+        let parts = || [generated("loop:n=10:pages=5"), generated("loop:n=1000:pages=5")];
+        assert_eq!(Trace::mixed(&parts(), &[1.0]).err(), Some(JoinError::Shares { shares: 1, traces: 2 }));
+        assert_eq!(Trace::mixed(&parts(), &[1.0, 0.0]).err(), Some(JoinError::Share(0.0)));
+        assert!(matches!(Trace::mixed(&parts(), &[1.0, 1e-6]), Err(JoinError::TooShort(_))));
     }
 
     #[test]

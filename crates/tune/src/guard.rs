@@ -18,8 +18,10 @@
 //! at once: c is a few stakes. One that makes the start faster and the incumbent not is seen when the start is next run,
 //! after at most [`Limits::gap_max`] epochs: c is that many times R - 1. `tests/bound.rs` plays the adversary.
 //!
-//! That is for a machine whose speed depends on its settings and on nothing before them. What a trial does to the contents,
-//! and so to the epochs after it, is not in the bound; nor is a start that looks slow for the contents that it finds.
+//! That is for a machine whose speed depends on its settings and on nothing before them. Of one with a memory the credit also
+//! pays what a trial does to the contents: what the start's own epochs lose after it, the uncounted ones and the first that
+//! counts, against the one before the trial. What lasts longer than they do is not in the bound; nor is a start that looks slow
+//! for the contents that it finds.
 
 use crate::objective::{Epoch, Objective};
 use crate::save::{RestoreError, Saved};
@@ -107,6 +109,13 @@ struct Lead {
 
 const NO_LEAD: Lead = Lead { pace: 1.0, score: 1.0 };
 
+/// Epochs in which a cache gets its contents back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Recovery {
+    requests: u64,
+    seconds: f64,
+}
+
 /// The score when the search ended, to see drift.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Settled {
@@ -138,6 +147,8 @@ pub struct Guarded {
     unsettled: u32,
     /// Mean square of the logarithm of how much faster an epoch of the incumbent is than the one before it.
     noise: f64,
+    /// Epochs of the start since a trial, the first that counts included: what they take over their usual time is its doing.
+    recovery: Option<Recovery>,
     /// Epochs since the start was last run, and how many there may be.
     since_start: u32,
     gap: u32,
@@ -173,6 +184,7 @@ impl Guarded {
             last: Vec::new(),
             unsettled: 0,
             noise: 0.0,
+            recovery: None,
             since_start: 0,
             gap: limits.gap_min,
             check_now: false,
@@ -194,6 +206,7 @@ impl Guarded {
         tuner.reference = None;
         tuner.start_pace = None;
         tuner.last.clear();
+        tuner.recovery = None;
         tuner.check_now = tuner.incumbent != tuner.start;
         tuner.trial = tuner.trial.map(|trial| Trial { run: None, ..trial });
         Ok(tuner)
@@ -238,6 +251,23 @@ impl Guarded {
         (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64
     }
 
+    /// An epoch was run with the start's settings. Where a trial came before it, it adds to what that did.
+    fn recovers(&mut self, epoch: &Epoch) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.requests += epoch.requests;
+            recovery.seconds += epoch.seconds;
+        }
+    }
+
+    /// Charges what the epochs since a trial lost against the pace before it, or, where the workload has changed, against the
+    /// pace there is now.
+    fn charge_recovery(&mut self, before: Measured, after: Measured) {
+        let Some(Recovery { requests, seconds }) = self.recovery.take() else { return };
+        let changed = (after.pace / before.pace).ln().abs() > SWING_MAX.ln();
+        let usual = if changed { after.pace } else { before.pace };
+        self.credit -= ((seconds / usual - requests as f64) / self.epoch_requests as f64).max(0.0);
+    }
+
     fn hold_was_run(&mut self, measured: Measured) {
         self.since_start += 1;
         let by_lead = measured.pace * self.lead.pace;
@@ -250,6 +280,7 @@ impl Guarded {
         }
         let before = self.reference.replace(measured);
         if let Some(before) = before {
+            self.charge_recovery(before, measured);
             let step = (measured.score / before.score).ln();
             // A change of the workload is no noise.
             if step.abs() < SWING_MAX.ln() {
@@ -293,6 +324,7 @@ impl Guarded {
             self.lead = Lead { pace: self.lead.pace / trial.pace, score: value };
             self.incumbent = trial.point;
             self.reference = None;
+            self.recovery = None;
             self.gap = self.limits.gap_min;
         }
         self.search.told(&self.space, Verdict { value, adopted: better });
@@ -386,6 +418,11 @@ impl Tuner for Guarded {
         self.credit = (self.credit + self.limits.bound).min(self.limits.credit_max);
         if self.may_lose() {
             self.credit -= self.lost(epoch).max(0.0);
+        }
+        match self.role {
+            Role::Trial if !self.is_changed() => self.recovery = Some(Recovery::default()),
+            Role::Hold => self.recovers(epoch),
+            _ => {}
         }
         // What has lost its stake already will not make up for it.
         if self.unsettled > 0 && !self.enough(epoch) {

@@ -97,6 +97,34 @@ proptest! {
     }
 }
 
+/// A machine with a memory: every setting is as fast as the start, but after any other one the start is slower for an epoch.
+/// Nothing is lost in a trial, all of it behind it.
+#[test]
+fn what_a_trial_does_to_the_epochs_after_it_is_paid_for() {
+    for (seed, slowdown) in (0..20).flat_map(|seed| [1.3, 2.0].map(|slowdown| (seed, slowdown))) {
+        let (space, start) = probabilities();
+        for (name, search) in searches(&space, &start, seed) {
+            let limits = Limits::default();
+            let mut tuner = Guarded::new(space.clone(), start.clone(), search, Objective::Throughput, limits, EPOCH);
+            let (mut ruined, mut lost, mut trials) = (false, 0.0, 0u32);
+            for _ in 0..600 {
+                let run = run_epoch(&mut tuner, |values, _| {
+                    let is_start = values == [1.0; 4];
+                    let speed = if is_start && ruined { 1000.0 / slowdown } else { 1000.0 };
+                    ruined = !is_start;
+                    speed
+                });
+                trials += u32::from(run.proposal.role == Role::Trial);
+                lost += (run.epoch.seconds * 1000.0 - run.epoch.requests as f64) / EPOCH as f64;
+            }
+            // The trial that is under way when the credit ends may take it below nothing.
+            let allowed = limits.bound * 600.0 + limits.credit_max + (slowdown - 1.0);
+            assert!(lost <= allowed, "{name}, seed {seed}, {slowdown}: lost {lost}, allowed {allowed}");
+            assert!(trials > 15, "{name}, seed {seed}: what costs little is still tried, {trials} times");
+        }
+    }
+}
+
 /// An adversary that sees what the tuner does: whatever it adopts becomes slow at once, by 20 times.
 #[test]
 fn an_adversary_who_punishes_every_adoption_is_left() {

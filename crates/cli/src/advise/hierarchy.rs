@@ -1,17 +1,19 @@
 //! `entresol advise hierarchy`: which hierarchy to buy.
 
-use super::hierarchy_text as text;
+use super::{hierarchy_report as report, hierarchy_text as text};
 use crate::args::{ReadArgs, share};
-use crate::{output, trace_source};
-use anyhow::{Result, anyhow, ensure};
+use crate::output;
+use crate::trace_source::{self, Named};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use entresol_advise::hierarchy::{
     Catalogue, Choice, Known, Limits, Objective, Policies, Question, Scale, SearchOptions, Tried, WhatIf, Workload,
     candidates, choose, search, usual_sample, what_if,
 };
 use entresol_core::Size;
-use entresol_report::{Progress, TextStyle, Unit};
+use entresol_report::{Progress, TextStyle, Unit, percent};
 use entresol_sim::World;
+use entresol_trace::Trace;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -22,12 +24,19 @@ use std::path::PathBuf;
 /// beats even at the best hit ratios that any policy could have is left out, which cannot change the answer.
 #[derive(Args)]
 pub struct HierarchyArgs {
-    /// Trace file, or generate:SPEC for a generated one
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    /// Trace files, or generate:SPEC for generated ones; several run on one machine at the same time
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// What share of the requests each of several traces has, separated by commas; any weights (7,3) [default: as many as it
+    /// has]
+    ///
+    /// The requests of the traces are mixed evenly, each trace in its own order, until one of them is used up.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
+    pub weight: Vec<f64>,
     /// What may be spent, in dollars
-    #[arg(long, value_name = "DOLLARS", value_parser = positive)]
-    pub budget: f64,
+    // None only beside a command of another name, which has no need of it.
+    #[arg(long, required = true, value_name = "DOLLARS", value_parser = positive)]
+    pub budget: Option<f64>,
     /// What can be bought: a catalogue of the house (arulraj-2019, kang-2015) or a TOML file
     #[arg(long, value_name = "CATALOGUE", default_value = "arulraj-2019")]
     pub catalogue: String,
@@ -93,6 +102,9 @@ pub struct HierarchyArgs {
     /// Write a row per candidate to this file as CSV
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Write a report with charts here: one page, no network needed to read it
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// What is wanted most.
@@ -161,13 +173,15 @@ pub struct Advice<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
-    arguments.json.iter().chain(&arguments.csv).try_for_each(|path| output::check_writable(path))?;
+    let files = [&arguments.json, &arguments.csv, &arguments.html];
+    files.into_iter().flatten().try_for_each(|path| output::check_writable(path))?;
+    let budget = arguments.budget.context("--budget is missing: what may be spent, in dollars")?;
     let catalogue = Catalogue::load(&arguments.catalogue)?;
     let policies = Policies::parse(&arguments.dram_policy, &arguments.nvm_policy, &arguments.flash_policy);
     let policies = policies.map_err(|what| anyhow!(what))?;
     let limits = arguments.limits();
     let objective = Objective::from(arguments.objective);
-    let named = trace_source::open(&arguments.trace, &arguments.read, false, quiet)?;
+    let named = arguments.opened(quiet)?;
     ensure!(!named.trace.is_empty(), "{}: the trace has no request", named.name);
     let world = World::new(&named.trace);
     let workload = Workload {
@@ -182,7 +196,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
     workload.check()?;
     let scale = arguments.scale(&world)?;
     let spare = objective == Objective::Lifetime || limits.lifetime_years_min.is_some();
-    let found = candidates(&catalogue, &scale, arguments.budget, spare)?;
+    let found = candidates(&catalogue, &scale, budget, spare)?;
     let usual = if arguments.every { 1.0 } else { usual_sample(found.list.len(), named.trace.len()) };
     let options = SearchOptions {
         threads: threads(arguments.threads),
@@ -195,14 +209,8 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
     let tried = search(&catalogue, found.list, &workload, &options, &|| bar.advance(1))?;
     drop(bar);
     let choice = choose(&tried, objective, &limits)?;
-    let question = Question {
-        catalogue: &catalogue,
-        scale: &scale,
-        budget: arguments.budget,
-        spare,
-        workload: &workload,
-        options: &options,
-    };
+    let question =
+        Question { catalogue: &catalogue, scale: &scale, budget, spare, workload: &workload, options: &options };
     let what_if = arguments.what_if.then(|| {
         let bar = Progress::start("other circumstances", None, Unit::Items("answers"), quiet);
         what_if(&question, &tried, choice.best, &|| bar.advance(1))
@@ -212,7 +220,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         catalogue: &catalogue.name,
         prices_of: &catalogue.date,
         price_source: &catalogue.source,
-        budget: arguments.budget,
+        budget,
         objective,
         limits,
         footprint_gb: scale.gb(scale.footprint_pages),
@@ -229,10 +237,38 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
     if let Some(path) = &arguments.csv {
         output::write_file(path, text::all(&tried, 0..tried.len()).to_csv().as_bytes())?;
     }
+    if let Some(path) = &arguments.html {
+        output::write_file(path, report::page(&advice, &trace_source::describe(&named)).to_html().as_bytes())?;
+    }
     output::print(&format!("{}\n{}", trace_source::describe(&named), text::advice(&advice, TextStyle::stdout())))
 }
 
 impl HierarchyArgs {
+    /// The trace, or the mixture of all of them.
+    fn opened(&self, quiet: bool) -> Result<Named> {
+        let open = |path: &PathBuf| trace_source::open(path, &self.read, false, quiet);
+        let mut all = self.traces.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let weights = match &self.weight[..] {
+            [] => all.iter().map(|named| named.trace.len() as f64).collect(),
+            given => given.to_vec(),
+        };
+        ensure!(
+            weights.len() == all.len(),
+            "--weight: {} given for {}",
+            counted(weights.len(), "weight"),
+            counted(all.len(), "trace")
+        );
+        if all.len() == 1 {
+            return Ok(all.remove(0));
+        }
+        let sum: f64 = weights.iter().sum();
+        let share = |(named, weight): (&Named, &f64)| format!("{} {}", percent(weight / sum, 0), named.name);
+        let name = all.iter().zip(&weights).map(share).collect::<Vec<_>>().join(" with ");
+        let format = all[0].format.clone();
+        let traces: Vec<Trace> = all.into_iter().map(|named| named.trace).collect();
+        Ok(Named { trace: Trace::mixed(&traces, &weights)?, name, format, left_out: Vec::new() })
+    }
+
     fn limits(&self) -> Limits {
         Limits {
             throughput_min: self.min_throughput,
@@ -250,6 +286,10 @@ impl HierarchyArgs {
         };
         Ok(Scale::new(world, bytes))
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn threads(given: Option<std::num::NonZeroUsize>) -> usize {

@@ -15,11 +15,8 @@ pub fn advice(advice: &Advice, style: TextStyle) -> String {
     let tried = advice.candidates;
     let mut out = summary(advice);
     out += "\n";
-    out += &table("Front between price and throughput", tried, &advice.choice.front, advice.choice.best).to_text(style);
-    let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].figures().is_some()).collect();
-    let per_dollar = |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar);
-    let sampled = |at: usize| tried[at].measured().is_none();
-    order.sort_by(|&a, &b| sampled(a).cmp(&sampled(b)).then(per_dollar(b).total_cmp(&per_dollar(a))).then(a.cmp(&b)));
+    out += &front(advice).to_text(style);
+    let order = by_performance_per_price(tried);
     let shown = &order[..order.len().min(ROWS_MAX)];
     out += "\n";
     out += &table("Performance per price", tried, shown, advice.choice.best).to_text(style);
@@ -33,8 +30,27 @@ pub fn advice(advice: &Advice, style: TextStyle) -> String {
     out
 }
 
+/// The front as a table.
+pub fn front(advice: &Advice) -> Table {
+    table("Front between price and throughput", advice.candidates, &advice.choice.front, advice.choice.best)
+}
+
+/// Places of all that was measured, in full before with a sample, the best first.
+pub fn by_performance_per_price(tried: &[Tried]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tried.len()).filter(|&at| tried[at].figures().is_some()).collect();
+    let per_dollar = |at: usize| tried[at].figures().map_or(0.0, |measured| measured.per_dollar);
+    let sampled = |at: usize| tried[at].measured().is_none();
+    order.sort_by(|&a, &b| sampled(a).cmp(&sampled(b)).then(per_dollar(b).total_cmp(&per_dollar(a))).then(a.cmp(&b)));
+    order
+}
+
 /// The answers under other circumstances, what more of each tier is worth, and 001's break-even.
 fn what_if(found: &WhatIf, style: TextStyle) -> String {
+    answers(found).to_text(style) + &worth_of_more(found)
+}
+
+/// The answers under other circumstances.
+pub fn answers(found: &WhatIf) -> Table {
     let mut answers = Table::new(
         "Other circumstances",
         [
@@ -62,7 +78,12 @@ fn what_if(found: &WhatIf, style: TextStyle) -> String {
             answer.recommended_share.map_or_else(Cell::missing, |share| Cell::fixed(share, 3)),
         ]);
     }
-    let mut out = answers.to_text(style);
+    answers
+}
+
+/// What more of each tier is worth, and 001's break-even, a line each.
+pub fn worth_of_more(found: &WhatIf) -> String {
+    let mut out = String::new();
     for more in &found.more {
         let (gb, per_gb, per_dollar) = (short(more.gb), signed(more.gain_per_gb), signed(more.gain_per_dollar));
         let _ =
@@ -89,7 +110,8 @@ fn signed(value: f64) -> String {
     format!("{}{}", if value < 0.0 { "-" } else { "+" }, short(value.abs()))
 }
 
-fn summary(advice: &Advice) -> String {
+/// What is recommended, and why.
+pub fn summary(advice: &Advice) -> String {
     let tried = advice.candidates;
     let best = &tried[advice.choice.best];
     let measured = best.measured().expect("the choice was simulated");

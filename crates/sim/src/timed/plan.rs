@@ -88,11 +88,18 @@ struct Cause {
     request: Option<Request>,
     /// The host is writing: what is read completes a partial write.
     for_write: bool,
+    /// The layer that decides had the page.
+    found: bool,
 }
 
 impl Cause {
     fn reads(self) -> bool {
         self.request.is_none_or(|request| request.op == RequestOp::Read)
+    }
+
+    /// Is a part of a page that is there modified?
+    fn updates_in_place(self) -> bool {
+        self.found && self.request.is_some_and(|request| request.op == RequestOp::Update)
     }
 }
 
@@ -101,6 +108,8 @@ pub(super) struct Planner<'w> {
     pub run: Run<'w>,
     world: &'w World<'w>,
     frames: Vec<Frames>,
+    /// Bytes of a page that a request reads or updates where it is, for each tier.
+    touched: Vec<u32>,
     /// First tier of each layer among all tiers.
     first_tier: Vec<usize>,
     /// Offset of each object below, in bytes.
@@ -112,8 +121,8 @@ pub(super) struct Planner<'w> {
 }
 
 impl<'w> Planner<'w> {
-    /// `tiers` holds the capacities of each layer's tiers.
-    pub fn new(world: &'w World<'w>, run: Run<'w>, tiers: &[Vec<usize>]) -> Self {
+    /// `tiers` holds the capacities of each layer's tiers; for `touched` see `TimedOptions`.
+    pub fn new(world: &'w World<'w>, run: Run<'w>, tiers: &[Vec<usize>], touched: &[u32]) -> Self {
         let trace = world.trace;
         let mut frames = Vec::new();
         let mut first_tier = Vec::new();
@@ -133,7 +142,9 @@ impl<'w> Planner<'w> {
         let object_base = trace.objects.iter().map(base).collect();
         let movements = run.layers.iter().map(|_| Vec::new()).collect();
         let segments = frames.iter().map(|_| Segment::default()).collect();
-        Planner { run, world, frames, first_tier, object_base, movements, segments }
+        let of_page = |tier: usize| touched.get(tier).map_or(trace.page_bytes, |&bytes| bytes.min(trace.page_bytes));
+        let touched = (0..frames.len()).map(of_page).collect();
+        Planner { run, world, frames, touched, first_tier, object_base, movements, segments }
     }
 
     /// Bytes that the level below must hold.
@@ -211,7 +222,7 @@ impl<'w> Planner<'w> {
             let mut movements = std::mem::take(&mut self.movements[depth]);
             self.run.layers[depth].hint_decide(at, hint, &mut movements);
             for movement in movements.drain(..) {
-                self.movement(depth, Cause { at, request: None, for_write: false }, movement, plan);
+                self.movement(depth, Cause { at, request: None, for_write: false, found: false }, movement, plan);
             }
             self.movements[depth] = movements;
         }
@@ -233,7 +244,7 @@ impl<'w> Planner<'w> {
                     || request.op == RequestOp::Update && self.run.layers[depth].info().log;
                 if reads && !promoted {
                     // Where the page is before any movement: one may move it.
-                    plan.foreground.push(Op::read(place, self.offset(place, page), self.bytes()));
+                    plan.foreground.push(Op::read(place, self.offset(place, page), self.touched[place]));
                 }
             }
             Outcome::Miss { .. } if request.op == RequestOp::Update => {
@@ -241,7 +252,8 @@ impl<'w> Planner<'w> {
             }
             Outcome::Miss { .. } => {}
         }
-        let cause = Cause { at, request: Some(request), for_write };
+        let found = matches!(outcome, Outcome::Hit(_));
+        let cause = Cause { at, request: Some(request), for_write, found };
         for movement in movements.drain(..) {
             if let Some(found) = self.movement(depth, cause, movement, plan) {
                 place = found;
@@ -262,7 +274,7 @@ impl<'w> Planner<'w> {
     /// Adds the I/Os of a movement. Returns where a read was found when the movement asked the level below.
     fn movement(&mut self, depth: usize, cause: Cause, movement: Movement, plan: &mut Plan) -> Option<usize> {
         let Movement { page, verb, joined } = movement;
-        let Cause { at, request, for_write } = cause;
+        let Cause { at, request, for_write, .. } = cause;
         let bytes = self.bytes();
         let device = |tier: Tier| self.first_tier[depth] + tier.index();
         match verb {
@@ -277,6 +289,7 @@ impl<'w> Planner<'w> {
                 if self.frames[to].is_log() {
                     self.put(to, page, None, joined, plan);
                 } else {
+                    let bytes = if cause.updates_in_place() { self.touched[to] } else { bytes };
                     plan.foreground.push(Op::write(to, self.frames[to].place(page), bytes));
                 }
             }

@@ -37,11 +37,14 @@ pub struct TimedOptions {
     pub think_ns: Nanos,
     /// Most chains of I/Os under way that nobody waits for; while there are as many no new request starts.
     pub background: usize,
+    /// Bytes of a page that a request reads or updates where it finds it, for each tier in order; of a tier beyond the end
+    /// the whole page, and never more. Pages move between tiers whole. For tiers that a processor addresses by the byte.
+    pub touched_bytes: Vec<u32>,
 }
 
 impl Default for TimedOptions {
     fn default() -> Self {
-        TimedOptions { clients: 1, think_ns: 0, background: 256 }
+        TimedOptions { clients: 1, think_ns: 0, background: 256, touched_bytes: Vec::new() }
     }
 }
 
@@ -153,7 +156,7 @@ fn run_timed_stack<'a>(
     let began = thread_cpu_time();
     let run = Run::build(world, stack, options, true)?;
     let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
-    let planner = Planner::new(world, run, &tiers);
+    let planner = Planner::new(world, run, &tiers, &timed.touched_bytes);
     let stations = stations(&planner, stack, &tiers, hierarchy, world.trace.page_bytes)?;
     let mut simulation = Simulation::new(world, planner, stations, timed);
     simulation.tuned = tuning.map(|tuning| Tuned::new(tuning, world.trace.page_bytes, &mut simulation.planner.run));
