@@ -77,6 +77,26 @@ fn dram_goes_to_the_policies_of_two_tiers_and_to_a_pool_above_the_others() {
     assert!(elapsed(&["--background", "1"]) >= alone, "a narrower window cannot be faster");
 }
 
+/// DRAM and an Optane DIMM are memory, of which requests move 64 B; an Optane SSD is none, and moves whole pages.
+#[test]
+fn a_request_touches_memory_and_moves_pages_of_other_devices() {
+    let scratch = Scratch::with_trace();
+    let read = |tiers: &str, more: &[&str]| -> Vec<u64> {
+        let common = ["-q", "simulate", "t.etr", "--policy", "lru", "--tiers", tiers, "--json", "out.json"];
+        scratch.ok(&[&common[..], more].concat());
+        let devices = json(&scratch, "out.json")["results"][0]["timed"]["devices"].clone();
+        devices.as_array().expect("devices").iter().map(|d| d["read_bytes"].as_u64().expect("bytes")).collect()
+    };
+    for cache in ["optane-dimm", "p4800x"] {
+        let tiers = format!("dram=dram:20p,cache={cache}:100p,backing=face-raid0x16");
+        let (whole, touched) = (read(&tiers, &[]), read(&tiers, &["--touch", "64"]));
+        assert!(touched[0] < whole[0], "{cache}: DRAM {touched:?}, {whole:?}");
+        assert_eq!(touched[1] < whole[1], cache == "optane-dimm", "{cache}: {touched:?}, {whole:?}");
+        assert_eq!(touched[2], whole[2], "{cache}: what is fetched is fetched whole");
+        assert_eq!(read(&tiers, &["--touch", "1000000"]), whole, "never more than a page");
+    }
+}
+
 #[test]
 fn the_clock_of_the_trace_may_drive() {
     let scratch = Scratch::new();
@@ -177,6 +197,9 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["--tiers", "cache=p3700-2tb:10%,backing=face-disk", "--waf", "curve"], &["p3700-2tb", "`curve` is missing"]),
         (&["--tiers", disk, "--waf", "guess"], &["--waf", "guess", "mech", "curve"]),
         (&["--waf", "mech"], &["--tiers"]),
+        (&["--tiers", disk, "--touch", "64"], &["--touch", "no tier is memory", "nvm-dimm"]),
+        (&["--tiers", disk, "--touch", "0"], &["--touch", "0"]),
+        (&["--touch", "64"], &["--tiers"]),
         (&["--tiers", disk, "--clients", "0"], &["--clients", "0"]),
         (&["--tiers", disk, "--clock", "trace", "--clients", "2"], &["--clock", "--clients"]),
         (&["--tiers", disk, "--clock", "wall"], &["--clock", "wall"]),
