@@ -194,11 +194,13 @@ fn changes_at_every_opportunity_break_no_rule() {
     let mut changed = 0;
     for (i, name) in names.iter().enumerate() {
         let other = names[(i + 7) % names.len()];
+        let third =
+            ["lru", "mru", "fifo"].into_iter().find(|third| third != name && *third != other).expect("one of three");
         for (capacity, percent, seed) in [(40, 0, 1), (150, 0, 2), (40, 10, 3), (150, 60, 4), (7, 100, 5), (2, 0, 6)] {
             let config = Config { objects: 4, tiers: vec![capacity], ..Config::single(layout.pages as usize, 0) };
-            let mut policy = auto(&format!("of={name}/{other}/lru:{RESTLESS}"), &config);
+            let mut policy = auto(&format!("of={name}/{other}/{third}:{RESTLESS}"), &config);
             let requests = check::workload(seed, layout, 3_000);
-            let context = format!("{name}/{other}/lru, {capacity} pages, {percent} % refused, seed {seed}");
+            let context = format!("{name}/{other}/{third}, {capacity} pages, {percent} % refused, seed {seed}");
             let run = || check::run(&mut policy, layout, &config, &requests, Refusals { percent, seed });
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             assert!(outcome.is_ok(), "{context}");
@@ -349,6 +351,7 @@ fn nonsense_is_refused() {
     let config = Config::single(1000, 100);
     for (options, told) in [
         ("of=lru", "two policies"),
+        ("of=lru/arc/lru", "'lru' twice"),
         ("of=lru/nolru", "no policy 'nolru'"),
         ("of=lru/face", "two tiers"),
         ("of=lru/min", "future"),

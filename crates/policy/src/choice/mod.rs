@@ -88,6 +88,11 @@ fn recipes(options: &Options) -> Result<Vec<Recipe>, BuildError> {
     let recipes =
         names.map(|text| Recipe::parse(text, |why| options.bad("of", given, &format!("cannot be: '{text}' {why}"))));
     let recipes = recipes.collect::<Result<Vec<_>, _>>()?;
+    let name = |at: usize| recipes[at].info.name;
+    if let Some(twice) = (1..recipes.len()).find(|&at| (0..at).any(|before| name(before) == name(at))) {
+        // Figures and events know candidates by their names.
+        return Err(options.bad("of", given, &format!("names '{}' twice", name(twice))));
+    }
     if recipes.len() < 2 {
         return Err(options.bad("of", given, "leaves nothing to choose: it must be two policies or more"));
     }
