@@ -1,12 +1,11 @@
 //! One cell: a policy, or a stack of them, at one size.
 
-use entresol_policy::Counts;
 use crate::layer::{Layer, LayerBuilder, LayerMode};
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
 use crate::world::World;
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
-use entresol_policy::{BuildError, Config, catalogue};
+use entresol_policy::{BuildError, Config, Counts, catalogue};
 use entresol_trace::EventKind;
 use std::ops::Range;
 use std::time::Duration;

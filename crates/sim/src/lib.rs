@@ -14,8 +14,8 @@ mod timed;
 mod world;
 
 pub use cell::{CellError, CellOptions, run_cell};
-pub use entresol_policy::{Counts, TierCounts};
 pub use curve::{CurvePoint, lru_curve};
+pub use entresol_policy::{Counts, TierCounts};
 pub use layer::{Layer, LayerRequest};
 pub use row::{Interval, LayerRow, PartRow, Row, TierRow};
 pub use sample::{Estimate, sample, sample_trace};

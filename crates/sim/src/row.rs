@@ -1,7 +1,7 @@
 //! Results as they are written to files. The names of the first fields of [`Row`] are a published format.
 
-use entresol_policy::TierCounts;
 use entresol_core::{Hint, Outcome, Request};
+use entresol_policy::TierCounts;
 use entresol_trace::{EventKind, Trace};
 use serde::{Deserialize, Serialize};
 
