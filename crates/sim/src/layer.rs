@@ -5,7 +5,7 @@ use crate::world::World;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::Counts;
 use entresol_policy::catalogue::Visitor;
-use entresol_policy::{Driver, Info, Policy};
+use entresol_policy::{Counts, Driver, Info, Policy};
 use std::ops::Range;
 
 /// How far ahead of the current request the loop asks the policy to prefetch: about the requests that fit into the
