@@ -102,14 +102,15 @@ impl PageIo for Checked {
 #[test]
 fn no_page_is_below_before_its_log_record() {
     for info in two_tiers() {
-        for seed in 0..10 {
-            println!("{}, seed {seed}", info.name);
+        // Of the larger tiers more pages are wanted than there are handles: some requests are served from below.
+        for (seed, scarce) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+            println!("{}, seed {seed}, few handles: {scarce}", info.name);
             let log = Arc::new(Log::default());
             let io = Checked::new(log.clone());
-            let pages = (4.max(info.min_pages[0]), 8.max(info.min_pages[1]));
+            let (pages, handles_per_page) = if scarce { ((40, 80), 0) } else { ((4, 8), 2) };
+            let pages = (info.min_pages[0].max(pages.0), info.min_pages[1].max(pages.1));
             let hook = Box::new(Hook(log.clone()));
-            // Few handles: some pages are served from below.
-            let options = TieredOptions { handles_per_page: 2, ..TieredOptions::new(pages.0) };
+            let options = TieredOptions { handles_per_page, ..TieredOptions::new(pages.0) };
             let policy = Options::defaults(info);
             let buffer =
                 TieredBuffer::new(options, info, &policy, nvm(pages.1), io.clone(), Some(hook)).expect("a buffer");
@@ -153,6 +154,7 @@ fn no_page_is_below_before_its_log_record() {
             let stats = buffer.stats();
             assert!(stats.wal_flushes > 0 && io.written.load(Ordering::SeqCst) == stats.page_writes, "{stats:?}");
             assert!(refused > 0, "the log never failed when it was needed");
+            assert_eq!(stats.without_handle > 0, scarce, "{stats:?}");
         }
     }
 }

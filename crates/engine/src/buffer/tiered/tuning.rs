@@ -147,6 +147,27 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// It counts the time that passes, whoever lets it pass: a buffer that nobody asks looks slow. An operator who has
     /// quiet hours stops the tuner for them and keeps its [state](TieredBuffer::tuner_state).
     ///
+    /// ```
+    /// use entresol_device::emulated::{Mapped, Slowdown};
+    /// use entresol_engine::buffer::{MemoryIo, TieredBuffer, TieredOptions, Tuning};
+    /// use entresol_policy::{Options, catalogue};
+    /// use entresol_tune::search::{Climb, Search};
+    /// use entresol_tune::{Guarded, Limits, Objective, Space};
+    ///
+    /// let policy = catalogue::info("multi-tier")?;
+    /// let nvm = Mapped::anonymous(100 * 4096, Slowdown { read: 4.0, write: 4.0 })?;
+    /// let (options, io) = (TieredOptions::new(10), MemoryIo::new());
+    /// let buffer = TieredBuffer::new(options, policy, &Options::defaults(policy), nvm, io, None)?;
+    /// let (space, start) = Space::new(buffer.knobs())?;
+    /// let search = Search::Climb(Climb::new(&start));
+    /// let tuner = Guarded::new(space.clone(), start, search, Objective::Throughput, Limits::default(), 20_000);
+    /// buffer.start_tuning(Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests: 20_000 })?;
+    /// // Later, for the next life of the process:
+    /// let saved = buffer.tuner_state().expect("a tuner at work");
+    /// let again = Guarded::restore(&saved, &space)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`TuningError`]; nothing has changed then.
     pub fn start_tuning(&self, tuning: Tuning) -> Result<(), TuningError> {
