@@ -3,7 +3,6 @@
 use crate::row::PartCounts;
 use crate::world::World;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
-use entresol_policy::Counts;
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Counts, Driver, Info, Policy};
 use std::ops::Range;

@@ -2,6 +2,7 @@
 //! threads of the cache's own begin to make room.
 
 use super::keeper::Keeper;
+use crate::store::Layout;
 
 /// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
 pub(super) const FREE_MIN: u64 = 3;
@@ -70,21 +71,33 @@ impl Keeper {
         FREE_MIN + self.moved_max.div_ceil(u64::from(self.log.geometry().segment_pages))
     }
 
-    /// Free segments that threads of the cache's own should keep: no more than half of those that its pages leave, for the
-    /// fewer are left to the log, the sooner it comes back to pages that are still needed.
-    fn free_ahead(&self) -> u64 {
+    /// Segments that are reclaimed together ahead of need: what is to be written below for them is written at once.
+    fn together(&self) -> u64 {
+        u64::from(self.log.geometry().segments / 32).clamp(1, 8)
+    }
+
+    /// Free segments below which threads of the cache's own reclaim. Of a log no more than half of those that its pages leave,
+    /// for the fewer are left to it, the sooner it comes back to pages that are still needed; slots stay where they are.
+    fn free_low(&self) -> u64 {
         let geometry = self.log.geometry();
-        let ahead = u64::from(geometry.segments / 32).clamp(1, 8);
+        let low = self.free_apart() + self.together();
+        if geometry.layout == Layout::Slots {
+            return low;
+        }
         let spare = u64::from(geometry.blocks()).saturating_sub(self.log.index().len() as u64);
-        let most = spare / u64::from(2 * geometry.segment_pages);
-        (self.free_apart() + ahead).min(most).max(FREE_MIN + 1)
+        low.min(spare / u64::from(2 * geometry.segment_pages)).max(FREE_MIN + 1)
     }
 
     /// Are there fewer free segments than threads of the cache's own should keep? Those count that are free at the next
     /// sync, for which requests ask often enough as a rule.
     pub fn lacks_segments(&self) -> bool {
         let free = self.log.free_segments_once_durable();
-        self.has_help() && free < self.free_ahead() && self.log.rear() >= self.reclaim_from
+        self.has_help() && free < self.free_low() && self.log.rear() >= self.reclaim_from
+    }
+
+    /// Segments to reclaim ahead of need, now that some are lacking.
+    pub fn lacking_segments(&self) -> u64 {
+        self.free_low().saturating_sub(self.log.free_segments_once_durable()) + self.together()
     }
 
     /// Would a sync of the log help requests that need free segments?

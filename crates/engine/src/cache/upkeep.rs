@@ -210,19 +210,25 @@ fn reclaim(lease: &mut impl Lease) -> io::Result<()> {
     if reclaim_slots(lease)? {
         return Ok(());
     }
-    drop_oldest(lease)?;
+    // Several at a time on a large cache, for the price of one sync.
+    let wanted = u64::from(lease.keeper().log.geometry().segments / 64).clamp(1, 8);
+    drop_oldest(lease, wanted)?;
     if mutant::is(Mutant::ReuseTooEarly) { Ok(()) } else { sync_log(lease) }
 }
 
 /// As `reclaim`, ahead of need: segments are free when the log has been synced, by whomever.
 pub(super) fn reclaim_ahead(lease: &mut impl Lease) -> io::Result<()> {
-    if reclaim_slots(lease)? { Ok(()) } else { drop_oldest(lease) }
+    if reclaim_slots(lease)? {
+        return Ok(());
+    }
+    let wanted = lease.keeper().lacking_segments();
+    drop_oldest(lease, wanted)
 }
 
-/// Drops the oldest segments: several at a time on a large cache.
-fn drop_oldest(lease: &mut impl Lease) -> io::Result<()> {
+/// Drops the oldest segments, until so many more are free.
+fn drop_oldest(lease: &mut impl Lease, wanted: u64) -> io::Result<()> {
     let geometry = lease.keeper().log.geometry();
-    let wanted = (geometry.segments / 64).clamp(1, 8) as u64 * u64::from(geometry.segment_pages);
+    let wanted = wanted * u64::from(geometry.segment_pages);
     let start = lease.keeper().log.rear();
     let mut taken = Vec::new();
     let mut owed = false;
