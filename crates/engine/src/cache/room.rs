@@ -2,7 +2,7 @@
 //! threads of the cache's own begin to make room.
 
 use super::keeper::Keeper;
-use crate::store::Layout;
+use crate::store::{Geometry, Layout};
 
 /// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
 pub(super) const FREE_MIN: u64 = 3;
@@ -109,7 +109,10 @@ impl Keeper {
     /// A reclaim ahead of need has ended. One that gained nothing is not repeated until the log has gone on.
     pub fn reclaimed_ahead(&mut self, free_before: u64) {
         if self.log.free_segments_once_durable() <= free_before {
-            self.reclaim_from = self.log.rear() + u64::from(self.log.geometry().segment_pages);
+            let Geometry { layout, segment_pages, .. } = self.log.geometry();
+            // The journal of slots goes on by a block for every sync, and pages leave the policy all the time.
+            let step = if layout == Layout::Slots { 1 } else { segment_pages };
+            self.reclaim_from = self.log.rear() + u64::from(step);
         }
     }
 
