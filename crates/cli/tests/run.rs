@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, says};
+use common::{Scratch, is_impossible, says};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -25,11 +25,7 @@ fn shell(scratch: &Scratch, script: &str) -> Command {
 /// None, with a word about it, where nothing can be mounted.
 fn possible(output: &Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("namespaces are not allowed") || said.contains("ermitted") || said.contains("/dev/fuse") {
-        println!("skipped: {said}");
-        return None;
-    }
-    Some(said)
+    if is_impossible(&said) { None } else { Some(said) }
 }
 
 fn is_mounted(scratch: &Scratch) -> bool {

@@ -1,10 +1,11 @@
 //! Against a plain map step by step; the log before the page; storage that fails; pins that leave no room.
 #![cfg(not(any(loom, shuttle)))]
 
+mod common;
+
+use common::{Hook, Log, fail_if};
 use entresol_core::{Address, ObjectId};
-use entresol_engine::buffer::{
-    BufferError, BufferManager, BufferOptions, FileIo, MemoryIo, OpenError, PageIo, WalHook,
-};
+use entresol_engine::buffer::{BufferError, BufferManager, BufferOptions, FileIo, MemoryIo, OpenError, PageIo};
 use entresol_engine::table::HashTable;
 use entresol_policy::{Options, catalogue};
 use proptest::prelude::*;
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn at(block: u64) -> Address {
     Address { object: ObjectId((block % 3) as u32), block: block / 3 }
@@ -31,10 +32,6 @@ struct Faulty {
     fail_writes: AtomicBool,
     fail_syncs: AtomicBool,
     writes: Mutex<Vec<Address>>,
-}
-
-fn fail_if(flag: &AtomicBool) -> io::Result<()> {
-    if flag.load(Ordering::SeqCst) { Err(io::Error::other("the device is on fire")) } else { Ok(()) }
 }
 
 impl PageIo for Faulty {
@@ -189,27 +186,6 @@ fn held_pages_that_pass_by_leave_writes_their_room() {
     let steps = [2, 0, 6, 11].map(Hold).into_iter().zip([4, 5, 7, 8]).flat_map(|(hold, page)| [hold, Update(page, 1)]);
     let more = [9, 1, 12, 13].map(|page| Update(page, 1));
     against_a_map("bplru", &steps.chain(more).chain([Read(10)]).collect::<Vec<_>>());
-}
-
-/// A log that notes how far it was asked for, and can fail.
-#[derive(Default)]
-struct Log {
-    flushed: AtomicU64,
-    fail: AtomicBool,
-}
-
-struct Hook(Arc<Log>);
-
-impl WalHook for Hook {
-    fn flushed_lsn(&self) -> u64 {
-        self.0.flushed.load(Ordering::SeqCst)
-    }
-
-    fn flush_until(&self, lsn: u64) -> io::Result<()> {
-        fail_if(&self.0.fail)?;
-        self.0.flushed.fetch_max(lsn, Ordering::SeqCst);
-        Ok(())
-    }
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //! where they are, and storage that fails loses nothing.
 #![cfg(not(any(loom, shuttle)))]
 
+mod common;
+
+use common::{fail_if, two_tiers};
 use entresol_core::{Address, ObjectId, Op, Page, Random, Size};
 use entresol_device::emulated::{Calibration, Clock as _, Curve, Mapped, Slowdown, VirtualClock};
 use entresol_engine::buffer::{BufferError, Clock, MemoryIo, OpenError, PageIo, TieredBuffer, TieredOptions};
@@ -30,10 +33,6 @@ fn nvm(pages: usize) -> Mapped<Arc<VirtualClock>> {
 
 fn options(info: &'static Info, parts: &[&str]) -> Options {
     Options::parse(info, parts.iter().copied()).expect("options")
-}
-
-fn two_tiers() -> impl Iterator<Item = &'static Info> {
-    catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 2 && !info.future)
 }
 
 /// Reuse, scans, writes of runs and partial writes over two objects. A buffer is not told which requests are sequential,
@@ -183,10 +182,6 @@ struct Faulty {
     below: MemoryIo,
     fail_reads: AtomicBool,
     fail_writes: AtomicBool,
-}
-
-fn fail_if(flag: &AtomicBool) -> io::Result<()> {
-    if flag.load(Ordering::SeqCst) { Err(io::Error::other("the device is on fire")) } else { Ok(()) }
 }
 
 impl PageIo for Faulty {

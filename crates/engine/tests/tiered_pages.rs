@@ -2,15 +2,18 @@
 //! their log.
 #![cfg(not(any(loom, shuttle)))]
 
+mod common;
+
+use common::{Hook, Log, two_tiers};
 use entresol_core::{Address, ObjectId, Random};
 use entresol_device::emulated::{Calibration, Clock as _, Curve, Mapped, Slowdown, VirtualClock};
-use entresol_engine::buffer::{BufferError, MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning, WalHook};
-use entresol_policy::{Info, Options, catalogue};
+use entresol_engine::buffer::{BufferError, MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning};
+use entresol_policy::{Options, catalogue};
 use entresol_tune::search::{Annealing, Schedule, Search};
 use entresol_tune::{Guarded, Limits, Objective, Space};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
 /// What an access of NVM takes, whatever its size, in nanoseconds of a virtual clock.
@@ -27,33 +30,6 @@ fn nvm(pages: usize) -> Mapped<Arc<VirtualClock>> {
 
 fn at(block: u64) -> Address {
     Address { object: ObjectId(0), block }
-}
-
-fn two_tiers() -> impl Iterator<Item = &'static Info> {
-    catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 2 && !info.future)
-}
-
-/// A log that notes how far it was asked for, and can fail.
-#[derive(Default)]
-struct Log {
-    flushed: AtomicU64,
-    fail: AtomicBool,
-}
-
-struct Hook(Arc<Log>);
-
-impl WalHook for Hook {
-    fn flushed_lsn(&self) -> u64 {
-        self.0.flushed.load(Ordering::SeqCst)
-    }
-
-    fn flush_until(&self, lsn: u64) -> io::Result<()> {
-        if self.0.fail.load(Ordering::SeqCst) {
-            return Err(io::Error::other("the log is full"));
-        }
-        self.0.flushed.fetch_max(lsn, Ordering::SeqCst);
-        Ok(())
-    }
 }
 
 /// Storage of pages that begin with the number of their newest log record. It takes none that is ahead of the log.

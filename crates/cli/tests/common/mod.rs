@@ -5,8 +5,41 @@
 pub mod mounted;
 pub mod served;
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+/// Was nothing mounted because nothing can be here? It is said then that the test is skipped.
+pub fn is_impossible(said: &str) -> bool {
+    let impossible = ["namespaces are not allowed", "ermitted", "/dev/fuse"].iter().any(|why| said.contains(why));
+    if impossible {
+        println!("skipped: {said}");
+    }
+    impossible
+}
+
+/// Waits for a file that a running command makes; false if the command has ended without.
+pub fn wait_for(file: &Path, running: &mut Child) -> bool {
+    let start = Instant::now();
+    while !file.exists() && running.try_wait().expect("its state").is_none() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} is not there", file.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    file.exists()
+}
+
+/// Waits for the end of a command, which must be a good one; what it said, or none where nothing can be mounted.
+pub fn ended_well(mut running: Child) -> Option<String> {
+    let mut said = String::new();
+    running.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    let code = running.wait().expect("an end").code();
+    if is_impossible(&said) {
+        return None;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    Some(said)
+}
 
 /// A directory that is removed at the end, and the command in it.
 pub struct Scratch(tempfile::TempDir);
