@@ -150,18 +150,23 @@ bench-doors: deps
 	cargo build --release --locked -p entresol-front --examples
 	benches/doors/run.sh
 
-# A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache and under six policies in
-# front of an emulated SSD (a quarter of an hour each). The databases lie in /dev/shm, which needs 2 GB.
+# A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache, under seven policies in
+# front of an emulated SSD, and on that alone: two SSDs, three sizes, five minutes each. The databases lie in /dev/shm, which needs
+# 3 GB.
 .PHONY: bench-tpcc
+TPCC_DATABASES := postgresql mariadb
+TPCC_DRIVES := 840-pro s3500
+TPCC_SIZES := 5% 10% 20%
 bench-tpcc: deps
 	cargo build --release --locked -p entresol
 	@mkdir -p target/bench
-	for db in postgresql mariadb; do \
-		$(ENTRESOL) bench tpcc --db $$db --warehouses 1 --clients 16 --warmup 8s --duration 20s --memory 6MiB \
-			--cache-size 10% --policy none,lru,lc,tac,face,face-gsc,expcache --ssd-only \
-			--backing-profile face-raid0x16 --cache-profile 840-pro --scratch /dev/shm \
-			--json target/bench/tpcc-$$db.json --html target/bench/tpcc-$$db.html || exit 1; \
-	done
+	for db in $(TPCC_DATABASES); do for drive in $(TPCC_DRIVES); do for size in $(TPCC_SIZES); do \
+		out=target/bench/tpcc-$$db-$$drive-$${size%\%}; \
+		$(ENTRESOL) bench tpcc --db $$db --warehouses 3 --clients 50 --warmup 8s --duration 15s --memory 16MiB \
+			--cache-size $$size --policy none,lru,lc,tac,face,face-gsc,expcache,heuristicdb --ssd-only \
+			--backing-profile face-raid0x16 --cache-profile $$drive --waf curve --scratch /dev/shm \
+			--json $$out.json --html $$out.html || exit 1; \
+	done; done; done
 
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
 # emulated Optane SSD. The databases lie in /dev/shm.
