@@ -112,14 +112,15 @@ fn a_flipped_bit_is_an_error_or_nothing_and_never_a_wrong_byte() {
     }
 }
 
-/// Mutants that the lives in one layout do not find out.
+/// Mutants that the lives in one layout do not find out. Some show in one life of thousands: a catalogue with one policy more has
+/// other lives.
 fn missed(layout: Layout) -> Vec<Mutant> {
     let mut missed = Vec::new();
     for mutant in Mutant::ALL.into_iter().filter(|mutant| mutant.is_of(layout)) {
         mutant::activate(Some(mutant));
         let found = random_lives(0..300, layout, 20)
             .and_then(|_| damaged_lives(0..4000, layout))
-            .and_then(|_| random_lives(300..4000, layout, 20));
+            .and_then(|_| random_lives(300..20_000, layout, 20));
         mutant::activate(None);
         match found {
             Err(violation) => println!("{layout:?}: {mutant:?}: {violation}"),
