@@ -121,6 +121,7 @@ fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
             lines.push(Line::default());
             lines.extend(gauge_lines(now, area.width.into()));
         }
+        lines.extend(now.choice.as_ref().map(choice_lines).unwrap_or_default());
     }
     if let Some(hints) = &now.hints {
         let begun = view.since(now, |figures| figures.hints.as_ref().map_or(0, |hints| hints.begins));
@@ -140,7 +141,6 @@ fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
         lines.push(Line::default());
         lines.extend(object_lines(view, now, area.width.into()));
     }
-    lines.extend(now.choice.as_ref().map(choice_lines).unwrap_or_default());
     frame.render_widget(Paragraph::new(lines), area);
 }
 
