@@ -6,7 +6,7 @@
 
 use crate::live::figures::Figures;
 use crate::live::objects::{ObjectFigures, REST, busiest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What the others are called; no path begins so.
 pub const OTHER: &str = "(other)";
@@ -42,8 +42,8 @@ impl Bounded {
         }
         let mut now = busiest(&figures.objects, &[]);
         now.retain(|object| object.label() != REST);
-        let there: HashMap<&str, &ObjectFigures> = now.iter().map(|object| (object.label(), object)).collect();
-        self.known.retain(|label, _| there.contains_key(label.as_str()));
+        let there: HashSet<&str> = now.iter().map(ObjectFigures::label).collect();
+        self.known.retain(|label, _| there.contains(label.as_str()));
         let mut free = self.objects_max - self.known.values().filter(|known| known.has_own).count();
         let mut other = ObjectFigures::default();
         let mut shown = Vec::new();
