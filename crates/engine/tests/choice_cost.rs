@@ -51,7 +51,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 #[test]
-#[ignore = "measures: docs/results/policy-choice.md says how it is run and what came of it"]
+#[ignore = "a measurement of half a minute of CPU time, written down in docs/results/policy-choice.md: `make test-long` runs it"]
 fn shadows_at_one_per_cent_cost_little() {
     let spec = format!("zipf:n=300k:pages={PAGES}:exponent=0.9:ids=scattered:seed=3:write=30");
     let trace = generate(&spec.parse().expect("a trace specification"));
