@@ -66,6 +66,7 @@ enum Step {
     Hold(u64),
     LetGo,
     Many([u64; 4]),
+    Row([u64; 8]),
     Fail(bool, bool),
 }
 
@@ -81,6 +82,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => page.prop_map(Step::Hold),
         3 => Just(Step::LetGo),
         2 => [0u64..24, 0u64..24, 0u64..24, 0u64..24].prop_map(Step::Many),
+        2 => prop::array::uniform8(0u64..24).prop_map(Step::Row),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(reads, writes)| Step::Fail(reads, writes)),
     ];
     prop::collection::vec(step, 1..150)
@@ -140,6 +142,14 @@ fn against_a_map(policy: &str, steps: &[Step]) {
                     assert_eq!([pin[0], pin[4095]], truth.get(page).copied().unwrap_or_default(), "page {page}");
                 }
             }),
+            Step::Row(pages) => {
+                let mut seen = 0;
+                let look = |at: Address, page: &[u8]| {
+                    assert_eq!([page[0], page[4095]], truth.get(&at.block).copied().unwrap_or_default(), "{at:?}");
+                    seen += 1;
+                };
+                manager.read_many(pages.map(at), 3, look).map(|()| assert_eq!(seen, 8))
+            }
             Step::Fail(reads, writes) => {
                 io.fail_reads.store(reads, Ordering::SeqCst);
                 io.fail_writes.store(writes, Ordering::SeqCst);

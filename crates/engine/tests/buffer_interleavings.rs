@@ -146,6 +146,31 @@ fn pages_taken_together_do_not_block_each_other() {
     });
 }
 
+/// Threads that read pages in opposite orders through queues, from a pool of one: neither waits for ever, each sees all.
+#[test]
+fn queues_of_reads_do_not_block_each_other() {
+    explore(|| {
+        let manager = hashed("lru");
+        manager.io().0.lock().expect("no panic").extend((0..3).map(|page| (page, page as u8 + 1)));
+        let manager = Arc::new(manager);
+        let threads: Vec<_> = [[0, 1, 2, 0], [2, 1, 0, 2]]
+            .map(|pages| {
+                let manager = manager.clone();
+                thread::spawn(move || {
+                    let mut seen = 0;
+                    let look = |at: Address, page: &[u8]| {
+                        assert_eq!(page[0], at.block as u8 + 1, "another page");
+                        seen += 1;
+                    };
+                    manager.read_many(pages.map(at), 2, look).expect("pages");
+                    assert_eq!(seen, pages.len());
+                })
+            })
+            .into();
+        threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
+    });
+}
+
 /// Writes that a policy lets past, with the eviction of the page when its guard goes.
 #[test]
 fn no_addition_is_lost_past_the_policy() {

@@ -60,7 +60,7 @@ fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, se
                     // Squared: some pages are hot, and contended.
                     let id = (random.next_f64().powi(2) * pages as f64) as u64;
                     let known = newest[id as usize].load(Ordering::SeqCst);
-                    let seen = match random.below(12) {
+                    let seen = match random.below(13) {
                         0..4 => {
                             let mut copy = vec![0; PAGE];
                             manager.read(at(id), |page| page.copy_to(0, &mut copy)).expect("a page");
@@ -79,6 +79,22 @@ fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, se
                             write(&mut owned, id, version);
                             newest[id as usize].store(version, Ordering::SeqCst);
                             version
+                        }
+                        11 => {
+                            let ids: Vec<u64> = [id, id].into_iter().chain((0..20).map(|_| random.below(pages))).collect();
+                            let (mut seen, mut newest) = (Vec::new(), 0);
+                            let look = |at: Address, page: &[u8]| {
+                                let version = check(page, at.block);
+                                seen.push(at.block);
+                                newest = if at.block == id { version } else { newest };
+                            };
+                            let depth = 1 + random.below(8) as usize;
+                            manager.read_many(ids.iter().map(|&id| at(id)), depth, look).expect("pages");
+                            seen.sort_unstable();
+                            let mut ids = ids;
+                            ids.sort_unstable();
+                            assert_eq!(seen, ids, "each as often as it was named");
+                            newest
                         }
                         _ => {
                             let mut owned = manager.overwrite(at(id)).expect("a page");
@@ -346,6 +362,38 @@ fn pages_that_are_absent_are_read_together_and_once() {
     let many: Vec<Address> = (200..400).map(at).collect();
     assert!(matches!(manager.pin_many(&many), Err(BufferError::Exhausted { .. })));
     assert_eq!(manager.pin_many(&many[..100]).expect("as many as the pool holds").len(), 100);
+}
+
+#[test]
+fn a_row_of_any_length_is_read_with_the_frames_there_are() {
+    for (policy, frames) in [("lru", 4), ("s3-fifo", 8), ("bplru", 4)] {
+        let manager = manager(BufferOptions::new(frames), policy, Noting::default());
+        for id in 0..500 {
+            write(&mut manager.update(at(id)).expect("a page"), id, id + 1);
+        }
+        for depth in [1, 3, 100] {
+            let before = manager.stats().misses;
+            let mut seen = vec![0; 500];
+            let look = |at: Address, page: &[u8]| {
+                assert_eq!(check(page, at.block), at.block + 1);
+                seen[at.block as usize] += 1;
+            };
+            manager.read_many((0..500).chain(0..500).map(at), depth, look).expect("all of them");
+            assert!(seen.iter().all(|&times| times == 2), "{policy}, {depth}: {seen:?}");
+            assert!(manager.stats().misses - before >= 900, "{policy}: a pool of {frames} holds next to none of it");
+        }
+    }
+}
+
+#[test]
+fn a_look_that_panics_leaves_no_page_on_its_way() {
+    let manager = manager(BufferOptions::new(20), "lru", Noting::default());
+    let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        manager.read_many((0..100).map(at), 10, |at, _| assert!(at.block < 5, "as the test wants it"))
+    }));
+    assert!(looked.is_err());
+    // Whoever asked for a page that is still on its way would wait for ever.
+    (0..100).for_each(|id| assert_eq!(manager.pin(at(id)).expect("a page").len(), PAGE));
 }
 
 /// Storage whose reads wait for each other, and are counted.

@@ -1,12 +1,33 @@
 //! Where pages come from and go to, and the host's log.
 
-use crate::disk::{Disk, Transfer};
+use crate::disk::{Disk, QueuedRead, ReadSource, Transfer};
 use entresol_core::{Address, ObjectId};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
+
+/// One page of a queue of reads.
+#[derive(Debug)]
+pub struct QueuedPage<'a> {
+    /// The source's own name for it.
+    pub token: usize,
+    /// Which page.
+    pub at: Address,
+    /// What is filled. It belongs to whoever reads until the source has it back.
+    pub bytes: &'a mut [u8],
+}
+
+/// What names pages one after the other, no two of those under way the same, and has each of them back when it has been
+/// read, in any order ([`PageIo::read_queue`]).
+pub trait PageSource<'a> {
+    /// The next page, if there is one now. After `None` it is asked again when a read that is under way has ended.
+    fn next(&mut self) -> Option<QueuedPage<'a>>;
+
+    /// A read has ended; the bytes are the page if the result is good.
+    fn ended(&mut self, page: QueuedPage<'a>, result: io::Result<()>);
+}
 
 /// Storage of whole pages. Calls come from several threads at once, but never two for one page.
 pub trait PageIo: Send + Sync {
@@ -23,6 +44,23 @@ pub trait PageIo: Send + Sync {
     /// What the storage answered for one of them; others may have been read or not.
     fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
         pages.iter_mut().try_for_each(|(at, into)| self.read_page(*at, into))
+    }
+
+    /// Fills pages as the source names them, `depth` of them under way at most, until it names none and none is under way.
+    /// Unless it is overridden this is a row of [`read_pages`](PageIo::read_pages); storage with a queue keeps it full.
+    fn read_queue<'a>(&self, depth: usize, source: &mut dyn PageSource<'a>) {
+        loop {
+            let mut pages: Vec<QueuedPage<'a>> = std::iter::from_fn(|| source.next()).take(depth.max(1)).collect();
+            if pages.is_empty() {
+                return;
+            }
+            let together = self.read_pages(&mut pages.iter_mut().map(|page| (page.at, &mut *page.bytes)).collect::<Vec<_>>());
+            for page in pages {
+                // After an error it is not known which came; each is asked for alone, and answers for itself.
+                let result = if together.is_ok() { Ok(()) } else { self.read_page(page.at, page.bytes) };
+                source.ended(page, result);
+            }
+        }
     }
 
     /// Writes a page. It need not be durable before the next [`sync`](PageIo::sync).
@@ -48,6 +86,10 @@ impl<I: PageIo + ?Sized> PageIo for Arc<I> {
 
     fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
         (**self).read_pages(pages)
+    }
+
+    fn read_queue<'a>(&self, depth: usize, source: &mut dyn PageSource<'a>) {
+        (**self).read_queue(depth, source);
     }
 
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
@@ -194,6 +236,29 @@ impl<D: Disk> DiskIo<D> {
     }
 }
 
+/// Pages by where they lie.
+struct Located<'s, 'a, D> {
+    io: &'s DiskIo<D>,
+    source: &'s mut dyn PageSource<'a>,
+}
+
+impl<'a, D: Disk> ReadSource<'a> for Located<'_, 'a, D> {
+    fn next(&mut self) -> Option<QueuedRead<'a>> {
+        loop {
+            let page = self.source.next()?;
+            match self.io.offset(page.at) {
+                Ok(at) => return Some(QueuedRead { token: page.token, at, bytes: page.bytes }),
+                Err(error) => self.source.ended(page, Err(error)),
+            }
+        }
+    }
+
+    fn ended(&mut self, read: QueuedRead<'a>, result: io::Result<()>) {
+        let at = Address { object: ObjectId(0), block: read.at / self.io.page_bytes as u64 };
+        self.source.ended(QueuedPage { token: read.token, at, bytes: read.bytes }, result);
+    }
+}
+
 impl<D: Disk> PageIo for DiskIo<D> {
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
         self.disk.read_at(self.offset(at)?, into)
@@ -205,6 +270,10 @@ impl<D: Disk> PageIo for DiskIo<D> {
             transfers.push(Transfer::Read { at: self.offset(*at)?, bytes });
         }
         self.disk.submit(&mut transfers)
+    }
+
+    fn read_queue<'a>(&self, depth: usize, source: &mut dyn PageSource<'a>) {
+        self.disk.read_queue(depth, &mut Located { io: self, source });
     }
 
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {

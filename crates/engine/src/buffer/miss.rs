@@ -8,6 +8,7 @@ use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::{PageTable, TableKey};
 use entresol_core::{Address, Op};
+use std::io;
 
 /// A page in state loading, which its thread has to bring in or to take back.
 pub(super) struct Loading {
@@ -82,12 +83,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     /// Brings in pages that were begun for reading, with one call of the storage. Of each, its frame and whether it
     /// leaves after use.
     pub(super) fn end_reads(&self, begun: &[Loading]) -> impl Iterator<Item = Result<(u32, bool), BufferError>> {
-        let page_of = |loading: &Loading| {
-            // SAFETY: the frame is mapped, and in state loading: this thread owns it, and no other of the list is it.
-            let bytes =
-                unsafe { std::slice::from_raw_parts_mut(self.pool.frame(loading.number), self.pool.page_bytes()) };
-            (loading.key.0.address(), bytes)
-        };
+        let page_of = |loading: &Loading| (loading.key.0.address(), self.loading_bytes(loading));
         let read = match begun {
             [] | [_] => Err(()),
             many => {
@@ -104,6 +100,24 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             self.end_miss(loading, Op::Read, loaded)?;
             Ok((loading.number, loading.passing))
         })
+    }
+
+    /// The memory of a page in state loading, which its thread owns; it asks for it once.
+    pub(super) fn loading_bytes(&self, loading: &Loading) -> &mut [u8] {
+        // SAFETY: the frame is mapped as long as the manager lives, and in state loading: this thread owns it.
+        unsafe { std::slice::from_raw_parts_mut(self.pool.frame(loading.number), self.pool.page_bytes()) }
+    }
+
+    /// Ends a page of a queue of reads.
+    pub(super) fn end_queued(&self, loading: &Loading, at: Address, read: io::Result<()>) -> Result<(), BufferError> {
+        self.counts.page_reads.fetch_add(1, Ordering::Relaxed);
+        let read = read.map_err(|source| self.failed(BufferError::Read { at, source }));
+        self.end_miss(loading, Op::Read, read)
+    }
+
+    /// Takes a page back that was begun and will not come.
+    pub(super) fn give_up(&self, loading: &Loading) {
+        self.unload(self.table.shard(loading.key), loading.key, loading.number);
     }
 
     /// Fills the frame of a page that is being loaded.

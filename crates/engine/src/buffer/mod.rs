@@ -20,6 +20,7 @@ mod directory;
 mod error;
 mod guard;
 mod io;
+mod many;
 mod miss;
 mod options;
 mod stats;
@@ -28,7 +29,7 @@ mod tiered;
 pub use clean::Cleaner;
 pub use error::{BufferError, OpenError};
 pub use guard::{PageView, PinGuard, WriteGuard};
-pub use io::{DiskIo, FileIo, MemoryIo, PageIo, WalHook};
+pub use io::{DiskIo, FileIo, MemoryIo, PageIo, PageSource, QueuedPage, WalHook};
 pub use options::{BufferOptions, Clock};
 pub use stats::{BufferStats, Decided, ObjectStats};
 pub use tiered::{PageChange, PageInPlace, TierStats, TieredBuffer, TieredOptions, TieredStats, Tuning, TuningError};
@@ -81,14 +82,6 @@ pub struct BufferManager<T: PageTable, I: PageIo> {
     /// An error that had no caller to be returned to, for the next flush.
     unreported: Mutex<Option<BufferError>>,
     cleaning: clean::Cleaning,
-}
-
-/// What came of the first look at a page of several.
-enum Started {
-    Pinned(u32),
-    Loading(miss::Loading),
-    /// Somebody owns it: to be waited for later.
-    Busy,
 }
 
 /// What decides about a share of the pages.
@@ -241,82 +234,6 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     pub fn pin(&self, at: Address) -> Result<PinGuard<'_, T, I>, BufferError> {
         let (frame, passing) = self.acquire(at, Op::Read)?;
         Ok(PinGuard { manager: self, frame, passing })
-    }
-
-    /// Pins several pages, in the order in which they are named: what [`pin`](BufferManager::pin) does for each, but
-    /// those that are not there are read together, which keeps a deep queue of a device busy
-    /// ([`PageIo::read_pages`]). The policy is asked for those last.
-    ///
-    /// ```
-    /// # use entresol_core::{Address, ObjectId};
-    /// # use entresol_engine::buffer::{BufferManager, BufferOptions, MemoryIo};
-    /// # use entresol_policy::{Options, catalogue};
-    /// # let policy = catalogue::info("lru")?;
-    /// # let io = MemoryIo::new();
-    /// # let manager = BufferManager::hashed(BufferOptions::new(100), policy, &Options::defaults(policy), io, None)?;
-    /// let leaves: Vec<Address> = (0..32).map(|block| Address { object: ObjectId(0), block }).collect();
-    /// let pages = manager.pin_many(&leaves)?;
-    /// assert!(pages.iter().all(|page| page.len() == 4096));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`read`](BufferManager::read), of any of the pages; then none is pinned.
-    /// [`BufferError::Exhausted`] when they are more than there are frames to be had.
-    pub fn pin_many(&self, pages: &[Address]) -> Result<Vec<PinGuard<'_, T, I>>, BufferError> {
-        let keys = pages.iter().map(|&at| self.key(at)).collect::<Result<Vec<_>, _>>()?;
-        let mut guards: Vec<Option<PinGuard<'_, T, I>>> = keys.iter().map(|_| None).collect();
-        let (mut begun, mut places) = (Vec::new(), Vec::new());
-        let mut result = Ok(());
-        // Those that are there first, so that making room for the others does not push them out. While pages are begun
-        // nothing is waited for that another thread holds: it might wait for one of them.
-        for present in [true, false] {
-            for (place, &key) in keys.iter().enumerate() {
-                if guards[place].is_some() || result.is_err() || (present && self.lookup(key).is_none()) {
-                    continue;
-                }
-                match self.pin_or_begin(key) {
-                    Ok(Started::Pinned(frame)) => {
-                        guards[place] = Some(PinGuard { manager: self, frame, passing: false });
-                    }
-                    Ok(Started::Loading(loading)) => {
-                        begun.push(loading);
-                        places.push(place);
-                    }
-                    Ok(Started::Busy) => {}
-                    Err(error) => result = Err(error),
-                }
-            }
-        }
-        for (place, loaded) in places.into_iter().zip(self.end_reads(&begun)) {
-            match loaded {
-                Ok((frame, passing)) => guards[place] = Some(PinGuard { manager: self, frame, passing }),
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result?;
-        guards.into_iter().zip(pages).map(|(guard, &at)| guard.map_or_else(|| self.pin(at), Ok)).collect()
-    }
-
-    /// Pins a page if that needs no wait, or begins to load it.
-    fn pin_or_begin(&self, key: TableKey) -> Result<Started, BufferError> {
-        loop {
-            let Some(number) = self.lookup(key) else {
-                match self.begin_miss(key, Op::Read)? {
-                    Some(loading) => return Ok(Started::Loading(loading)),
-                    None => continue,
-                }
-            };
-            let frame = &self.frames[number as usize];
-            if !frame.word.try_pin() {
-                return Ok(Started::Busy);
-            }
-            if frame.key() == key.0 {
-                self.hit(number, frame.handle(), Op::Read);
-                return Ok(Started::Pinned(number));
-            }
-            self.parking.wake(number, frame.word.unpin());
-        }
     }
 
     /// Owns a page, to change a part of it.

@@ -2,8 +2,8 @@
 //! by a few threads.
 
 use super::aligned::ALIGN;
-use super::rings::{Job, Rings};
-use super::{AlignedBytes, Disk, Transfer};
+use super::rings::{Job, Reads, Rings};
+use super::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer, queue};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -201,6 +201,13 @@ impl FileDisk {
         Ok(())
     }
 
+    /// Whether a ring can read this as it is, without a copy.
+    fn suits_a_ring(&self, at: u64, bytes: &[u8]) -> bool {
+        let as_it_is = self.caching == Caching::Buffered || (is_whole(at, bytes.len()) && !self.must_copy(bytes));
+        let inside = self.check_range(at, bytes.len(), io::ErrorKind::UnexpectedEof).is_ok();
+        as_it_is && inside && bytes.len() <= RING_BYTES_MAX
+    }
+
     fn check_range(&self, at: u64, len: usize, kind: io::ErrorKind) -> io::Result<()> {
         match at.checked_add(len as u64) {
             Some(end) if end <= self.size_bytes() => Ok(()),
@@ -254,6 +261,18 @@ impl Disk for FileDisk {
         }
     }
 
+    fn read_queue<'a>(&self, depth: usize, source: &mut dyn ReadSource<'a>) {
+        let Ok(rings) = &self.rings else { return queue::by_batches(self, depth, source) };
+        let mut left = Vec::new();
+        let mut whole = Whole { disk: self, source };
+        if rings.read(self.file.as_raw_fd(), depth, &mut whole, &mut left).is_err() {
+            left.into_iter().for_each(|read| whole.alone(read));
+            while let Some(read) = whole.source.next() {
+                whole.alone(read);
+            }
+        }
+    }
+
     /// A file is extended; of a block device that was made larger the new size is taken notice of.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
         if size_bytes > self.size_bytes() && self.file.metadata()?.is_file() {
@@ -275,6 +294,37 @@ impl Disk for FileDisk {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }
+    }
+}
+
+/// A source of reads whose ends are made whole: what a ring cannot take, or did not finish, is read one by one.
+struct Whole<'s, 'a> {
+    disk: &'s FileDisk,
+    source: &'s mut dyn ReadSource<'a>,
+}
+
+impl<'a> Whole<'_, 'a> {
+    fn alone(&mut self, read: QueuedRead<'a>) {
+        let result = self.disk.read_at(read.at, read.bytes);
+        self.source.ended(read, result);
+    }
+}
+
+impl<'a> Reads<'a> for Whole<'_, 'a> {
+    fn next(&mut self) -> Option<QueuedRead<'a>> {
+        loop {
+            let read = self.source.next()?;
+            if self.disk.suits_a_ring(read.at, read.bytes) {
+                return Some(read);
+            }
+            self.alone(read);
+        }
+    }
+
+    fn moved(&mut self, mut read: QueuedRead<'a>, result: i32) {
+        let transfer = &mut Transfer::Read { at: read.at, bytes: &mut *read.bytes };
+        let result = self.disk.settle(transfer, None, result);
+        self.source.ended(read, result);
     }
 }
 
@@ -392,6 +442,66 @@ mod tests {
             let mut back = vec![0; model.len()];
             disk.read_at(0, &mut back).expect("a read");
             assert!(back == model, "{what}");
+        });
+    }
+
+    /// Names blocks one after the other and compares what comes back; now and then it has none to name for the moment.
+    struct Blocks<'a> {
+        blocks: std::vec::IntoIter<u64>,
+        memory: Vec<&'a mut [u8]>,
+        under_way: usize,
+        most: usize,
+        ended: Vec<(u64, bool)>,
+        random: Random,
+    }
+
+    impl<'a> ReadSource<'a> for Blocks<'a> {
+        fn next(&mut self) -> Option<QueuedRead<'a>> {
+            if self.under_way > 0 && self.random.chance(0.1) {
+                return None;
+            }
+            let at = self.blocks.next()? * 4096;
+            let bytes = self.memory.pop().expect("memory for as many as are under way");
+            self.under_way += 1;
+            self.most = self.most.max(self.under_way);
+            Some(QueuedRead { token: at as usize + 1, at, bytes })
+        }
+
+        fn ended(&mut self, read: QueuedRead<'a>, result: io::Result<()>) {
+            assert_eq!(read.token, read.at as usize + 1);
+            let block = read.at / 4096;
+            match result {
+                Ok(()) => assert!(read.bytes.iter().all(|&byte| byte == block as u8), "block {block}"),
+                Err(ref error) => assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "block {block}"),
+            }
+            self.ended.push((block, result.is_ok()));
+            self.under_way -= 1;
+            self.memory.push(read.bytes);
+        }
+    }
+
+    #[test]
+    fn a_queue_of_any_depth_reads_every_block_once() {
+        const BLOCKS: u64 = 300;
+        every_way("queue", BLOCKS * 4096, |disk, what| {
+            for block in 0..BLOCKS {
+                disk.write_at(block * 4096, &[block as u8; 4096]).expect("a write");
+            }
+            for depth in [1, 7, 32, 1000] {
+                let mut memory = vec![[0; 4097]; depth];
+                let mut blocks: Vec<u64> = (0..BLOCKS + 3).collect();
+                let mut random = Random::new(depth as u64);
+                (1..blocks.len()).for_each(|i| blocks.swap(i, random.below(i as u64 + 1) as usize));
+                // Some memory is aligned to nothing.
+                let memory = memory.iter_mut().map(|bytes| &mut bytes[random.below(2) as usize..][..4096]).collect();
+                let (blocks, ended) = (blocks.into_iter(), Vec::new());
+                let mut source = Blocks { blocks, memory, under_way: 0, most: 0, ended, random: Random::new(5) };
+                disk.read_queue(depth, &mut source);
+                assert!(source.under_way == 0 && source.most <= depth, "{what}: {} of {depth}", source.most);
+                source.ended.sort_unstable();
+                let expected: Vec<(u64, bool)> = (0..BLOCKS + 3).map(|block| (block, block < BLOCKS)).collect();
+                assert_eq!(source.ended, expected, "{what}");
+            }
         });
     }
 

@@ -1,12 +1,14 @@
 //! All I/O of the engine goes through one trait, so that a crash test is a run of the real code over a [`SimDisk`].
 //!
 //! Calls block. Whoever has several transfers to make hands them over together ([`Disk::submit`]): an implementation
-//! with a queue can then keep it full, and one without performs them in order.
+//! with a queue can then keep it full, and one without performs them in order. Reads that are named one after the other
+//! go through a queue that is refilled ([`Disk::read_queue`]).
 
 mod aligned;
 mod file;
 mod identity;
 mod metered;
+mod queue;
 mod rings;
 mod sim;
 
@@ -14,6 +16,7 @@ pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
 pub use identity::file_identity;
 pub use metered::{CallCounts, DeviceCounts, Gauge, Metered, TIME_BUCKETS};
+pub use queue::{QueuedRead, ReadSource};
 pub use sim::{Fault, Power, SimDisk};
 
 use std::io;
@@ -114,6 +117,12 @@ pub trait Disk: Send + Sync {
         }
         Ok(())
     }
+
+    /// Performs reads as the source names them, `depth` of them under way at most, until it names none and none is under
+    /// way. Unless it is overridden this is a row of [batches](Disk::submit); a device with a queue keeps it full.
+    fn read_queue<'a>(&self, depth: usize, source: &mut dyn ReadSource<'a>) {
+        queue::by_batches(self, depth, source);
+    }
 }
 
 impl<D: Disk + ?Sized> Disk for Arc<D> {
@@ -143,5 +152,9 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn submit(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         (**self).submit(transfers)
+    }
+
+    fn read_queue<'a>(&self, depth: usize, source: &mut dyn ReadSource<'a>) {
+        (**self).read_queue(depth, source);
     }
 }

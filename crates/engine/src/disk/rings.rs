@@ -1,20 +1,22 @@
-//! Many transfers of one file at once by io_uring. Every caller has a ring of its own for as long as its batch takes; idle
-//! rings are kept for the next one and closed with the file.
+//! Many transfers of one file at once by io_uring. Every caller has a ring of its own for as long as its transfers take;
+//! idle rings are kept for the next one and closed with the file.
 
+use super::queue::QueuedRead;
 use io_uring::types::Fd;
-use io_uring::{IoUring, opcode};
+use io_uring::{IoUring, opcode, squeue};
 use rustix::io::Errno;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Transfers of one batch that are under way at most.
-const DEPTH: u32 = 128;
+/// Transfers of one caller that are under way at most.
+pub(super) const DEPTH: usize = 128;
 /// Rings kept: more threads than that at once make new ones.
 const IDLE_MAX: usize = 16;
 
-/// One transfer. The memory must stay valid, and nobody else's, while [`Rings::perform`] runs.
+/// One transfer of a batch. The memory must stay valid, and nobody else's, while [`Rings::perform`] runs.
 pub(super) struct Job {
     pub write: bool,
     pub at: u64,
@@ -29,13 +31,76 @@ pub(super) struct Rings {
     idle: Mutex<Vec<IoUring>>,
 }
 
+/// What a ring is given to do.
+trait Work {
+    /// Transfers under way at most.
+    fn depth(&self) -> usize;
+
+    /// How many completions are worth a system call, with so many under way.
+    fn worth(&self, under_way: usize) -> usize;
+
+    /// The next transfer, if there is one now; its `user_data` names it. Its memory is valid, and nobody else's, until
+    /// [`ended`](Work::ended) is called for it or nothing is under way.
+    fn next(&mut self) -> Option<squeue::Entry>;
+
+    /// A transfer has ended: bytes moved, or an error number below zero.
+    fn ended(&mut self, user_data: u64, result: i32);
+}
+
+/// A ring in use. It ends with nothing under way, so that no panic leaves memory to the kernel.
+struct Flight<'r> {
+    ring: &'r mut IoUring,
+    under_way: usize,
+}
+
+impl Flight<'_> {
+    /// Hands over what was pushed, waits for so many completions, and ends what has come.
+    fn turn(&mut self, want: usize, mut ended: impl FnMut(u64, i32)) -> io::Result<()> {
+        let submitted = self.ring.submit_and_wait(want);
+        let under_way = &mut self.under_way;
+        for entry in self.ring.completion() {
+            *under_way -= 1;
+            ended(entry.user_data(), entry.result());
+        }
+        match submitted.map_err(|error| (error.raw_os_error().map(Errno::from_raw_os_error), error)) {
+            Ok(_) | Err((Some(Errno::INTR), _)) => Ok(()),
+            Err((Some(Errno::AGAIN | Errno::BUSY), _)) => {
+                std::thread::yield_now();
+                Ok(())
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Waits for all that the kernel took; what it did not take it never will: the ring is not used again.
+    fn settle(&mut self, mut ended: impl FnMut(u64, i32)) {
+        let mut taken = self.under_way.saturating_sub(self.ring.submission().len());
+        self.under_way = 0;
+        while taken > 0 {
+            for entry in self.ring.completion() {
+                taken -= 1;
+                ended(entry.user_data(), entry.result());
+            }
+            if taken > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.settle(|_, _| ());
+    }
+}
+
 impl Rings {
     /// Rings, if the kernel lets this process use them.
     ///
     /// # Errors
     /// Why it does not: containers often refuse io_uring.
     pub fn new() -> io::Result<Self> {
-        let mut ring = IoUring::new(DEPTH)?;
+        let mut ring = IoUring::new(DEPTH as u32)?;
         // SAFETY: a no-op refers to no memory.
         unsafe { ring.submission().push(&opcode::Nop::new().build()) }.expect("room for one");
         ring.submit_and_wait(1)?;
@@ -53,33 +118,53 @@ impl Rings {
     /// When there is no ring to be had, or it failed: nothing is under way then, and any of the jobs may have been
     /// performed.
     pub fn perform(&self, file: RawFd, jobs: &mut [Job]) -> io::Result<()> {
+        self.run(&mut Batch { file: Fd(file), jobs, sent: 0 })
+    }
+
+    /// Performs reads as they are named, `depth` of them under way at most, and gives each back with the bytes moved or
+    /// an error number below zero.
+    ///
+    /// # Errors
+    /// When there is no ring to be had, or it failed: nothing is under way then, and the reads that were begun and not
+    /// given back are in `left`.
+    pub fn read<'a>(
+        &self,
+        file: RawFd,
+        depth: usize,
+        reads: &mut dyn Reads<'a>,
+        left: &mut Vec<QueuedRead<'a>>,
+    ) -> io::Result<()> {
+        let depth = depth.clamp(1, DEPTH);
+        let places = (0..depth).map(|_| None).collect();
+        let mut queue = Queue { file: Fd(file), reads, free: (0..depth).collect(), places };
+        let done = self.run(&mut queue);
+        left.extend(queue.places.into_iter().flatten().map(Place::back));
+        done
+    }
+
+    fn run(&self, work: &mut impl Work) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut ring = idle.map_or_else(|| IoUring::new(DEPTH), Ok)?;
-        let (mut sent, mut done) = (0, 0);
-        while done < jobs.len() {
-            while sent < jobs.len() && sent - done < DEPTH as usize {
-                let entry = entry(Fd(file), &jobs[sent]).user_data(sent as u64);
-                // SAFETY: the caller vouches for the memory until this returns, and it returns when nothing is under way.
-                unsafe { ring.submission().push(&entry) }.expect("a ring has an entry for every transfer under way");
-                sent += 1;
+        let mut ring = idle.map_or_else(|| IoUring::new(DEPTH as u32), Ok)?;
+        let mut flight = Flight { ring: &mut ring, under_way: 0 };
+        loop {
+            while flight.under_way < work.depth()
+                && let Some(entry) = work.next()
+            {
+                // SAFETY: the work vouches for the memory until the transfer has ended or nothing is under way, and this
+                // returns, or unwinds, when nothing is.
+                unsafe { flight.ring.submission().push(&entry) }.expect("an entry for every transfer under way");
+                flight.under_way += 1;
             }
-            // Half of the depth stays under way while completions are handled.
-            let submitted = ring.submit_and_wait((sent - done).div_ceil(2));
-            done += reap(&mut ring, jobs);
-            match submitted.map_err(|error| (error.raw_os_error().map(Errno::from_raw_os_error), error)) {
-                Ok(_) | Err((Some(Errno::INTR), _)) => {}
-                Err((Some(Errno::AGAIN | Errno::BUSY), _)) => std::thread::yield_now(),
-                Err((_, error)) => {
-                    // What the kernel did not take it never will: the ring is not used again.
-                    let taken = sent - ring.submission().len();
-                    while done < taken {
-                        std::thread::sleep(Duration::from_millis(1));
-                        done += reap(&mut ring, jobs);
-                    }
-                    return Err(error);
-                }
+            if flight.under_way == 0 {
+                break;
+            }
+            let worth = work.worth(flight.under_way);
+            if let Err(error) = flight.turn(worth, |id, result| work.ended(id, result)) {
+                flight.settle(|id, result| work.ended(id, result));
+                return Err(error);
             }
         }
+        drop(flight);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(ring);
@@ -88,13 +173,94 @@ impl Rings {
     }
 }
 
-fn entry(file: Fd, job: &Job) -> io_uring::squeue::Entry {
-    match job.write {
-        true => opcode::Write::new(file, job.pointer, job.len).offset(job.at).build(),
-        false => opcode::Read::new(file, job.pointer, job.len).offset(job.at).build(),
+/// Jobs in the order of a slice.
+struct Batch<'j> {
+    file: Fd,
+    jobs: &'j mut [Job],
+    sent: usize,
+}
+
+impl Work for Batch<'_> {
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+
+    /// Half of the depth stays under way while completions are handled.
+    fn worth(&self, under_way: usize) -> usize {
+        under_way.div_ceil(2)
+    }
+
+    fn next(&mut self) -> Option<squeue::Entry> {
+        let job = self.jobs.get(self.sent)?;
+        let entry = match job.write {
+            true => opcode::Write::new(self.file, job.pointer, job.len).offset(job.at).build(),
+            false => opcode::Read::new(self.file, job.pointer, job.len).offset(job.at).build(),
+        };
+        self.sent += 1;
+        Some(entry.user_data(self.sent as u64 - 1))
+    }
+
+    fn ended(&mut self, user_data: u64, result: i32) {
+        self.jobs[user_data as usize].result = result;
     }
 }
 
-fn reap(ring: &mut IoUring, jobs: &mut [Job]) -> usize {
-    ring.completion().map(|entry| jobs[entry.user_data() as usize].result = entry.result()).count()
+/// What names reads for [`Rings::read`] and has them back.
+pub(super) trait Reads<'a> {
+    /// The next read, if there is one now.
+    fn next(&mut self) -> Option<QueuedRead<'a>>;
+
+    /// A read has ended: bytes moved, or an error number below zero.
+    fn moved(&mut self, read: QueuedRead<'a>, result: i32);
+}
+
+/// Reads under way, by place.
+struct Queue<'r, 'a> {
+    file: Fd,
+    reads: &'r mut dyn Reads<'a>,
+    free: Vec<usize>,
+    places: Vec<Option<Place<'a>>>,
+}
+
+/// A read that the kernel has: no reference to its memory exists meanwhile.
+struct Place<'a> {
+    token: usize,
+    at: u64,
+    bytes: *mut [u8],
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Place<'a> {
+    fn back(self) -> QueuedRead<'a> {
+        // SAFETY: made from this very reference, which was given up for the time, and the kernel is done with it.
+        let bytes = unsafe { &mut *self.bytes };
+        QueuedRead { token: self.token, at: self.at, bytes }
+    }
+}
+
+impl Work for Queue<'_, '_> {
+    fn depth(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Most of the depth stays under way: a device that runs empty is what a queue is there to avoid.
+    fn worth(&self, under_way: usize) -> usize {
+        under_way.div_ceil(8)
+    }
+
+    fn next(&mut self) -> Option<squeue::Entry> {
+        let QueuedRead { token, at, bytes } = self.reads.next()?;
+        let place = self.free.pop().expect("fewer under way than places");
+        let bytes = std::ptr::from_mut(bytes);
+        let entry = opcode::Read::new(self.file, bytes.cast(), bytes.len() as u32).offset(at).build();
+        self.places[place] = Some(Place { token, at, bytes, memory: PhantomData });
+        Some(entry.user_data(place as u64))
+    }
+
+    fn ended(&mut self, user_data: u64, result: i32) {
+        let place = user_data as usize;
+        let read = self.places[place].take().expect("what ends was under way");
+        self.free.push(place);
+        self.reads.moved(read.back(), result);
+    }
 }
