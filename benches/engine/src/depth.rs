@@ -214,8 +214,7 @@ fn text(executor: &str, theirs: Measured, ours: [Measured; WAYS.len()]) -> Strin
     );
     for (way, (rate, cost)) in WAYS.iter().zip(ours) {
         let (of_rate, of_cost) = (rate / theirs.0, cost / theirs.1);
-        writeln!(out, "| {} | {rate:.0} | {cost:.2} | {of_rate:.2}x | {of_cost:.2}x |", way.name())
-            .expect("a string");
+        writeln!(out, "| {} | {rate:.0} | {cost:.2} | {of_rate:.2}x | {of_cost:.2}x |", way.name()).expect("a string");
     }
     // Judged as fio works: as many reads under way, and the queue refilled.
     let (rate, cost) = (ours[0].0 / theirs.0, ours[0].1);

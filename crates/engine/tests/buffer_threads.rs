@@ -81,7 +81,8 @@ fn shaken<T: PageTable, I: PageIo>(manager: &BufferManager<T, I>, pages: u64, se
                             version
                         }
                         11 => {
-                            let ids: Vec<u64> = [id, id].into_iter().chain((0..20).map(|_| random.below(pages))).collect();
+                            let ids: Vec<u64> =
+                                [id, id].into_iter().chain((0..20).map(|_| random.below(pages))).collect();
                             let (mut seen, mut newest) = (Vec::new(), 0);
                             let look = |at: Address, page: &[u8]| {
                                 let version = check(page, at.block);

@@ -54,7 +54,8 @@ pub trait PageIo: Send + Sync {
             if pages.is_empty() {
                 return;
             }
-            let together = self.read_pages(&mut pages.iter_mut().map(|page| (page.at, &mut *page.bytes)).collect::<Vec<_>>());
+            let together =
+                self.read_pages(&mut pages.iter_mut().map(|page| (page.at, &mut *page.bytes)).collect::<Vec<_>>());
             for page in pages {
                 // After an error it is not known which came; each is asked for alone, and answers for itself.
                 let result = if together.is_ok() { Ok(()) } else { self.read_page(page.at, page.bytes) };

@@ -197,7 +197,8 @@ where
                     hits += 1;
                 }
                 Ok(Started::Loading(loading)) => {
-                    let bytes = self.manager.loading_bytes(&loading);
+                    // SAFETY: it was just begun, and the memory is given away until it has ended.
+                    let bytes = unsafe { self.manager.loading_bytes(&loading) };
                     return Some(QueuedPage { token: self.keep(loading), at, bytes });
                 }
                 Ok(Started::Busy) => self.later.push(at),

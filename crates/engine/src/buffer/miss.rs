@@ -83,7 +83,11 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     /// Brings in pages that were begun for reading, with one call of the storage. Of each, its frame and whether it
     /// leaves after use.
     pub(super) fn end_reads(&self, begun: &[Loading]) -> impl Iterator<Item = Result<(u32, bool), BufferError>> {
-        let page_of = |loading: &Loading| (loading.key.0.address(), self.loading_bytes(loading));
+        let page_of = |loading: &Loading| {
+            // SAFETY: this thread began it, and it is in the list once.
+            let bytes = unsafe { self.loading_bytes(loading) };
+            (loading.key.0.address(), bytes)
+        };
         let read = match begun {
             [] | [_] => Err(()),
             many => {
@@ -102,9 +106,16 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         })
     }
 
-    /// The memory of a page in state loading, which its thread owns; it asks for it once.
-    pub(super) fn loading_bytes(&self, loading: &Loading) -> &mut [u8] {
-        // SAFETY: the frame is mapped as long as the manager lives, and in state loading: this thread owns it.
+    /// The memory of a page in state loading.
+    ///
+    /// # Safety
+    /// The page was begun by the caller, who asks once for each beginning.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "frames are apart from one another, and a page in state loading has one owner"
+    )]
+    pub(super) unsafe fn loading_bytes(&self, loading: &Loading) -> &mut [u8] {
+        // SAFETY: the frame is mapped as long as the manager lives, and its owner asks, once.
         unsafe { std::slice::from_raw_parts_mut(self.pool.frame(loading.number), self.pool.page_bytes()) }
     }
 

@@ -321,7 +321,7 @@ impl<'a> Reads<'a> for Whole<'_, 'a> {
         }
     }
 
-    fn moved(&mut self, mut read: QueuedRead<'a>, result: i32) {
+    fn moved(&mut self, read: QueuedRead<'a>, result: i32) {
         let transfer = &mut Transfer::Read { at: read.at, bytes: &mut *read.bytes };
         let result = self.disk.settle(transfer, None, result);
         self.source.ended(read, result);
