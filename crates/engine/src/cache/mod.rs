@@ -8,6 +8,7 @@ mod counts;
 mod directory;
 mod dirty;
 mod flight;
+mod frames;
 mod grow;
 mod keeper;
 mod objects;

@@ -2,6 +2,7 @@
 
 use super::counts::Counts;
 use super::directory::Directory;
+use super::frames::{Frame, Frames};
 use super::keeper::{Keeper, Source};
 use super::objects::Objects;
 use super::upkeep;
@@ -11,16 +12,6 @@ use entresol_policy::Driver;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
-
-/// A page in the volatile tier.
-struct Frame {
-    /// None while the log's copy has not been needed yet, after a restart.
-    bytes: Option<Box<[u8]>>,
-    /// Newer than what was sent below.
-    dirty: bool,
-    /// Place in the log of this very version.
-    logged: Option<u64>,
-}
 
 /// What the current request is about.
 struct Current {
@@ -38,8 +29,8 @@ pub(super) struct World {
     pub directory: Directory,
     pub counts: Counts,
     pub objects: Objects,
-    /// By handle; empty when the policy has no volatile tier.
-    frames: Vec<Option<Frame>>,
+    /// Of the volatile tier, if there is one.
+    frames: Frames,
     /// Handles of frames that may be newer than anything the log has or was sent below.
     unlogged: BTreeSet<u32>,
     /// The tier that the log is.
@@ -53,13 +44,12 @@ pub(super) struct World {
 
 impl World {
     pub fn new(keeper: Keeper, tiers: usize, handles: usize, page_bytes: usize, objects: Objects) -> Self {
-        let frames = if tiers > 1 { handles } else { 0 };
         World {
             keeper,
             directory: Directory::new(handles),
             counts: Counts::default(),
             objects,
-            frames: std::iter::repeat_with(|| None).take(frames).collect(),
+            frames: Frames::new(handles),
             unlogged: BTreeSet::new(),
             log_tier: Tier(tiers as u8 - 1),
             current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), past: false },
@@ -122,7 +112,7 @@ impl World {
 
     /// Finds the newest version of a page, wherever it is.
     pub fn locate(&mut self, page: u64, handle: Option<Page>, bytes: &mut [u8]) -> io::Result<Source> {
-        let held = match handle.and_then(|handle| self.frames.get(handle.index())?.as_ref()) {
+        let held = match handle.and_then(|handle| self.frames.get(handle)) {
             Some(Frame { bytes: Some(held), .. }) => {
                 bytes.copy_from_slice(held);
                 return Ok(Source::Memory);
@@ -148,7 +138,7 @@ impl World {
     /// The page that was just read is put where the policy believes it to be, if there is nothing under it.
     pub fn fill(&mut self, handle: Page, in_log: bool) {
         let bytes = &self.current.bytes;
-        if let Some(frame) = self.frames.get_mut(handle.index()).and_then(Option::as_mut) {
+        if let Some(frame) = self.frames.get_mut(handle) {
             frame.bytes.get_or_insert_with(|| bytes.clone());
         } else if in_log && self.keeper.log.index().resident(self.current.page).is_none() {
             let kept = self.keeper.put(self.current.page, bytes, false, true);
@@ -159,7 +149,7 @@ impl World {
     /// The policy may go on believing that it holds a page: there is nothing under it any more.
     pub fn hollow_out(&mut self, page: u64) {
         let handle = self.directory.find(page);
-        if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle.index())?.as_mut()) {
+        if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle)) {
             *frame = Frame { bytes: None, dirty: false, logged: None };
         }
     }
@@ -167,7 +157,7 @@ impl World {
     /// As [`Keeper::copy_is_bad`]: a frame that left its bytes in that copy does not look for them there again.
     pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
         self.keeper.copy_is_bad(page, entry, error)?;
-        let frame = self.directory.find(page).and_then(|handle| self.frames.get(handle.index())?.as_ref());
+        let frame = self.directory.find(page).and_then(|handle| self.frames.get(handle));
         if frame.is_some_and(|frame| frame.bytes.is_none() && frame.logged == Some(entry.place)) {
             self.hollow_out(page);
         }
@@ -177,8 +167,8 @@ impl World {
     /// Pages of a range of which anything is held, ascending.
     pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
         let mut held = self.keeper.held_in(range);
-        let in_frames = self.frames.iter().enumerate().filter(|(_, frame)| frame.is_some());
-        held.extend(in_frames.map(|(at, _)| self.directory.page(Page(at as u32))).filter(|page| range.contains(page)));
+        let in_frames = self.frames.handles().into_iter().map(|handle| self.directory.page(handle));
+        held.extend(in_frames.filter(|page| range.contains(page)));
         held.sort_unstable();
         held.dedup();
         held
@@ -190,15 +180,11 @@ impl World {
         }
     }
 
-    fn frame(&mut self, handle: Page) -> Option<&mut Frame> {
-        self.frames[handle.index()].as_mut()
-    }
-
     fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, logged: Option<u64>) {
         if dirty && logged.is_none() {
             self.unlogged.insert(handle.0);
         }
-        self.frames[handle.index()] = Some(Frame { bytes: Some(bytes.into()), dirty, logged });
+        self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, logged });
     }
 
     /// A page comes up from below.
@@ -252,13 +238,13 @@ impl World {
         let bytes = read.then(|| self.current.bytes.clone());
         let entry = self.keeper.log.index().resident(page);
         let dirty = entry.is_some_and(|entry| self.keeper.is_owed(page, entry));
-        self.frames[handle.index()] = Some(Frame { bytes, dirty, logged: entry.map(|entry| entry.place) });
+        self.frames.insert(handle, Frame { bytes, dirty, logged: entry.map(|entry| entry.place) });
         Ok(())
     }
 
     fn demote(&mut self, handle: Page) -> io::Result<()> {
         let page = self.directory.page(handle);
-        let Some(frame) = self.frames[handle.index()].as_ref() else {
+        let Some(frame) = self.frames.get(handle) else {
             return Ok(());
         };
         let (dirty, logged) = (frame.dirty, frame.logged);
@@ -276,7 +262,7 @@ impl World {
         self.read_newest(page, handle, &mut bytes)?;
         match self.keeper.put(page, &bytes, dirty, true) {
             Ok(entry) => {
-                if let Some(frame) = self.frame(handle) {
+                if let Some(frame) = self.frames.get_mut(handle) {
                     frame.logged = Some(entry.place);
                 }
                 Ok(())
@@ -297,7 +283,7 @@ impl World {
             }
             return Ok(());
         }
-        let Some(logged) = self.frame(handle).filter(|frame| frame.dirty).map(|frame| frame.logged) else {
+        let Some(logged) = self.frames.get_mut(handle).filter(|frame| frame.dirty).map(|frame| frame.logged) else {
             return Ok(());
         };
         let mut bytes = vec![0; self.current.bytes.len()];
@@ -306,7 +292,7 @@ impl World {
             Some(entry) => self.keeper.write_back(page, &bytes, entry.place),
             None => self.keeper.write_past(page, &bytes)?,
         }
-        if let Some(frame) = self.frame(handle) {
+        if let Some(frame) = self.frames.get_mut(handle) {
             frame.dirty = false;
         }
         Ok(())
@@ -316,7 +302,7 @@ impl World {
         if from == self.log_tier {
             self.keeper.release(self.directory.page(handle));
         } else {
-            self.frames[handle.index()] = None;
+            self.frames.remove(handle);
         }
     }
 
@@ -338,8 +324,8 @@ impl World {
             Verb::Fetch { .. } | Verb::Install { .. } => {
                 let entry = self.keeper.log.index().get(page);
                 let dirty = entry.is_some_and(|entry| entry.dirty);
-                self.frames[handle.index()] =
-                    Some(Frame { bytes: None, dirty, logged: entry.map(|entry| entry.place) });
+                let logged = entry.map(|entry| entry.place);
+                self.frames.insert(handle, Frame { bytes: None, dirty, logged });
             }
             Verb::Bypass => {
                 let owed = self.keeper.log.index().get(page).filter(|&entry| self.keeper.is_owed(page, entry));
@@ -366,7 +352,7 @@ impl World {
     pub fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
         for &handle in handles {
             // Since they were listed the policy may have been changed.
-            let frame = self.frames.get(handle.index()).and_then(Option::as_ref);
+            let frame = self.frames.get(handle);
             if let Some(frame) = frame.filter(|frame| frame.dirty) {
                 let page = self.directory.page(handle);
                 let held = self.keeper.log.index().get(page);
@@ -374,7 +360,7 @@ impl World {
                 if let Some(bytes) = frame.bytes.as_ref().filter(|_| !logged) {
                     let resident = held.is_some_and(|entry| entry.resident);
                     let entry = self.keeper.put(page, bytes, true, resident)?;
-                    self.frames[handle.index()].as_mut().expect("just seen").logged = Some(entry.place);
+                    self.frames.get_mut(handle).expect("just seen").logged = Some(entry.place);
                 }
             }
             self.unlogged.remove(&handle.0);
@@ -384,9 +370,9 @@ impl World {
 
     /// Puts clean pages that only frames have into the log. They are not worth more than the room that there is.
     pub fn log_clean_frames(&mut self) -> io::Result<()> {
-        for at in 0..self.frames.len() {
-            let Some(frame) = self.frames[at].as_ref().filter(|frame| !frame.dirty) else { continue };
-            let page = self.directory.page(Page(at as u32));
+        for handle in self.frames.handles() {
+            let Some(frame) = self.frames.get(handle).filter(|frame| !frame.dirty) else { continue };
+            let page = self.directory.page(handle);
             if let Some(bytes) = frame.bytes.clone().filter(|_| self.keeper.log.index().get(page).is_none()) {
                 self.keeper.put(page, &bytes, false, false)?;
             }
@@ -396,9 +382,8 @@ impl World {
 
     /// Sends below what only volatile memory has: by the rules, or when there is no log any more.
     pub fn write_frames_below(&mut self, log: bool) -> io::Result<()> {
-        for at in 0..self.frames.len() {
-            let handle = Page(at as u32);
-            if self.frames[at].as_ref().is_none_or(|frame| !frame.dirty) {
+        for handle in self.frames.handles() {
+            if self.frames.get(handle).is_none_or(|frame| !frame.dirty) {
                 continue;
             }
             if log {
@@ -407,7 +392,7 @@ impl World {
                 continue;
             }
             let page = self.directory.page(handle);
-            let frame = self.frames[at].as_mut().expect("just seen");
+            let frame = self.frames.get_mut(handle).expect("just seen");
             if let Some(bytes) = &frame.bytes {
                 self.keeper.write_without_log(page, bytes);
                 frame.dirty = false;
@@ -419,7 +404,7 @@ impl World {
     /// The current write goes below at once as well.
     pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
         let page = self.current.page;
-        if self.frames.get(handle.index()).is_some_and(Option::is_some) {
+        if self.frames.get(handle).is_some() {
             return self.write_back(handle, Tier::TOP);
         }
         match self.keeper.log.index().resident(page) {

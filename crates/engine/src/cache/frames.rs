@@ -1,0 +1,113 @@
+//! Pages in the volatile tier, by handle. Memory goes by how many there are, not by how many handles there could be: of a
+//! large cache a hundredth of the pages is in memory, and handles are three times the pages.
+
+use crate::store::Numbers;
+use entresol_core::Page;
+
+/// A page in the volatile tier.
+pub(super) struct Frame {
+    /// None while the log's copy has not been needed yet, after a restart.
+    pub bytes: Option<Box<[u8]>>,
+    /// Newer than what was sent below.
+    pub dirty: bool,
+    /// Place in the log of this very version.
+    pub logged: Option<u64>,
+}
+
+/// All of them.
+pub(super) struct Frames {
+    held: Vec<(Page, Frame)>,
+    /// Where in `held` the frame of a handle is.
+    places: Numbers,
+}
+
+impl Frames {
+    /// No frames, for handles below `handles`.
+    pub fn new(handles: usize) -> Self {
+        Frames { held: Vec::new(), places: Numbers::new(64.min(handles), handles as u32) }
+    }
+
+    fn place(&self, handle: Page) -> Option<usize> {
+        self.places.get(u64::from(handle.0), |at| u64::from(self.held[at as usize].0.0)).map(|at| at as usize)
+    }
+
+    pub fn get(&self, handle: Page) -> Option<&Frame> {
+        self.place(handle).map(|at| &self.held[at].1)
+    }
+
+    pub fn get_mut(&mut self, handle: Page) -> Option<&mut Frame> {
+        self.place(handle).map(|at| &mut self.held[at].1)
+    }
+
+    /// Gives a handle a frame in place of any that it has.
+    pub fn insert(&mut self, handle: Page, frame: Frame) {
+        if let Some(there) = self.get_mut(handle) {
+            *there = frame;
+            return;
+        }
+        let held = &self.held;
+        if self.places.is_full() {
+            self.places.grow(2 * held.len() + 64, |at| u64::from(held[at as usize].0.0));
+        }
+        self.places.insert(u64::from(handle.0), held.len() as u32, |at| u64::from(held[at as usize].0.0));
+        self.held.push((handle, frame));
+    }
+
+    /// Takes a handle's frame away; the last one takes its place.
+    pub fn remove(&mut self, handle: Page) {
+        let held = &self.held;
+        let handle_of = |at: u32| u64::from(held[at as usize].0.0);
+        let Some(at) = self.places.remove(u64::from(handle.0), handle_of) else { return };
+        let last = held.len() - 1;
+        let moved = held[last].0;
+        if at as usize != last {
+            self.places.remove(u64::from(moved.0), handle_of);
+        }
+        self.held.swap_remove(at as usize);
+        if at as usize != last {
+            let held = &self.held;
+            self.places.insert(u64::from(moved.0), at, |at| u64::from(held[at as usize].0.0));
+        }
+    }
+
+    /// Handles that have one, ascending: what is done to all of them is done in an order that repeats.
+    pub fn handles(&self) -> Vec<Page> {
+        let mut handles: Vec<Page> = self.held.iter().map(|(handle, _)| *handle).collect();
+        handles.sort_unstable_by_key(|handle| handle.0);
+        handles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn frames_are_a_map_of_handles() {
+        let (mut frames, mut model) = (Frames::new(5000), BTreeMap::new());
+        let mut random = Random::new(3);
+        for round in 0..40_000u64 {
+            // Grows, shrinks to nothing, and grows again.
+            let handle = Page(random.below(5000) as u32);
+            if random.chance(if round % 10_000 < 5000 { 0.7 } else { 0.1 }) {
+                frames.insert(handle, Frame { bytes: None, dirty: false, logged: Some(round) });
+                model.insert(handle.0, round);
+            } else {
+                frames.remove(handle);
+                model.remove(&handle.0);
+            }
+            let probe = Page(random.below(5000) as u32);
+            assert_eq!(frames.get(probe).map(|frame| frame.logged), model.get(&probe.0).map(|&round| Some(round)));
+            if round % 1000 == 0 {
+                assert_eq!(frames.handles(), model.keys().map(|&handle| Page(handle)).collect::<Vec<_>>());
+            }
+        }
+        for handle in frames.handles() {
+            frames.get_mut(handle).expect("it is there").dirty = true;
+            frames.remove(handle);
+        }
+        assert!(frames.handles().is_empty());
+    }
+}
