@@ -117,6 +117,60 @@ fn mariadb_survives_kills_of_both() {
     survives("mariadb", "both");
 }
 
+/// Two restarts of each of three variants on emulated devices.
+fn restarts(db: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", db, "--restart", "400ms,1s", "--duration", "1200ms", "--policy", "none,face-gsc", "--ssd-only"];
+    let devices = ["--backing-profile", "face-raid0x16", "--cache-profile", "840-pro", "--waf", "curve"];
+    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
+    let Some(output) = run(&scratch, &[&more[..], &devices, &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}{told}");
+    says(&told, &["none", "face-gsc", "ssd-only", "sound", "SIGKILL", "not audited"]);
+    assert!(!told.contains("BROKEN"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        let restarts = run["restarts"].as_array().expect("restarts");
+        assert_eq!(restarts.len(), 2, "{run}");
+        for its in restarts {
+            let number = |name: &str| its[name].as_f64().unwrap_or_else(|| panic!("{name}: {its}"));
+            assert!(number("killed_after_s") >= number("checkpoint_s").max(number("interval_s") / 2.0), "{its}");
+            assert!(0.0 < number("mounted_s") && number("mounted_s") < number("answered_s"), "{its}");
+            assert!(number("answered_s") <= number("at_work_s"), "{its}");
+            assert!(number("log_bytes") > 0.0 && number("read_bytes") > 0.0, "{its}");
+            assert!(number("new_orders_per_minute_after") > 0.0, "{its}");
+            // Orders are counted where they are told, a second after the other.
+            let seconds = its["since_restart"].as_array().expect("points");
+            assert_eq!(seconds.len(), 3, "{its}");
+            let cached = run["cache"] == "face-gsc";
+            assert_eq!(its["read_from_cache"].is_number(), cached, "{its}");
+            assert_eq!(its["opened"]["pages"].as_u64().is_some_and(|pages| pages > 0), cached, "{its}");
+            let device = if cached { "cache_device" } else { "backing_device" };
+            assert!(its["recovery"][device]["reads"].as_u64().is_some_and(|reads| reads > 0), "{its}");
+        }
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("seconds since the restart began"));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn sqlite_restarts_with_and_without_a_cache() {
+    restarts("sqlite");
+}
+
+#[test]
+fn postgresql_restarts_with_and_without_a_cache() {
+    restarts("postgresql");
+}
+
+#[test]
+fn mariadb_restarts_with_and_without_a_cache() {
+    restarts("mariadb");
+}
+
 const QUERIES: [&str; 6] = ["bench", "tpch", "--scale", "0.01", "--scratch", "scratch"];
 
 /// One query twice, with other parameters, without a cache and with two.
@@ -200,6 +254,8 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&[&SMALL[..], &["--backing-profile", "nonsense"]].concat()), &["nonsense"]);
     says(&scratch.refused(&[&SMALL[..], &["--duration", "1y"]].concat()), &["--duration", "90s"]);
     says(&scratch.refused(&[&SMALL[..], &["--ssd-only"]].concat()), &["--cache-profile"]);
+    says(&scratch.refused(&[&SMALL[..], &["--restart", "10s", "--kill", "both"]].concat()), &["--restart", "--kill"]);
+    says(&scratch.refused(&[&SMALL[..], &["--restart", "10s,soon"]].concat()), &["--restart", "90s"]);
     says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,1"]].concat()), &["--queries", "3, 7, 9, 10, 13, 16, 20"]);
     says(&scratch.refused(&["bench", "tpch", "--scale", "0.001"]), &["--scale", "0.01"]);
     says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);

@@ -7,6 +7,8 @@ mod mounted;
 mod parts;
 mod place;
 mod report;
+mod restart;
+mod restart_report;
 pub mod tpcc;
 pub mod tpch;
 mod tpch_report;
