@@ -185,3 +185,72 @@ figures-003: deps
 	cargo build --release --locked -p entresol
 	python3 docs/results/figures_003.py
 	python3 docs/results/tuner_seeds.py
+
+# Further figures of 001, section 6, scaled down as bench-tpcc is, on PostgreSQL unless TPCC_FIGURES_ON says otherwise; the
+# databases lie in /dev/shm. A few minutes each.
+TPCC_FIGURES_ON := postgresql
+TPCC_FIGURE = $(ENTRESOL) bench tpcc --db $(TPCC_FIGURES_ON) --clients 50 --waf curve --cache-profile 840-pro --scratch /dev/shm
+
+# Write-back against write-through (figure 11).
+.PHONY: bench-tpcc-modes
+bench-tpcc-modes: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for mode in write-back write-through; do \
+		out=target/bench/tpcc-$$mode; \
+		$(TPCC_FIGURE) --warehouses 3 --warmup 8s --duration 15s --memory 16MiB --backing-profile face-raid0x16 --mode $$mode \
+			--policy none,lc,face-gsc --cache-size 20% --json $$out.json --html $$out.html || exit 1; \
+	done
+
+# More memory against more flash for the same money (figure 12): flash is a tenth of the price of memory, so each step is 4 MiB of
+# pool or 40 MiB of cache. The pool is 4 MiB otherwise.
+.PHONY: bench-tpcc-money
+bench-tpcc-money: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for bought in 8MiB,0 12MiB,0 16MiB,0 4MiB,40MiB 4MiB,80MiB 4MiB,120MiB; do \
+		memory=$${bought%,*} flash=$${bought#*,} out=target/bench/tpcc-money-$$bought; \
+		case $$flash in 0) cache="--policy none" ;; *) cache="--policy none,face-gsc --cache-size $$flash" ;; esac; \
+		$(TPCC_FIGURE) --warehouses 3 --warmup 6s --duration 12s --memory $$memory --backing-profile face-raid0x16 $$cache \
+			--json $$out.json --html $$out.html || exit 1; \
+	done
+
+# Arrays of one to sixteen disks (figure 13), with a cache of as much of the database as 001's 16 of 57 GB.
+.PHONY: bench-tpcc-disks
+bench-tpcc-disks: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for disks in face-disk face-raid0x2 face-raid0x4 face-raid0x8 face-raid0x16; do \
+		out=target/bench/tpcc-$$disks; \
+		$(TPCC_FIGURE) --warehouses 2 --warmup 6s --duration 10s --memory 12MiB --backing-profile $$disks \
+			--policy none,lc,face-gsc --cache-size 28% --json $$out.json --html $$out.html || exit 1; \
+	done
+
+# Server and cache are killed together in the middle between two checkpoints and start again, on PostgreSQL and MariaDB: 001's
+# table 8 and figure 14 with times of a tenth. The databases lie in /dev/shm.
+.PHONY: bench-restart
+RESTART_POLICIES := none,lru,face,face-gsc
+bench-restart: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for db in $(TPCC_DATABASES); do \
+		out=target/bench/restart-$$db; \
+		$(ENTRESOL) bench tpcc --db $$db --restart 10s,20s,30s --warehouses 3 --clients 16 --warmup 6s --duration 8s \
+			--memory 16MiB --cache-size 20% --policy $(RESTART_POLICIES) --ssd-only --backing-profile face-raid0x16 \
+			--cache-profile 840-pro --waf curve --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
+	done
+
+# What the mount and the cache cost where they cannot help, on PostgreSQL and MariaDB, five rounds each: everything in the
+# database's own pool; a scan of files in this machine's memory, for the processor time; the same scan of emulated disks.
+.PHONY: bench-overhead
+OVERHEAD = $(ENTRESOL) bench overhead --scratch /dev/shm --repeat 5 --warmup 1s --duration 3s
+bench-overhead: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for db in $(TPCC_DATABASES); do \
+		out=target/bench/overhead-$$db; \
+		$(OVERHEAD) --db $$db --load reads,updates --memory 512MiB --json $$out-pool.json --html $$out-pool.html || exit 1; \
+		$(OVERHEAD) --db $$db --load scan --warehouses 2 --json $$out-scan.json --html $$out-scan.html || exit 1; \
+		$(OVERHEAD) --db $$db --load scan --warehouses 2 --backing-profile face-raid0x16 --cache-profile 840-pro --waf curve \
+			--json $$out-disks.json --html $$out-disks.html || exit 1; \
+	done

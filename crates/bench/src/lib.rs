@@ -2,7 +2,8 @@
 //!
 //! A [`server`] is PostgreSQL or MariaDB as the distribution installed it, started in a scratch directory on a Unix socket
 //! and removed with it. A [`Database`](driver::Database) gives blocking sessions, one for each thread, on either or on SQLite. [`tpcc`] loads,
-//! runs and checks; [`drive`] is its clients and the clock. [`tpch`] loads and asks.
+//! runs and checks; [`drive`] is its clients and the clock. [`tpch`] loads and asks. [`plain`] reads and
+//! changes single rows, and scans.
 //!
 //! Nothing here knows of caches: whoever calls says in which directory a database lies.
 
@@ -10,6 +11,7 @@ pub mod drive;
 pub mod driver;
 mod error;
 mod load;
+pub mod plain;
 pub mod server;
 pub mod tpcc;
 pub mod tpch;

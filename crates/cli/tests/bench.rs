@@ -117,6 +117,118 @@ fn mariadb_survives_kills_of_both() {
     survives("mariadb", "both");
 }
 
+/// Two restarts of each of three variants on emulated devices.
+fn restarts(db: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", db, "--restart", "400ms,1s", "--duration", "1200ms", "--policy", "none,face-gsc", "--ssd-only"];
+    let devices = ["--backing-profile", "face-raid0x16", "--cache-profile", "840-pro", "--waf", "curve"];
+    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
+    let Some(output) = run(&scratch, &[&more[..], &devices, &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}{told}");
+    says(&told, &["none", "face-gsc", "ssd-only", "sound", "SIGKILL", "not audited"]);
+    assert!(!told.contains("BROKEN"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        let restarts = run["restarts"].as_array().expect("restarts");
+        assert_eq!(restarts.len(), 2, "{run}");
+        for its in restarts {
+            let number = |name: &str| its[name].as_f64().unwrap_or_else(|| panic!("{name}: {its}"));
+            assert!(number("killed_after_s") >= number("checkpoint_s").max(number("interval_s") / 2.0), "{its}");
+            assert!(0.0 < number("mounted_s") && number("mounted_s") < number("answered_s"), "{its}");
+            assert!(number("answered_s") <= number("at_work_s"), "{its}");
+            assert!(number("log_bytes") > 0.0 && number("read_bytes") > 0.0, "{its}");
+            assert!(number("new_orders_per_minute_after") > 0.0, "{its}");
+            // Orders are counted where they are told, a second after the other.
+            let seconds = its["since_restart"].as_array().expect("points");
+            assert_eq!(seconds.len(), 3, "{its}");
+            let cached = run["cache"] == "face-gsc";
+            assert_eq!(its["read_from_cache"].is_number(), cached, "{its}");
+            assert_eq!(its["opened"]["pages"].as_u64().is_some_and(|pages| pages > 0), cached, "{its}");
+            let device = if cached { "cache_device" } else { "backing_device" };
+            assert!(its["recovery"][device]["reads"].as_u64().is_some_and(|reads| reads > 0), "{its}");
+        }
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("seconds since the restart began"));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn sqlite_restarts_with_and_without_a_cache() {
+    restarts("sqlite");
+}
+
+#[test]
+fn postgresql_restarts_with_and_without_a_cache() {
+    restarts("postgresql");
+}
+
+#[test]
+fn mariadb_restarts_with_and_without_a_cache() {
+    restarts("mariadb");
+}
+
+/// In the pool and in order, in a directory and on two mounts.
+fn costs(db: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let times = ["--warmup", "300ms", "--duration", "500ms", "--repeat", "2", "--scratch", "scratch"];
+    // MariaDB's pool has 6 MiB at least.
+    for (load, memory, shrink) in [("reads,updates", "256MiB", "20"), ("scan", "6MiB", "5")] {
+        let small = ["bench", "overhead", "--db", db, "--shrink", shrink, "--load", load, "--memory", memory];
+        let files = ["--json", "b.json", "--html", "b.html"];
+        let Some(output) = started(&scratch, &[&small[..], &times, &files].concat()) else { return };
+        let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{said}");
+        says(&told, &["directory", "none", "face-gsc", "against directory"]);
+        let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+        let runs = json["runs"].as_array().expect("runs");
+        assert_eq!(runs.len(), 6);
+        for (run, timed) in
+            runs.iter().flat_map(|run| run["loads"].as_array().expect("loads").iter().map(move |t| (run, t)))
+        {
+            assert!(
+                timed["operations"].as_u64().expect("a number") > 0 && timed["seconds"].as_f64() >= Some(0.5),
+                "{timed}"
+            );
+            let spent = |who: &str| timed["processor_s"][who].as_f64().expect("a time");
+            assert_eq!(db == "sqlite", spent("server") == 0.0, "{timed}");
+            assert!(run["on"] != "directory" || spent("mount") == 0.0, "{timed}");
+            let cached = run["on"] == "face-gsc";
+            assert_eq!(timed["pages"].is_object(), cached, "{timed}");
+            let reads =
+                timed["pages"]["reads"].as_f64().unwrap_or_default() / timed["operations"].as_f64().expect("a number");
+            // What the pool has nobody asks the cache for, and it has no room for what is scanned.
+            assert!(!cached || (load == "scan") == (reads > 10.0), "{timed}");
+        }
+        let against = json["against_first"].as_array().expect("factors");
+        for its in against.iter().filter(|its| its["on"] == "directory") {
+            assert_eq!((its["throughput"].as_f64(), its["processor"].as_f64()), (Some(1.0), Some(1.0)), "{its}");
+        }
+        assert!(against.iter().all(|its| its["throughput"].as_f64().is_some_and(|factor| factor > 0.0)), "{against:?}");
+        assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("Processor time of an operation"));
+        nothing_is_left(&scratch);
+    }
+}
+
+#[test]
+fn sqlite_is_measured_where_a_cache_cannot_help() {
+    costs("sqlite");
+}
+
+#[test]
+fn postgresql_is_measured_where_a_cache_cannot_help() {
+    costs("postgresql");
+}
+
+#[test]
+fn mariadb_is_measured_where_a_cache_cannot_help() {
+    costs("mariadb");
+}
+
 const QUERIES: [&str; 6] = ["bench", "tpch", "--scale", "0.01", "--scratch", "scratch"];
 
 /// One query twice, with other parameters, without a cache and with two.
@@ -200,6 +312,10 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&[&SMALL[..], &["--backing-profile", "nonsense"]].concat()), &["nonsense"]);
     says(&scratch.refused(&[&SMALL[..], &["--duration", "1y"]].concat()), &["--duration", "90s"]);
     says(&scratch.refused(&[&SMALL[..], &["--ssd-only"]].concat()), &["--cache-profile"]);
+    says(&scratch.refused(&[&SMALL[..], &["--restart", "10s", "--kill", "both"]].concat()), &["--restart", "--kill"]);
+    says(&scratch.refused(&[&SMALL[..], &["--restart", "10s,soon"]].concat()), &["--restart", "90s"]);
+    let pool = ["bench", "overhead", "--shrink", "100", "--load", "reads", "--memory", "64KiB", "--cache-size", "80%"];
+    says(&scratch.refused(&pool), &["--memory", "room for all"]);
     says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,1"]].concat()), &["--queries", "3, 7, 9, 10, 13, 16, 20"]);
     says(&scratch.refused(&["bench", "tpch", "--scale", "0.001"]), &["--scale", "0.01"]);
     says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);

@@ -48,7 +48,7 @@ impl Value {
     }
 }
 
-fn unexpected(text: &str) -> DriverError {
+pub(crate) fn unexpected(text: &str) -> DriverError {
     DriverError { database: "the answer", failure: Failure::Refused, text: text.to_owned() }
 }
 
@@ -179,6 +179,6 @@ pub trait Session: Send {
 ///
 /// # Errors
 /// When there is none.
-pub fn one(rows: Vec<Row>, of: &str) -> Result<Row, DriverError> {
+pub fn one<R>(rows: Vec<R>, of: &str) -> Result<R, DriverError> {
     rows.into_iter().next().ok_or_else(|| unexpected(&format!("no row for: {of}")))
 }

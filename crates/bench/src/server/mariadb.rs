@@ -1,14 +1,15 @@
 //! MariaDB as Debian packages it.
 
-use super::{Guarded, STOPPED_WITHIN, Server, Setup, last_lines, wait_until_ready};
-use crate::BenchError;
-use crate::driver::{Database, MariaDb};
+use super::{CHECKPOINT_WITHIN, Guarded, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready};
+use crate::driver::{Database, MariaDb, Session};
+use crate::{BenchError, DriverError, Failure};
 use rustix::process::Signal;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// A private MariaDB.
 pub struct MariaDbServer {
@@ -94,6 +95,42 @@ impl MariaDbServer {
     }
 }
 
+/// Has InnoDB write every page that is dirty now. It has no checkpoint of this kind that ends under a load: its log's checkpoint
+/// follows the oldest page that is dirty. So no page may be dirty for a while, and as many as there are may be written in a
+/// second, until the checkpoint is past what the log's end was at first.
+fn flushed(session: &mut dyn Session) -> Result<(), DriverError> {
+    let usual: Vec<u64> = FLUSHING
+        .iter()
+        .map(|(name, _)| number(session, &format!("SELECT ROUND(@@GLOBAL.{name})")))
+        .collect::<Result<_, _>>()?;
+    let target = number(session, "SHOW GLOBAL STATUS LIKE 'Innodb_lsn_current'")?;
+    for (name, value) in FLUSHING {
+        session.batch(&format!("SET GLOBAL {name} = {value}"))?;
+    }
+    let started = Instant::now();
+    let reached = loop {
+        match number(session, "SHOW GLOBAL STATUS LIKE 'Innodb_lsn_last_checkpoint'") {
+            Ok(lsn) if lsn < target && started.elapsed() < CHECKPOINT_WITHIN => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok(lsn) if lsn < target => {
+                let text = format!("no checkpoint after {} s", CHECKPOINT_WITHIN.as_secs());
+                break Err(DriverError { database: "MariaDB", failure: Failure::Refused, text });
+            }
+            other => break other.map(drop),
+        }
+    };
+    // The capacity before its maximum, which may not be below it.
+    for ((name, _), value) in FLUSHING.iter().zip(usual).rev() {
+        session.batch(&format!("SET GLOBAL {name} = {value}"))?;
+    }
+    reached
+}
+
+/// What lets InnoDB write all that is dirty, in this order.
+const FLUSHING: [(&str, u64); 3] =
+    [("innodb_io_capacity_max", 100_000), ("innodb_io_capacity", 100_000), ("innodb_max_dirty_pages_pct", 0)];
+
 impl Server for MariaDbServer {
     fn name(&self) -> &'static str {
         "MariaDB"
@@ -146,8 +183,20 @@ impl Server for MariaDbServer {
         self.process.as_mut().is_some_and(|process| process.try_wait().is_none())
     }
 
+    fn processor_time(&mut self) -> Duration {
+        self.process.as_mut().map_or(Duration::ZERO, Guarded::processor_time)
+    }
+
     fn database(&self) -> Arc<dyn Database> {
         Arc::new(MariaDb::new(self.socket()))
+    }
+
+    fn checkpoint(&self) -> Result<(), BenchError> {
+        Ok(flushed(&mut *self.database().connect()?)?)
+    }
+
+    fn redo_bytes(&self) -> Result<u64, BenchError> {
+        Ok(number(&mut *self.database().connect()?, "SHOW GLOBAL STATUS LIKE 'Innodb_checkpoint_age'")?)
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

@@ -11,12 +11,12 @@ mod user;
 
 pub use mariadb::MariaDbServer;
 pub use postgresql::PostgreSqlServer;
-pub use process::{Guarded, last_lines};
+pub use process::{Guarded, last_lines, processor_time};
 pub use sqlite::SqliteFile;
 pub use user::Owner;
 
-use crate::BenchError;
-use crate::driver::Database;
+use crate::driver::{Database, Session, one, unexpected};
+use crate::{BenchError, DriverError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -71,8 +71,24 @@ pub trait Server: Send {
     /// Whether its process is still there.
     fn is_running(&mut self) -> bool;
 
+    /// Processor time that its processes have spent since the start.
+    fn processor_time(&mut self) -> Duration;
+
     /// What clients connect to.
     fn database(&self) -> Arc<dyn Database>;
+
+    /// Has it write what its memory alone has, so that a crash from now on costs only what comes from now on. Clients may be
+    /// at work.
+    ///
+    /// # Errors
+    /// What it answered, or that it does not come to an end.
+    fn checkpoint(&self) -> Result<(), BenchError>;
+
+    /// Bytes of its log that it would have to go through at a start after a crash now.
+    ///
+    /// # Errors
+    /// What it answered.
+    fn redo_bytes(&self) -> Result<u64, BenchError>;
 
     /// Has its own checker read everything: what that found wrong.
     ///
@@ -88,6 +104,15 @@ pub trait Server: Send {
 const READY_WITHIN: Duration = Duration::from_secs(900);
 /// How long a server may take to stop.
 const STOPPED_WITHIN: Duration = Duration::from_secs(600);
+/// How long a checkpoint may take.
+const CHECKPOINT_WITHIN: Duration = Duration::from_secs(300);
+
+/// The one number that a statement answers with, in the last column of its row.
+fn number(session: &mut dyn Session, sql: &str) -> Result<u64, DriverError> {
+    let row = one(session.texts(sql)?, sql)?;
+    let text = row.into_iter().next_back().flatten().unwrap_or_default();
+    text.parse().map_err(|_| unexpected(&format!("'{text}' where a number should be: {sql}")))
+}
 
 /// Asks until `answers` gives no error, the server has ended or the time is over.
 fn wait_until_ready(

@@ -1,6 +1,6 @@
 //! PostgreSQL as Debian packages it.
 
-use super::{Guarded, STOPPED_WITHIN, Server, Setup, last_lines, wait_until_ready};
+use super::{Guarded, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready};
 use crate::BenchError;
 use crate::driver::{Database, PostgreSql};
 use rustix::process::Signal;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// A private PostgreSQL.
 pub struct PostgreSqlServer {
@@ -130,8 +131,22 @@ impl Server for PostgreSqlServer {
         self.process.as_mut().is_some_and(|process| process.try_wait().is_none())
     }
 
+    fn processor_time(&mut self) -> Duration {
+        self.process.as_mut().map_or(Duration::ZERO, Guarded::processor_time)
+    }
+
     fn database(&self) -> Arc<dyn Database> {
         Arc::new(PostgreSql::new(self.setup.run.clone()))
+    }
+
+    fn checkpoint(&self) -> Result<(), BenchError> {
+        Ok(self.database().connect()?.batch("CHECKPOINT")?)
+    }
+
+    fn redo_bytes(&self) -> Result<u64, BenchError> {
+        let since =
+            "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn)::bigint FROM pg_control_checkpoint()";
+        Ok(number(&mut *self.database().connect()?, since)?)
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

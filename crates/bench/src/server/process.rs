@@ -60,6 +60,12 @@ impl Guarded {
         }
     }
 
+    /// Processor time of it and all that descend from it, as far as they are there or were waited for.
+    pub fn processor_time(&mut self) -> Duration {
+        let own = self.child.id();
+        std::iter::once(own).chain(descendants(own)).map(processor_time).sum()
+    }
+
     /// Kills it and all that descend from it, and waits until they are gone.
     pub fn kill_all(&mut self) {
         if self.try_wait().is_some() {
@@ -90,13 +96,30 @@ impl Drop for Guarded {
     }
 }
 
-/// A process's parent and its state.
-fn status(pid: u32) -> Option<(u32, char)> {
+/// What the system says of a process, from its state on.
+fn said(pid: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Its name is in parentheses and may contain some.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some(text.rsplit_once(')')?.1.to_owned())
+}
+
+/// A process's parent and its state.
+fn status(pid: u32) -> Option<(u32, char)> {
+    let text = said(pid)?;
+    let mut fields = text.split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((fields.next()?.parse().ok()?, state))
+}
+
+/// Processor time of a process and of its children that it waited for; none of one that is gone.
+pub fn processor_time(pid: u32) -> Duration {
+    /// What Linux tells it in, on every machine that there still is.
+    const TICK: Duration = Duration::from_millis(10);
+    /// User and system, its own and its children's: fields 14 to 17 of proc(5), of which the third is the state.
+    const TIMES: std::ops::Range<usize> = 11..15;
+    let text = said(pid).unwrap_or_default();
+    let times = text.split_whitespace().skip(TIMES.start).take(TIMES.len());
+    TICK * times.filter_map(|field| field.parse::<u32>().ok()).sum::<u32>()
 }
 
 /// All processes that descend from this one.
@@ -148,6 +171,27 @@ mod tests {
         shell.kill_all();
         assert!(family.iter().all(|pid| status(*pid).is_none_or(|(_, state)| state == 'Z')), "{family:?}");
         assert!(shell.try_wait().is_some());
+    }
+
+    #[test]
+    fn processor_time_is_that_of_the_children_too() {
+        let mut shell = Command::new("sh");
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let mut shell =
+            Guarded::spawn(shell.args(["-c", &format!("({busy}); ({busy}; sleep 600) & sleep 600")])).expect("a shell");
+        let started = Instant::now();
+        let (mut last, mut unchanged) = (Duration::ZERO, 0);
+        // Until both have counted: nothing more is spent, and something was.
+        while unchanged < 10 && started.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = shell.processor_time();
+            unchanged = if now == last && now > Duration::ZERO { unchanged + 1 } else { 0 };
+            last = now;
+        }
+        let own = processor_time(shell.child().id());
+        assert!(own > Duration::ZERO && last > own, "{own:?} of {last:?}");
+        shell.kill_all();
+        assert_eq!(processor_time(u32::MAX), Duration::ZERO);
     }
 
     #[test]

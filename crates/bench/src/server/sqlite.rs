@@ -6,6 +6,10 @@ use crate::driver::{Database, Sqlite};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// The file.
+const NAME: &str = "bench.db";
 
 /// A database file in a data directory. There is nothing to start, stop or kill.
 pub struct SqliteFile {
@@ -47,9 +51,28 @@ impl Server for SqliteFile {
         false
     }
 
+    fn processor_time(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
     fn database(&self) -> Arc<dyn Database> {
         let each = self.setup.memory_bytes / self.setup.connections.max(1) as u64;
-        Arc::new(Sqlite::new(self.setup.data.join("bench.db"), each))
+        Arc::new(Sqlite::new(self.setup.data.join(NAME), each))
+    }
+
+    fn checkpoint(&self) -> Result<(), BenchError> {
+        // What readers and writers are at now stays in the log.
+        Ok(self.database().connect()?.texts("PRAGMA wal_checkpoint(passive)").map(drop)?)
+    }
+
+    fn redo_bytes(&self) -> Result<u64, BenchError> {
+        // The first session after a crash reads the log, as far as it was written since its beginning was used again.
+        let log = self.setup.data.join(format!("{NAME}-wal"));
+        match std::fs::metadata(&log) {
+            Ok(found) => Ok(found.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(BenchError::at(&log)(error)),
+        }
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

@@ -115,6 +115,10 @@ pub fn a_whole_life(server: &mut dyn Server) {
     let database = server.database();
     loaded(&*database);
     let mut ledger = ran(&*database, 0).ledger;
+    let redo = server.redo_bytes().expect("a number");
+    server.checkpoint().expect("a checkpoint");
+    let rest = server.redo_bytes().expect("a number");
+    assert!(rest < redo / 2, "{rest} of {redo} bytes of the log are left to go through");
     holds(&mut *database.connect().expect("a session"));
     let watch = Watch::default();
     let plan = plan(100, 60_000);
@@ -124,6 +128,7 @@ pub fn a_whole_life(server: &mut dyn Server) {
             std::thread::sleep(Duration::from_millis(1));
             assert!(!clients.is_finished(), "the clients ended before the kill");
         }
+        server.checkpoint().expect("a checkpoint while clients are at work");
         watch.crash.store(true, Relaxed);
         server.kill();
         clients.join().expect("the clients")

@@ -7,6 +7,7 @@ use super::variant::Variant;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use entresol_bench::drive::{self, Ran, Watch, told};
+use entresol_bench::server::Server;
 use entresol_bench::tpcc::Ledger;
 use entresol_core::Random;
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
@@ -32,7 +33,7 @@ struct Killed {
 }
 
 /// Clients of a round have numbers that no other round's have.
-const CLIENTS_A_ROUND: u64 = 1000;
+pub const CLIENTS_A_ROUND: u64 = 1000;
 
 /// Runs the rounds on every variant and prints the verdict.
 pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
@@ -61,6 +62,14 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
 /// How long clients may take to notice that something is gone before they are told.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
+/// Waits for so long, or until it is over before.
+pub fn pause(time: Duration, over: &dyn Fn() -> bool) {
+    let started = Instant::now();
+    while started.elapsed() < time && !over() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 impl Bench<'_> {
     fn rounds(&mut self, victim: Victim, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
         let mut random = Random::new(Random::mix(self.arguments.ground.seed ^ 0x6b));
@@ -70,8 +79,13 @@ impl Bench<'_> {
             let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
             note("load");
             let after = Duration::from_millis(500 + random.below(2500));
-            let struck = self.strike(victim, &mut mounted, round, after);
-            let ran = struck.with_context(|| format!("{}, round {round}", variant.name()))?;
+            let first_client = u64::from(round) * CLIENTS_A_ROUND;
+            let wait = |_: &dyn Server, over: &dyn Fn() -> bool| {
+                pause(after, over);
+                Ok(())
+            };
+            let struck = self.strike(victim, &mut mounted, first_client, wait);
+            let (ran, ()) = struck.with_context(|| format!("{}, round {round}", variant.name()))?;
             if self.ground.ended.load(Relaxed) {
                 bail!("interrupted");
             }
@@ -105,23 +119,26 @@ impl Bench<'_> {
         Ok(killed)
     }
 
-    /// Load for so long, then the kill: what clients did until they noticed.
-    fn strike(&mut self, victim: Victim, mounted: &mut Mounted, round: u32, after: Duration) -> Result<Ran> {
-        let plan = self.plan(u64::from(round) * CLIENTS_A_ROUND, Duration::ZERO, Duration::from_secs(3600));
+    /// Load, then the kill: what clients did until they noticed. From when all clients are at work `until` passes the time until the
+    /// kill; it is given what says whether that is over before.
+    pub fn strike<T>(
+        &mut self,
+        victim: Victim,
+        mounted: &mut Mounted,
+        first_client: u64,
+        until: impl FnOnce(&dyn Server, &dyn Fn() -> bool) -> Result<T>,
+    ) -> Result<(Ran, T)> {
+        let plan = self.plan(first_client, Duration::ZERO, Duration::from_secs(3600));
         // Its own, for who tells the clients of the kill does not want an end of all.
         let watch = Watch::default();
         let database = self.ground.server.database();
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
-            let wait = |time: Duration, over: &dyn Fn() -> bool| {
-                let started = Instant::now();
-                while started.elapsed() < time && !clients.is_finished() && !over() {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            };
+            let finished = || clients.is_finished();
+            let ended = || finished() || self.ground.ended.load(Relaxed);
             // Not before all are connected and at work.
-            wait(CONNECTED_WITHIN, &|| watch.counting.load(Relaxed) || self.ground.ended.load(Relaxed));
-            wait(after, &|| self.ground.ended.load(Relaxed));
+            pause(CONNECTED_WITHIN, &|| ended() || watch.counting.load(Relaxed));
+            let passed = until(&*self.ground.server, &ended);
             if !clients.is_finished() {
                 watch.crash.store(true, Relaxed);
                 if victim != Victim::Server {
@@ -130,11 +147,12 @@ impl Bench<'_> {
                 if victim != Victim::Daemon {
                     self.ground.server.kill();
                 }
-                wait(NOTICED_WITHIN, &|| false);
+                pause(NOTICED_WITHIN, &finished);
                 watch.ended.store(true, Relaxed);
                 self.ground.server.kill();
             }
-            Ok(clients.join().expect("clients do not panic")?)
+            let ran = clients.join().expect("clients do not panic")?;
+            Ok((ran, passed?))
         })
     }
 }

@@ -4,9 +4,13 @@ pub mod daemon;
 mod ground;
 mod kill;
 mod mounted;
+pub mod overhead;
+mod overhead_report;
 mod parts;
 mod place;
 mod report;
+mod restart;
+mod restart_report;
 pub mod tpcc;
 pub mod tpch;
 mod tpch_report;
@@ -21,6 +25,7 @@ use clap::Subcommand;
 pub enum BenchCommand {
     Tpcc(Box<tpcc::TpccArgs>),
     Tpch(Box<tpch::TpchArgs>),
+    Overhead(Box<overhead::OverheadArgs>),
     /// The process that mounts
     #[command(hide = true)]
     Daemon(Box<daemon::DaemonArgs>),
@@ -31,6 +36,7 @@ pub fn run(command: &BenchCommand, quiet: bool) -> Result<()> {
     match command {
         BenchCommand::Tpcc(arguments) => tpcc::run(arguments, quiet),
         BenchCommand::Tpch(arguments) => tpch::run(arguments, quiet),
+        BenchCommand::Overhead(arguments) => overhead::run(arguments, quiet),
         BenchCommand::Daemon(arguments) => daemon::run(arguments),
     }
 }

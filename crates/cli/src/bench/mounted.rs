@@ -71,6 +71,11 @@ impl Mounted {
         input.write_all(format!("{word}\n").as_bytes()).context("the process that mounts")
     }
 
+    /// Processor time that it has spent.
+    pub fn processor_time(&mut self) -> Duration {
+        self.process.processor_time()
+    }
+
     /// Unmounts and closes the cache.
     pub fn close(mut self) -> Result<()> {
         drop(self.input.take());

@@ -13,6 +13,17 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
+/// Each of these once, in the order in which they come first.
+pub fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut once: Vec<T> = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
 /// What emulated devices were asked for in a run.
 pub struct Asked {
     /// What the run is called.
@@ -23,8 +34,13 @@ pub struct Asked {
     pub seconds: f64,
 }
 
-/// What was asked of emulated devices; none without any.
+/// What was asked of emulated devices while a load was measured; none without any.
 pub fn device_table(runs: impl Iterator<Item = Asked>) -> Option<Table> {
+    device_table_of("Emulated devices, while it was measured", runs)
+}
+
+/// What was asked of emulated devices in a time that the title says; none without any.
+pub fn device_table_of(title: &str, runs: impl Iterator<Item = Asked>) -> Option<Table> {
     let columns = [
         Column::text("cache"),
         Column::text("device"),
@@ -38,7 +54,7 @@ pub fn device_table(runs: impl Iterator<Item = Asked>) -> Option<Table> {
         Column::number("WAF").help("bytes programmed per byte written, by the device's model"),
         Column::number("late").help("I/Os whose bytes this machine had only after the model's time"),
     ];
-    let mut table = Table::new("Emulated devices, while it was measured", columns);
+    let mut table = Table::new(title, columns);
     let mut any = false;
     for Asked { of, cache, backing, seconds } in runs {
         for (name, device) in [("cache", cache), ("backing", backing)] {

@@ -1,7 +1,7 @@
 //! What a benchmark tells: on the terminal, as JSON and as a page.
 
 use super::ground::{Ground, mib};
-use super::parts::{Asked, device_table, median};
+use super::parts::{Asked, device_table, distinct, median};
 use super::tpcc::{Measured, TpccArgs};
 use super::variant::{Devices, Variant};
 use crate::output;
@@ -34,13 +34,7 @@ pub fn line(run: &Measured) -> String {
 
 impl Told<'_> {
     fn variants(&self) -> Vec<&Variant> {
-        let mut variants: Vec<&Variant> = Vec::new();
-        for run in self.runs {
-            if !variants.contains(&&run.variant) {
-                variants.push(&run.variant);
-            }
-        }
-        variants
+        distinct(self.runs.iter().map(|run| &run.variant))
     }
 
     fn of<'b>(&'b self, variant: &'b Variant) -> impl Iterator<Item = &'b Measured> {
@@ -137,22 +131,27 @@ impl Told<'_> {
     }
 
     fn setting(&self) -> Vec<(&'static str, String)> {
-        let TpccArgs { warehouses, shrink, clients, ground, .. } = self.arguments;
-        let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
-        let Devices { page_size, pages, .. } = self.ground.devices;
-        let (server, bytes) = (self.server(), mib(self.ground.loaded_bytes));
-        let mut setting = vec![
-            ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
-            ("clients", format!("{clients}, without think times, seed {}", ground.seed)),
-            ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
-        ];
-        setting.extend(self.ground.setting(ground));
-        setting
+        setting(self.arguments, self.ground)
     }
 
     fn server(&self) -> &'static str {
         self.ground.server.name()
     }
+}
+
+/// What was compared on what, for who reads the results.
+pub fn setting(arguments: &TpccArgs, on: &Ground) -> Vec<(&'static str, String)> {
+    let TpccArgs { warehouses, shrink, clients, ground, .. } = arguments;
+    let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
+    let Devices { page_size, pages, .. } = on.devices;
+    let (server, bytes) = (on.server.name(), mib(on.loaded_bytes));
+    let mut setting = vec![
+        ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
+        ("clients", format!("{clients}, without think times, seed {}", ground.seed)),
+        ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
+    ];
+    setting.extend(on.setting(ground));
+    setting
 }
 
 /// For the terminal.

@@ -5,7 +5,7 @@ use super::ground::{Db, Ground, GroundArgs, Wanted, said, time};
 use super::mounted::Mounted;
 use super::turns::{Turns, tell};
 use super::variant::Variant;
-use super::{kill, report};
+use super::{kill, report, restart};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
@@ -56,6 +56,13 @@ pub struct TpccArgs {
     /// How often
     #[arg(long, value_name = "N", default_value_t = 10, requires = "kill", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
+    /// Measure restarts instead: for checkpoints that are this far apart, crash server and cache together in the middle
+    /// between two of them
+    ///
+    /// After --warmup the database makes a checkpoint; half of this time later both processes are killed and started again, and the
+    /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
+    #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint"])]
+    pub restart: Vec<Duration>,
     #[command(flatten)]
     pub ground: GroundArgs,
 }
@@ -100,6 +107,9 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     if let Some(victim) = arguments.kill {
         return kill::run(&mut bench, victim);
     }
+    if !arguments.restart.is_empty() {
+        return restart::run(&mut bench, quiet);
+    }
     let each = (arguments.warmup + arguments.duration).as_secs();
     let total = each * u64::from(arguments.ground.repeat) * bench.ground.variants.len() as u64;
     let bar = Progress::start("measuring", Some(total), Unit::Items("s"), quiet);
@@ -127,8 +137,12 @@ impl<'a> Bench<'a> {
         if arguments.ground.db == Db::Sqlite && matches!(arguments.kill, Some(Victim::Server | Victim::Both)) {
             bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
         }
-        let wanted = Wanted { connections: arguments.clients as usize, checkpoint: arguments.checkpoint };
-        let load = |database: &dyn Database, ended: &AtomicBool| loaded(arguments, database, ended, quiet);
+        // For restarts the benchmark says when there are checkpoints.
+        let checkpoint = if arguments.restart.is_empty() { arguments.checkpoint } else { Duration::from_secs(86_400) };
+        let wanted = Wanted { connections: arguments.clients as usize, checkpoint };
+        let load = |database: &dyn Database, ended: &AtomicBool| {
+            loaded(scale(arguments), arguments.ground.seed, database, ended, quiet)
+        };
         let mut ground = Ground::prepare(&arguments.ground, &arguments.policy, wanted, quiet, load)?;
         ground.devices.pages = ground.cache_pages(arguments.cache_size)?;
         Ok(Bench { arguments, ground })
@@ -170,7 +184,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs the clients and looks at the figures when counting begins and when it ends.
-    fn drive(
+    pub fn drive(
         &self,
         database: &dyn Database,
         plan: &Plan,
@@ -225,11 +239,10 @@ fn scale(arguments: &TpccArgs) -> Scale {
 }
 
 /// Loads, and checks what was loaded.
-fn loaded(arguments: &TpccArgs, database: &dyn Database, ended: &AtomicBool, quiet: bool) -> Result<()> {
-    let scale = scale(arguments);
+pub fn loaded(scale: Scale, seed: u64, database: &dyn Database, ended: &AtomicBool, quiet: bool) -> Result<()> {
     let bar = Progress::start("loading", Some(scale.rows_about()), Unit::Items("rows"), quiet);
     let mut session = database.connect()?;
-    load(&mut *session, scale, arguments.ground.seed, ended, &|rows| bar.advance(rows))?;
+    load(&mut *session, scale, seed, ended, &|rows| bar.advance(rows))?;
     bar.note("checking");
     let mut faults = broken_conditions(database)?;
     if broken(&mut *session, &LOADED)? > 0 {

@@ -2,7 +2,7 @@
 
 use super::daemon::{CacheFigures, DeviceFigures};
 use super::ground::{Ground, mib};
-use super::parts::{Asked, device_table, median};
+use super::parts::{Asked, device_table, distinct, median};
 use super::tpch::{Case, Measured, Timed, TpchArgs};
 use super::variant::Variant;
 use crate::output;
@@ -64,13 +64,7 @@ fn verdicts(timed: &Timed) -> Option<String> {
 
 impl Told<'_> {
     fn cases(&self) -> Vec<&Case> {
-        let mut cases: Vec<&Case> = Vec::new();
-        for run in self.runs {
-            if !cases.contains(&&run.case) {
-                cases.push(&run.case);
-            }
-        }
-        cases
+        distinct(self.runs.iter().map(|run| &run.case))
     }
 
     /// The median over the runs of a case.

@@ -1,0 +1,117 @@
+//! Plain loads on the tables of [`tpcc`](crate::tpcc), for what lies below a database to be compared where it can help with nothing.
+
+use crate::BenchError;
+use crate::driver::{Database, Session, TextRow, Value, unexpected};
+use crate::tpcc::{DISTRICTS, Scale};
+use crate::{DriverError, Failure};
+use entresol_core::Random;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// What clients do again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// A customer is read by key, each as likely as any.
+    Reads,
+    /// One in ten of the customers is changed instead, and each change committed.
+    Updates,
+    /// The rows of `stock` are counted and their quantities added up, without an index.
+    Scan,
+}
+
+const READ: &str = "SELECT c_id, c_last, c_balance FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3";
+const CHANGE: &str =
+    "UPDATE customer SET c_payment_cnt = c_payment_cnt + 1 WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3";
+const SCAN: &str = "SELECT count(*), sum(s_quantity) FROM stock";
+
+/// A client of a load.
+pub struct Client {
+    session: Box<dyn Session>,
+    load: Load,
+    scale: Scale,
+    random: Random,
+    /// What the first scan answered; no other may answer anything else.
+    scanned: Option<Vec<TextRow>>,
+}
+
+impl Client {
+    /// The client of this number, on a session of its own.
+    ///
+    /// # Errors
+    /// What the database answered.
+    pub fn connect(
+        database: &dyn Database,
+        load: Load,
+        scale: Scale,
+        seed: u64,
+        number: u64,
+    ) -> Result<Self, DriverError> {
+        let random = Random::new(Random::mix(Random::mix(seed) ^ (number + 1)));
+        Ok(Self { session: database.connect()?, load, scale, random, scanned: None })
+    }
+
+    fn once(&mut self) -> Result<(), DriverError> {
+        if self.load == Load::Scan {
+            let answer = self.session.texts(SCAN)?;
+            let rows = answer.first().and_then(|row| row.first()?.as_ref()?.parse::<u64>().ok());
+            let first = self.scanned.get_or_insert_with(|| answer.clone());
+            if *first != answer || rows != Some(self.scale.warehouses * self.scale.items) {
+                return Err(unexpected(&format!("{answer:?} where a scan answered {first:?} before")));
+            }
+            return Ok(());
+        }
+        let Scale { warehouses, customers, .. } = self.scale;
+        let id = 1 + self.random.below(customers) as i64;
+        let key = [1 + self.random.below(warehouses) as i64, 1 + self.random.below(DISTRICTS) as i64, id];
+        let key = key.map(Value::from);
+        if self.load == Load::Updates && self.random.below(10) == 0 {
+            match self.session.execute(CHANGE, &key)? {
+                1 => Ok(()),
+                rows => Err(unexpected(&format!("{rows} rows changed where one is"))),
+            }
+        } else {
+            let rows = self.session.query(READ, &key)?;
+            let found = rows.first().and_then(|row| row.first()) == Some(&key[2]);
+            if rows.len() == 1 && found { Ok(()) } else { Err(unexpected(&format!("{rows:?} for customer {id}"))) }
+        }
+    }
+}
+
+/// Operations that clients finished, and how long they took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pass {
+    /// Operations of all clients.
+    pub operations: u64,
+    /// From the beginning of the first to the end of the last.
+    pub took: Duration,
+}
+
+/// Lets clients work side by side for so long; what one has begun by then it finishes. An error of one ends all.
+///
+/// # Errors
+/// What the database answered, an answer that is wrong, or that it was interrupted.
+pub fn pass(clients: &mut [Client], time: Duration, ended: &AtomicBool) -> Result<Pass, BenchError> {
+    let (started, failed) = (Instant::now(), AtomicBool::new(false));
+    let over = || started.elapsed() >= time || ended.load(Relaxed) || failed.load(Relaxed);
+    let work = |client: &mut Client| -> Result<u64, DriverError> {
+        let mut operations = 0;
+        while !over() {
+            match client.once() {
+                Ok(()) => operations += 1,
+                Err(error) if error.failure == Failure::Transient => {}
+                Err(error) => {
+                    failed.store(true, Relaxed);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(operations)
+    };
+    let done: Vec<Result<u64, DriverError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(move || work(client))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a client does not panic")).collect()
+    });
+    let took = started.elapsed();
+    let operations = done.into_iter().sum::<Result<u64, DriverError>>()?;
+    if ended.load(Relaxed) { Err(BenchError::Interrupted) } else { Ok(Pass { operations, took }) }
+}
