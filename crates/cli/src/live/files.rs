@@ -90,7 +90,9 @@ pub fn open(
     })?;
     let (files, page_bytes) = (Arc::new(files), superblock.geometry.page_bytes);
     let cache = Arc::clone(files.cache());
-    arguments.adjust(&cache)?;
+    if let Err(error) = arguments.adjust(&cache) {
+        return Err(files.close().err().map_or(error, anyhow::Error::from));
+    }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
     Ok((Held { path, backing, cache, below, found, page_bytes, log: arguments.log }, files, names))

@@ -17,6 +17,8 @@ use std::ops::Range;
 pub(super) trait Core: Send {
     /// The log and the way below.
     fn keeper(&mut self) -> &mut Keeper;
+    /// Begins to serve what was recovered, up to so many pages of it. Does I/O.
+    fn start(&mut self, pages: usize) -> io::Result<()>;
     /// Which pages are whose, and the account of each object.
     fn objects(&mut self) -> &mut Objects;
     /// Tells the policy of a query.
@@ -266,6 +268,12 @@ impl<P: Policy> Engine<P> {
 impl<P: Policy> Core for Engine<P> {
     fn keeper(&mut self) -> &mut Keeper {
         &mut self.world.keeper
+    }
+
+    fn start(&mut self, pages: usize) -> io::Result<()> {
+        self.replay(pages);
+        // What a crash left dirty must not depend on the cache device any longer.
+        if self.mode == Mode::WriteBack { Ok(()) } else { Core::drain(self) }
     }
 
     fn objects(&mut self) -> &mut Objects {

@@ -12,6 +12,7 @@ mod frames;
 mod grow;
 mod keeper;
 mod objects;
+mod opening;
 mod pages;
 mod placing;
 mod queries;
@@ -27,19 +28,18 @@ mod world;
 pub use counts::Counts;
 pub use keeper::KeeperCounts;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
+pub use opening::Opening;
 pub use placing::{Filled, Filling};
 pub use tape::{Batch, Noted, Recording};
 
 use self::background::Background;
-use self::core::{Core, Engine};
 use crate::block::Block;
-use crate::disk::{DeviceCounts, Disk, Gauge, Metered};
-use crate::store::{AnyLog, Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
+use crate::disk::{DeviceCounts, Disk, Gauge};
+use crate::store::{Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
 use entresol_core::{ObjectId, Op};
-use entresol_policy::catalogue::{self, Visitor};
-use entresol_policy::{BuildError, Choice, Config, Info, Options, Policy};
+use entresol_policy::{BuildError, Choice, Config, Info, Options};
 use flight::read_page_below;
-use keeper::{Keeper, Source, Store};
+use keeper::Source;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +48,6 @@ use std::time::Instant;
 use tape::Tape;
 use turn::{Locks, Turn};
 use upkeep::Lease;
-use world::World;
 
 /// Frames that a flush hands over to the log in one turn.
 const FRAMES_PER_TURN: usize = 16;
@@ -229,30 +228,6 @@ pub struct BlockCache {
     gauges: [Gauge; 2],
 }
 
-struct Build {
-    keeper: Keeper,
-    config: CacheConfig,
-    objects: Objects,
-}
-
-impl Visitor for Build {
-    type Output = io::Result<Box<dyn Core>>;
-
-    fn visit<P: Policy>(self, policy: P) -> Self::Output {
-        let pages = self.config.tiers.iter().sum();
-        let CacheConfig { tiers, handles, mode, .. } = self.config;
-        let page_bytes = self.keeper.log.geometry().page_bytes as usize;
-        let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.objects);
-        let mut engine = Engine::new(policy, world, mode);
-        engine.replay(pages);
-        if mode != Mode::WriteBack {
-            // What a crash left dirty must not depend on the cache device any longer.
-            engine.drain()?;
-        }
-        Ok(Box::new(engine))
-    }
-}
-
 impl BlockCache {
     /// Makes an empty cache on a device for a backing store, which `identity` tells from all others. `uuid` must be new.
     ///
@@ -291,42 +266,9 @@ impl BlockCache {
         backing: B,
         identity: [u8; 16],
         config: &CacheConfig,
-        mut objects: Objects,
+        objects: Objects,
     ) -> Result<Self, CacheError> {
-        check_live(config, objects.objects_max())?;
-        let size_bytes = backing.size_bytes();
-        let page_bytes = u64::from(crate::store::geometry(&cache)?.page_bytes);
-        let backing_pages = size_bytes.div_ceil(page_bytes);
-        let (cache, backing) = (Metered::new(cache), Metered::new(backing));
-        let gauges = [cache.gauge(), backing.gauge()];
-        let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
-        let (log, recovered) = AnyLog::open(cache, identity, backing_pages)?;
-        let room_pages = log.geometry().capacity_pages();
-        check_room(config, room_pages)?;
-        let objects_max = objects.objects_max();
-        objects.set_all_pages(backing_pages);
-        let built_for = config.built_for(page_bytes, objects_max);
-        let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
-        keeper.moved_max = room::moved_max(config.tiers.len());
-        let build = Build { keeper, config: config.clone(), objects };
-        let core =
-            catalogue::build(config.policy, &built_for, &config.built_with()?, build)?.map_err(StoreError::Io)?;
-        let locks = Arc::new(Locks::new(core));
-        let threads = (config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
-        Ok(BlockCache {
-            locks,
-            config: Mutex::new(config.clone()),
-            read_only: AtomicBool::new(config.mode == Mode::ReadOnly),
-            background: Mutex::new(threads.transpose().map_err(StoreError::Io)?),
-            room_pages: AtomicU64::new(room_pages),
-            size_bytes,
-            page_bytes,
-            objects_max,
-            recovered,
-            started: Instant::now(),
-            tape: Arc::default(),
-            gauges,
-        })
+        BlockCache::find(cache, backing, identity, config, objects)?.start(|| Ok(())).map(|(cache, ())| cache)
     }
 
     fn check_room(&self, config: &CacheConfig) -> Result<(), CacheError> {

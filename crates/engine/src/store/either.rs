@@ -25,21 +25,30 @@ macro_rules! either {
 }
 
 impl<D: Disk> AnyLog<D> {
-    /// Opens the store on a device for a backing store of this identity and size in pages.
+    /// Finds what the store on a device holds for a backing store of this identity and size in pages. Nothing is changed:
+    /// before anything else is asked of it the store has to [`begin`](AnyLog::begin).
     ///
     /// # Errors
     /// Anything but a store in order whose unsynced end may be torn.
-    pub fn open(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+    pub fn find(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
         Ok(match Superblock::read(&disk)?.geometry.layout {
             Layout::Log => {
-                let (log, recovered) = Log::open(disk, backing, backing_pages)?;
+                let (log, recovered) = Log::find(disk, backing, backing_pages)?;
                 (AnyLog::Log(log), recovered)
             }
             Layout::Slots => {
-                let (slots, recovered) = Slots::open(disk, backing, backing_pages)?;
+                let (slots, recovered) = Slots::find(disk, backing, backing_pages)?;
                 (AnyLog::Slots(slots), recovered)
             }
         })
+    }
+
+    /// Makes what was found durable, and notes in the superblock that the store is in use from there on.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn begin(&mut self) -> io::Result<()> {
+        either!(self, store => store.begin())
     }
 
     /// The slots, if that is the layout.

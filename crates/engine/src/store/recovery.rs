@@ -76,11 +76,11 @@ struct Stretch {
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the store on a device for a backing store of this identity and size in pages.
+    /// As [`AnyLog::find`](super::AnyLog::find).
     ///
     /// # Errors
-    /// Anything but a store in order whose unsynced end may be torn.
-    pub fn open(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+    /// As there.
+    pub fn find(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
         let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
@@ -95,17 +95,17 @@ impl<D: Disk> Log<D> {
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
         walk.check_nothing_durable_follows(end)?;
         let Loaded { index, order } = walk.load(end)?;
-        let mut recovered = Recovered {
+        let recovered = Recovered {
             clean_shutdown: superblock.state == State::Closed,
             unsynced_batches,
             pages: index.len() as u64,
             dirty_pages: index.dirty_len() as u64,
             read_bytes: walk.read_bytes.get(),
-            took: Duration::ZERO,
+            took: started.elapsed(),
         };
 
         let geometry = superblock.geometry;
-        let mut log = Log {
+        let log = Log {
             geometry,
             identity: superblock.identity,
             generation: superblock.generation,
@@ -126,11 +126,17 @@ impl<D: Disk> Log<D> {
             counts: LogCounts::default(),
             disk,
         };
-        // What was just read may be in the kernel's cache only, after the process alone died.
-        log.disk.sync()?;
-        log.write_superblock(State::Open)?;
-        recovered.took = started.elapsed();
         Ok((log, recovered))
+    }
+
+    /// As [`AnyLog::begin`](super::AnyLog::begin).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin(&mut self) -> io::Result<()> {
+        // What was just read may be in the kernel's cache only, after the process alone died.
+        self.disk.sync()?;
+        self.write_superblock(State::Open)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::store::{Entry, Index, LogCounts, Recovered, StoreError, crc32c};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The journal is kept in memory while it is read twice if it takes no more than this.
 const KEPT_BYTES_MAX: u64 = 256 << 20;
@@ -33,11 +33,11 @@ struct Walk<'d, D> {
 }
 
 impl<D: Disk> Slots<D> {
-    /// Opens the store on a device for a backing store of this identity and size in pages.
+    /// As [`AnyLog::find`](crate::store::AnyLog::find).
     ///
     /// # Errors
-    /// Anything but a store in order whose unsynced end may be torn.
-    pub fn open(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+    /// As there.
+    pub fn find(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
         let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
@@ -53,13 +53,19 @@ impl<D: Disk> Slots<D> {
             pages: index.len() as u64,
             dirty_pages: index.dirty_len() as u64,
             read_bytes: walk.read_bytes.get(),
-            took: Duration::ZERO,
+            took: started.elapsed(),
         };
-        let mut slots = Slots::new(disk, superblock, end, index);
+        Ok((Slots::new(disk, superblock, end, index), recovered))
+    }
+
+    /// As [`AnyLog::begin`](crate::store::AnyLog::begin).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin(&mut self) -> io::Result<()> {
         // What was just read may be in the kernel's cache only, after the process alone died.
-        slots.disk.sync()?;
-        slots.write_superblock(State::Open)?;
-        Ok((slots, Recovered { took: started.elapsed(), ..recovered }))
+        self.disk.sync()?;
+        self.write_superblock(State::Open)
     }
 
     /// A store whose journal ends here, all of it durable, and says this.

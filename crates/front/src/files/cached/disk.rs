@@ -255,8 +255,6 @@ pub struct FilesDisk {
     voids: Mutex<HashMap<FileKey, Vec<Range<u64>>>>,
     regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
     unsynced: Mutex<Vec<Arc<Below>>>,
-    /// A file that something should have been written to although it was changed without the cache.
-    refused: Mutex<Option<FileKey>>,
 }
 
 impl FilesDisk {
@@ -269,7 +267,6 @@ impl FilesDisk {
             voids: Mutex::default(),
             regions: RwLock::default(),
             unsynced: Mutex::default(),
-            refused: Mutex::default(),
         }
     }
 
@@ -318,11 +315,6 @@ impl FilesDisk {
         voids.iter().for_each(|(key, range)| known.entry(*key).or_default().push(range.clone()));
     }
 
-    /// The first file that could not be written because it was changed without the cache.
-    pub(super) fn refused(&self) -> Option<FileKey> {
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Something of a file was changed that the next sync shall make durable.
     pub(super) fn note(&self, file: &Arc<Below>) {
         if !file.unsynced.swap(true, Relaxed) {
@@ -366,8 +358,8 @@ impl Disk for FilesDisk {
             let at = at + done as u64;
             let count = within(at, (bytes.len() - done) as u64) as usize;
             if let Some((file, offset)) = self.file_at(at) {
+                // A start refuses dirty pages of such a file, and nothing else is written there.
                 if file.is_changed() {
-                    *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(file.key);
                     return Err(Errno::STALE.into());
                 }
                 let written = file.write(offset, &bytes[done..done + count]);

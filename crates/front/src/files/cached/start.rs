@@ -201,7 +201,7 @@ impl CachedFiles {
     ///
     /// # Errors
     /// When the cache is not the directory's or not in order, when a file was changed without it while it has dirty pages
-    /// of it.
+    /// of it, when the policy cannot be had: nothing is changed then. Else what the cache, a file or the map answered.
     pub fn open<C: Disk + 'static>(
         backing: Backing,
         cache: C,
@@ -242,24 +242,21 @@ impl CachedFiles {
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
         let found = Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len() };
         let Backing { root, device, hidden, contents, .. } = backing;
-        // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such.
-        let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
-        let map = FileMap::start(hidden, Contents { state: State::Open, regions, stamps, ..contents })?;
         let (objects, known) = objects(&present, page_bytes)?;
-        let opened = BlockCache::open_objects(cache, below(disk.clone())?, contents.id, config, objects);
-        let refused = |key| FilesError::Changed(present[&key].path.clone());
-        let cache = match opened {
-            Ok(cache) => cache,
-            Err(error) => return Err(disk.refused().map_or(FilesError::Cache(error), refused)),
-        };
-        let held = cache.held_pages()?;
+        let opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
+        let held = opening.held_pages();
         let dirty = |&(page, dirty): &(u64, bool)| {
             let (below, _) = disk.file_at(page * page_bytes).filter(|(below, _)| dirty && below.is_changed())?;
             Some(below.key)
         };
         if let Some(key) = held.iter().find_map(dirty) {
-            return Err(refused(key));
+            return Err(FilesError::Changed(present[&key].path.clone()));
         }
+        // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
+        // refuse the start has had its say.
+        let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
+        let contents = Contents { state: State::Open, regions, stamps, ..contents };
+        let (cache, map) = opening.start(|| FileMap::start(hidden, contents).map_err(FilesError::Io))?;
         let shared =
             Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
         let files = Self::new(shared, root, device, direct)?;

@@ -1,0 +1,121 @@
+//! From a formatted device to a cache that serves: what can be refused is refused before anything is changed anywhere.
+
+use super::background::Background;
+use super::core::{Core, Engine};
+use super::keeper::{Keeper, Store};
+use super::tape::Tape;
+use super::turn::Locks;
+use super::world::World;
+use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room, room};
+use crate::disk::{Disk, Gauge, Metered};
+use crate::store::{AnyLog, Recovered, StoreError};
+use entresol_policy::Policy;
+use entresol_policy::catalogue::{self, Visitor};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// A cache that was found in order together with the policy that is to run it. It has only been read so far; dropped, it leaves
+/// everything as it was.
+pub struct Opening {
+    core: Box<dyn Core>,
+    config: CacheConfig,
+    size_bytes: u64,
+    page_bytes: u64,
+    room_pages: u64,
+    objects_max: usize,
+    recovered: Recovered,
+    gauges: [Gauge; 2],
+}
+
+struct Build {
+    keeper: Keeper,
+    config: CacheConfig,
+    objects: Objects,
+}
+
+impl Visitor for Build {
+    type Output = Box<dyn Core>;
+
+    fn visit<P: Policy>(self, policy: P) -> Self::Output {
+        let CacheConfig { tiers, handles, mode, .. } = self.config;
+        let page_bytes = self.keeper.log.geometry().page_bytes as usize;
+        let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.objects);
+        Box::new(Engine::new(policy, world, mode))
+    }
+}
+
+impl BlockCache {
+    /// Finds what a formatted cache holds and makes its policy, without changing anything: for who has to do something of his
+    /// own before the cache is in use. The rest is [`Opening::start`].
+    ///
+    /// # Errors
+    /// As [`open`](BlockCache::open).
+    pub fn find<C: Disk + 'static, B: Disk + 'static>(
+        cache: C,
+        backing: B,
+        identity: [u8; 16],
+        config: &CacheConfig,
+        mut objects: Objects,
+    ) -> Result<Opening, CacheError> {
+        check_live(config, objects.objects_max())?;
+        let geometry = crate::store::geometry(&cache)?;
+        let room_pages = geometry.capacity_pages();
+        check_room(config, room_pages)?;
+        let (size_bytes, page_bytes) = (backing.size_bytes(), u64::from(geometry.page_bytes));
+        let backing_pages = size_bytes.div_ceil(page_bytes);
+        let (cache, backing) = (Metered::new(cache), Metered::new(backing));
+        let gauges = [cache.gauge(), backing.gauge()];
+        let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
+        let (log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let objects_max = objects.objects_max();
+        objects.set_all_pages(backing_pages);
+        let built_for = config.built_for(page_bytes, objects_max);
+        let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
+        keeper.moved_max = room::moved_max(config.tiers.len());
+        let build = Build { keeper, config: config.clone(), objects };
+        let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
+        let config = config.clone();
+        Ok(Opening { core, config, size_bytes, page_bytes, room_pages, objects_max, recovered, gauges })
+    }
+}
+
+impl Opening {
+    /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
+    pub fn held_pages(&self) -> Vec<(u64, bool)> {
+        self.core.held_pages()
+    }
+
+    /// Marks the cache as in use, has `begin` do the same with whatever else knows of it, and serves; also what that returned.
+    /// Until then nothing is written below, and a crash leaves what was there.
+    ///
+    /// # Errors
+    /// What `begin` answered; else what a store did: the cache is then as after a crash.
+    pub fn start<T, E: From<CacheError>>(mut self, begin: impl FnOnce() -> Result<T, E>) -> Result<(BlockCache, T), E> {
+        let failed = |error: io::Error| E::from(CacheError::from(StoreError::Io(error)));
+        let started = Instant::now();
+        self.core.keeper().log.begin().map_err(failed)?;
+        self.recovered.took += started.elapsed();
+        let begun = begin()?;
+        self.core.start(self.config.tiers.iter().sum()).map_err(failed)?;
+        let locks = Arc::new(Locks::new(self.core));
+        let threads = (self.config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
+        let background = threads.transpose().map_err(failed)?;
+        let cache = BlockCache {
+            locks,
+            read_only: AtomicBool::new(self.config.mode == Mode::ReadOnly),
+            config: Mutex::new(self.config),
+            background: Mutex::new(background),
+            room_pages: AtomicU64::new(self.room_pages),
+            size_bytes: self.size_bytes,
+            page_bytes: self.page_bytes,
+            objects_max: self.objects_max,
+            recovered: self.recovered,
+            started: Instant::now(),
+            tape: Arc::<Tape>::default(),
+            gauges: self.gauges,
+        };
+        Ok((cache, begun))
+    }
+}

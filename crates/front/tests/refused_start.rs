@@ -1,0 +1,218 @@
+//! A start that is refused leaves everything as it was: the cache, the map of its files, the files, and what is known of them.
+#![cfg(target_os = "linux")]
+
+use entresol_engine::cache::{CacheConfig, Mode};
+use entresol_engine::disk::{Caching, FileDisk};
+use entresol_engine::store::{Geometry, Layout, repair};
+use entresol_front::files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, Found, HIDDEN};
+use entresol_policy::catalogue;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 20;
+const CACHED: usize = 100;
+/// Where the first segment, or the journal, begins.
+const BASE: u64 = 8192;
+
+struct Place {
+    directory: tempfile::TempDir,
+    layout: Layout,
+}
+
+/// All that a start could change.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    names: Vec<PathBuf>,
+    map: Vec<u8>,
+    cache: Vec<u8>,
+    file: Vec<u8>,
+    times: (i64, i64, i64, i64),
+    needs_its_cache: bool,
+}
+
+impl Place {
+    /// A file of some pages, in a cache that was closed: with every byte in the file, or with dirty pages.
+    fn closed(layout: Layout, drained: bool) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = Place { directory, layout };
+        fs::create_dir(place.backing()).expect("a directory");
+        place.format(1);
+        let (files, _) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        let file = place.open(&files);
+        (0..PAGES).for_each(|page| file.write((page * PAGE) as u64, &[page as u8 + 1; PAGE]).expect("a write"));
+        file.sync(false).expect("a sync");
+        drop(file);
+        if drained {
+            files.cache().drain().expect("a drain");
+        }
+        files.close().expect("a close");
+        place
+    }
+
+    fn backing(&self) -> PathBuf {
+        self.directory.path().join("backing")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.backing().join("file")
+    }
+
+    fn device(&self) -> FileDisk {
+        FileDisk::create(&self.directory.path().join("cache"), 1 << 20, Caching::Buffered).expect("a file")
+    }
+
+    /// `life` is new with every format.
+    fn format(&self, life: u8) {
+        let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 30, layout: self.layout };
+        Backing::format(&self.backing(), &self.device(), geometry, [life; 16], [life; 16]).expect("room");
+    }
+
+    fn start(&self, pages: usize, mode: Mode) -> Result<(CachedFiles, Found), FilesError> {
+        let config = CacheConfig { mode, ..CacheConfig::new(catalogue::info("lru").expect("a policy"), &[pages]) };
+        CachedFiles::open(Backing::open(&self.backing())?, self.device(), &config, Vec::new())
+    }
+
+    fn open(&self, files: &CachedFiles) -> Arc<dyn FileData> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(self.file());
+        let file = file.expect("a file");
+        let found = file.metadata().expect("attributes");
+        files.open(FileId { device: found.dev(), inode: found.ino() }, file, true).expect("a file")
+    }
+
+    /// The first byte of each page, as it is read through the cache.
+    fn read(&self, files: &CachedFiles) -> Vec<u8> {
+        let file = self.open(files);
+        let mut bytes = vec![0; PAGES * PAGE];
+        assert_eq!(file.read(0, &mut bytes).expect("a read"), bytes.len());
+        bytes.chunks(PAGE).map(|page| page[0]).collect()
+    }
+
+    fn seen(&self) -> Seen {
+        let hidden = self.backing().join(HIDDEN);
+        let names = fs::read_dir(&hidden).expect("a directory").map(|entry| entry.expect("an entry").path());
+        let found = fs::metadata(self.file()).expect("attributes");
+        Seen {
+            names: names.collect(),
+            map: fs::read(hidden.join("map")).expect("a map"),
+            cache: fs::read(self.directory.path().join("cache")).expect("a cache"),
+            file: fs::read(self.file()).expect("a file"),
+            times: (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()),
+            needs_its_cache: Backing::needs_its_cache(&self.backing()).expect("a map"),
+        }
+    }
+
+    /// Changes a byte of the cache, and back.
+    fn damage(&self, at: u64) {
+        let cache =
+            OpenOptions::new().read(true).write(true).open(self.directory.path().join("cache")).expect("a cache");
+        let mut byte = [0];
+        cache.read_exact_at(&mut byte, at).expect("a byte");
+        cache.write_all_at(&[!byte[0]], at).expect("a byte");
+    }
+
+    /// Starts in every mode; that it is refused, and that nothing is another than before.
+    fn is_refused(&self, pages: usize, why: &str) {
+        let before = self.seen();
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::ReadOnly] {
+            let refused = self.start(pages, mode).err().expect("a refusal").to_string();
+            assert!(refused.contains(why), "{refused}");
+            assert_eq!(self.seen(), before, "{mode:?}");
+        }
+    }
+}
+
+/// Both layouts, with every byte in the files and without.
+fn each(test: impl Fn(Place, bool)) {
+    for layout in [Layout::Log, Layout::Slots] {
+        for drained in [true, false] {
+            println!("{layout:?}, drained: {drained}");
+            test(Place::closed(layout, drained), drained);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_cache_is_left_as_it_is_and_served_once_it_is_whole() {
+    each(|place, drained| {
+        assert_eq!(place.seen().needs_its_cache, !drained);
+        place.damage(BASE + 100);
+        place.is_refused(CACHED, "damaged");
+        place.damage(BASE + 100);
+        let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        assert_eq!(found, Found { files: 1, gone: 0, changed: 0 });
+        assert!(files.cache().recovered().clean_shutdown);
+        assert_eq!(place.read(&files), (1..=PAGES as u8).collect::<Vec<u8>>());
+        files.close().expect("a close");
+    });
+}
+
+#[test]
+fn both_superblocks_gone_are_a_cache_that_is_made_anew() {
+    each(|place, drained| {
+        place.damage(0);
+        place.damage(4096);
+        place.is_refused(CACHED, "cache");
+        // Whoever formats it says that he does without its dirty pages.
+        place.format(2);
+        let (files, _) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        let expected = |page: u8| if drained { page } else { 0 };
+        assert_eq!(place.read(&files), (1..=PAGES as u8).map(expected).collect::<Vec<u8>>());
+        files.close().expect("a close");
+        drop(files);
+        assert!(!Backing::needs_its_cache(&place.backing()).expect("a map"));
+    });
+}
+
+/// Damage that does not keep a cache from being opened: what a repair makes of it is what the next start finds.
+#[test]
+fn after_a_refusal_a_repair_finds_what_there_is_to_repair() {
+    each(|place, drained| {
+        // Where the last page lies.
+        let at = place.seen().cache.windows(PAGE).step_by(PAGE).position(|page| page == [PAGES as u8; PAGE]);
+        let at = (at.expect("the page in the cache") * PAGE) as u64;
+        place.is_refused(CACHED * 100, "does not fit");
+        place.damage(at);
+        let backing = Backing::open(&place.backing()).expect("a directory");
+        let repaired = repair(place.device(), backing.id(), Backing::pages(PAGE as u64)).expect("a store in order");
+        drop(backing);
+        assert_eq!((repaired.gone.len(), repaired.lost.len()), if drained { (1, 0) } else { (0, 1) });
+        let (files, _) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        let lost = files.lost_pages().expect("a list");
+        assert_eq!(
+            lost.iter().map(|(_, byte)| *byte).collect::<Vec<u64>>(),
+            match drained {
+                true => vec![],
+                false => vec![((PAGES - 1) * PAGE) as u64],
+            }
+        );
+        if drained {
+            assert_eq!(place.read(&files), (1..=PAGES as u8).collect::<Vec<u8>>());
+        }
+        files.close().expect("a close");
+    });
+}
+
+/// How files were left is not forgotten by a start that came to nothing.
+#[test]
+fn a_file_that_is_changed_after_a_refused_start_is_known_as_such() {
+    for layout in [Layout::Log, Layout::Slots] {
+        let place = Place::closed(layout, true);
+        place.is_refused(CACHED * 100, "does not fit");
+        let file = File::options().write(true).open(place.file()).expect("a file");
+        file.write_all_at(&[99; PAGE], 3 * PAGE as u64).expect("a write");
+        let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        assert_eq!(found, Found { files: 1, gone: 0, changed: 1 });
+        let mut expected: Vec<u8> = (1..=PAGES as u8).collect();
+        expected[3] = 99;
+        assert_eq!(place.read(&files), expected);
+        files.close().expect("a close");
+    }
+    // Of a file with dirty pages that is no start at all, and changes nothing either.
+    let place = Place::closed(Layout::Log, false);
+    let file = File::options().write(true).open(place.file()).expect("a file");
+    file.write_all_at(&[99; PAGE], 3 * PAGE as u64).expect("a write");
+    place.is_refused(CACHED, "was changed without the cache");
+}
