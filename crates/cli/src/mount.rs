@@ -11,6 +11,7 @@ use crate::{live, notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
+use entresol_front::Error;
 use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::fuse::{Mount, Options};
 use serde_json::json;
@@ -60,22 +61,43 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
         let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
-        serve(arguments, files, 16, &how, quiet)?;
-        heard.end(quiet);
-        return served.end("");
+        let begun = Serving::begin(arguments, files, 16, quiet);
+        return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);
     }
     live::files::check_complete(&arguments.backing)?;
-    match &arguments.emulate {
-        None => serve(arguments, Arc::new(DirectFiles), 16, "no cache", quiet),
-        Some(name) => {
-            let files = Arc::new(emulated(name, arguments.size)?);
-            serve(arguments, files.clone(), 128, &format!("emulated {name}"), quiet)?;
-            if !quiet {
-                eprintln!("{}", files.accuracy());
-            }
-            Ok(())
-        }
+    let Some(name) = &arguments.emulate else {
+        let serving = Serving::begin(arguments, Arc::new(DirectFiles), 16, quiet)?;
+        return said(serving.serve(arguments, "no cache"), "");
+    };
+    let files = Arc::new(emulated(name, arguments.size)?);
+    let serving = Serving::begin(arguments, files.clone(), 128, quiet)?;
+    said(serving.serve(arguments, &format!("emulated {name}")), "")?;
+    if !quiet {
+        eprintln!("{}", files.accuracy());
     }
+    Ok(())
+}
+
+/// Ends a cache after its door: `ended` is how that did, if it was opened at all.
+pub fn end(served: Served, heard: Heard, ended: Result<Result<()>>, quiet: bool) -> Result<()> {
+    heard.end(quiet);
+    match ended {
+        Ok(Ok(())) => served.end(""),
+        // What could not be mounted leaves the cache as it was found: closed.
+        Err(refused) => served.end("").and(Err(refused)),
+        // Requests may come as long as this process is there.
+        Ok(Err(failed)) => served.leave().and_then(|()| said(Err(failed), "; everything is flushed")),
+    }
+}
+
+/// A copy of the mount that only the end of this process ends is no failure of its.
+fn said(ended: Result<()>, more: &str) -> Result<()> {
+    let Err(error) = ended else { return Ok(()) };
+    if !matches!(error.downcast_ref(), Some(Error::Elsewhere { .. })) {
+        return Err(error);
+    }
+    eprintln!("entresol: {error:#}{more}; it ends with this process");
+    Ok(())
 }
 
 /// Opens the cache of a directory, which will be mounted there, and serves it to other commands; what it found is said.
@@ -88,10 +110,13 @@ pub fn open(
     hints: &HintArgs,
     quiet: bool,
 ) -> Result<(Served, Arc<dyn FileLayer>, Heard)> {
+    let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
     let (held, files, names) = live::files::open(cache, directory, arguments, direct)?;
     // Before others are told that it is there: what is wrong with the socket is said first.
-    let heard = hints.open(&files, mountpoint, directory)?;
-    let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
+    let heard = match hints.open(&files, mountpoint, directory) {
+        Ok(heard) => heard,
+        Err(error) => return Err(held.close().err().unwrap_or(error)),
+    };
     let served = held.serve(quiet);
     served.running.seen_at(&seen, heard.hints());
     let Found { files: known, gone, changed } = names;
@@ -123,24 +148,38 @@ pub fn options(workers: u16, cache: Option<&Path>) -> Options {
     }
 }
 
-fn serve(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, how: &str, quiet: bool) -> Result<()> {
-    // From here on a signal ends it in order.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-    let options = options(arguments.workers.unwrap_or(workers), arguments.cache.as_deref());
-    let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
-    if !mount.shared_mappings() && !quiet {
-        eprintln!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");
-    }
-    let unmounter = mount.unmounter();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            match unmounter.unmount() {
-                Ok(()) => return notify::stopping(),
-                Err(error) => eprintln!("entresol: {error}; close what is open, then try again"),
-            }
+/// A mount that signals end in order.
+struct Serving {
+    mount: Mount,
+    signals: Signals,
+}
+
+impl Serving {
+    fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
+        let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+        let options = options(arguments.workers.unwrap_or(workers), arguments.cache.as_deref());
+        let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
+        if !mount.shared_mappings() && !quiet {
+            eprintln!(
+                "this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work"
+            );
         }
-    })?;
-    output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;
-    notify::ready();
-    mount.wait().with_context(|| arguments.mountpoint.display().to_string())
+        Ok(Self { mount, signals })
+    }
+
+    fn serve(self, arguments: &MountArgs, how: &str) -> Result<()> {
+        let Serving { mount, mut signals } = self;
+        let unmounter = mount.unmounter();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for _ in signals.forever() {
+                match unmounter.unmount() {
+                    Ok(()) => return notify::stopping(),
+                    Err(error) => eprintln!("entresol: {error}; close what is open, then try again"),
+                }
+            }
+        })?;
+        output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;
+        notify::ready();
+        mount.wait().with_context(|| arguments.mountpoint.display().to_string())
+    }
 }

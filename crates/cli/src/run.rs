@@ -69,7 +69,10 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
     let options = mount::options(arguments.workers, Some(&arguments.cache));
-    let mounted = Mount::start(&directory, &directory, files, options)?;
+    let mounted = match Mount::start(&directory, &directory, files, options) {
+        Ok(mounted) => mounted,
+        Err(error) => return mount::end(served, heard, Err(error.into()), quiet).map(|()| u8::MAX),
+    };
     // What the command leaves behind becomes this process's, so that its end is known.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
     let mut command = Command::new(&arguments.command[0]);
@@ -79,9 +82,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Ok(child) => Ok(wait(child, &mut signals)?),
         Err(error) => Err(error),
     };
-    end(mounted)?;
-    heard.end(quiet);
-    served.end("")?;
+    mount::end(served, heard, Ok(end(mounted)), quiet)?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?;
     Ok(code(status))
 }

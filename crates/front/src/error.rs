@@ -21,6 +21,14 @@ pub enum Error {
     /// Another process holds the file or answers on the socket.
     #[error("{}: in use by another process", .0.display())]
     InUse(PathBuf),
+    /// It is unmounted, and another mount namespace has a copy that nothing but the end of this process can end.
+    #[error("{}: another mount namespace has a copy of it, which cannot be ended: {error}", mountpoint.display())]
+    Elsewhere {
+        /// Where it was.
+        mountpoint: PathBuf,
+        /// What kept it from being ended.
+        error: io::Error,
+    },
     /// Something other than a socket is where the socket should be made.
     #[error("{}: exists and is not a socket", .0.display())]
     NotASocket(PathBuf),

@@ -7,6 +7,7 @@ use super::running::Running;
 use super::serve::Found;
 use super::watchman::Watchman;
 use anyhow::{Context, Result, bail};
+use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheStats};
 use entresol_front::files::CachedFiles;
 use serde_json::Value;
@@ -91,7 +92,7 @@ impl Held {
     }
 
     /// Closes the cache in good order; what it counted.
-    fn close(&self) -> Result<CacheStats> {
+    pub fn close(&self) -> Result<CacheStats> {
         let closed = match &self.below {
             Below::Store => self.cache.close(),
             Below::Files(files) => files.close(),
@@ -126,6 +127,15 @@ impl Served {
     /// No more settings are taken: for a door that has ended, before what it left is made durable.
     pub fn leave_control(&mut self) {
         self.control.take();
+    }
+
+    /// Makes everything durable at the end of a door through which requests may still come: the next start finds the cache as
+    /// after a crash.
+    pub fn leave(mut self) -> Result<()> {
+        self.leave_control();
+        let flushed = self.held.cache.flush();
+        self.watchman.stop();
+        flushed.with_context(|| format!("{}: the last flush", self.path().display()))
     }
 
     /// Closes the cache at the end of its door, and says what happened: `served` by the door, and here.

@@ -6,15 +6,23 @@ use super::pool::Pool;
 use crate::files::FileLayer;
 use crate::{Error, Result};
 use fuser::{Config, MountOption, Session};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take to end what was unmounted. What is longer in coming does not come: another mount namespace
+/// has a copy.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Where the kernel lets the owner of a mount end it for everybody, if that is mounted.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// How a mount is served.
 #[derive(Debug, Clone)]
@@ -44,7 +52,61 @@ pub struct Mount {
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     mountpoint: PathBuf,
-    mounted: Arc<AtomicBool>,
+    /// Number of the device that the mount is to the system, and of its connection: no other mount's.
+    device: u32,
+    progress: Arc<Progress>,
+}
+
+/// How far a mount has come.
+#[derive(Debug)]
+struct Progress {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Mounted,
+    /// Unmounted here since then, and the kernel has not ended it.
+    Left(Instant),
+    Over,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { stage: Mutex::new(Stage::Mounted), changed: Condvar::new() }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self) {
+        let mut stage = self.stage();
+        if *stage == Stage::Mounted {
+            *stage = Stage::Left(Instant::now());
+            self.changed.notify_all();
+        }
+    }
+
+    fn end(&self) {
+        *self.stage() = Stage::Over;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the end, as long as there is hope for one; whether it has come.
+    fn wait(&self) -> bool {
+        let mut stage = self.stage();
+        loop {
+            let limit = match *stage {
+                Stage::Over => return true,
+                Stage::Left(since) if since.elapsed() >= LINGER => return false,
+                Stage::Left(since) => LINGER - since.elapsed(),
+                Stage::Mounted => Duration::MAX,
+            };
+            stage = self.changed.wait_timeout(stage, limit).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
 }
 
 impl Mount {
@@ -87,12 +149,12 @@ impl Mount {
         ];
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(at_mountpoint_of(&mountpoint))?;
-        let mounted = Arc::new(AtomicBool::new(true));
-        let unmounter = Unmounter { mountpoint, mounted };
-        let ended = unmounter.mounted.clone();
+        let device = device_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
+        let progress = Arc::new(Progress::new());
+        let unmounter = Unmounter { mountpoint, device, progress: Arc::clone(&progress) };
         let run = move || {
             let result = session.run();
-            ended.store(false, Relaxed);
+            progress.end();
             result
         };
         let thread = std::thread::Builder::new().name("fuse session".into()).spawn(run)?;
@@ -111,10 +173,18 @@ impl Mount {
 
     /// Serves until it is unmounted, from here or by anybody.
     ///
+    /// A mount namespace that was begun meanwhile has a copy of the mount, which unmounting here does not end. Three seconds after
+    /// an [`Unmounter`] was used the connection is therefore broken off: who still uses the copy gets errors, as when the
+    /// server is killed.
+    ///
     /// # Errors
-    /// What the kernel's side answered.
+    /// What the kernel's side answered. [`Error::Elsewhere`] where the kernel offers no way to break it off: the end of the
+    /// process will do it, until when requests go on.
     pub fn wait(mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
+        if !self.unmounter.progress.wait() {
+            self.unmounter.break_off()?;
+        }
         match session.join() {
             Ok(ended) => Ok(ended?),
             Err(_) => Err(io::Error::other("a thread that serves the mount panicked").into()),
@@ -145,7 +215,7 @@ impl Drop for Mount {
 }
 
 impl Unmounter {
-    /// Unmounts; whoever waits in [`Mount::wait`] goes on. Nothing happens if it is unmounted already.
+    /// Unmounts; whoever waits in [`Mount::wait`] goes on, within three seconds. Nothing happens if it is unmounted already.
     ///
     /// # Errors
     /// `EBUSY` in [`Error::Path`] while files are open.
@@ -154,9 +224,26 @@ impl Unmounter {
     }
 
     fn take_away(&self, flags: UnmountFlags) -> io::Result<()> {
+        let over = *self.progress.stage() == Stage::Over;
         // Somebody else's mount at the same place must stay.
-        if self.mounted.load(Relaxed) { unmount(&self.mountpoint, flags) } else { Ok(()) }
+        if !over && device_at(&self.mountpoint).is_ok_and(|device| device == self.device) {
+            unmount(&self.mountpoint, flags)?;
+        }
+        self.progress.leave();
+        Ok(())
     }
+
+    /// Ends the connection for all who have a copy of the mount.
+    fn break_off(&self) -> Result<()> {
+        let abort = Path::new(CONNECTIONS).join(self.device.to_string()).join("abort");
+        std::fs::write(abort, "1").map_err(|error| Error::Elsewhere { mountpoint: self.mountpoint.clone(), error })
+    }
+}
+
+/// The number of the device that is mounted at a place. Who serves it is not asked.
+fn device_at(mountpoint: &Path) -> io::Result<u32> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    Ok(rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty())?.stx_dev_minor)
 }
 
 /// Unmounts, by the helper that may do so where only root may do it directly.
