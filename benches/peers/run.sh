@@ -35,14 +35,14 @@ scripts() {
     install -m755 "$ENTRESOL" "$VMW/root/usr/local/bin/entresol"
 }
 
-# The server's command line, run by the guest with SLOW and FAST set. `check` knows whether there is a cache to keep.
+# The server's command line, run by the guest with SLOW and FAST set; with KEEP_META there is a cache to keep.
 candidate() {
     local door=$1 policy=$2
     shift 2
     local both="--cache \$FAST --backing \$SLOW --identity $UUID"
     local where=
     [ "$door" = nbd ] && where="--socket /tmp/cand.sock"
-    echo "entresol stats --cache \$FAST >/dev/null 2>&1 || entresol -q format $both ${FORMAT:-};" \
+    echo "[ \"\${KEEP_META:-}\" = 1 ] || entresol -q format $both ${FORMAT:-};" \
         "exec entresol serve $door $both --direct --policy $policy $* $where"
 }
 

@@ -5,7 +5,7 @@ use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig};
 use entresol_engine::disk::{Caching, FileDisk};
-use entresol_engine::store::Geometry;
+use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, catalogue};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ pub struct Sizes {
 
 impl Sizes {
     /// A cache of so many bytes, as the command formats it.
-    pub fn of(bytes: u64, policy: &str, flush_every: u64) -> Result<Self, String> {
-        let geometry = Geometry::for_device(bytes, PAGE as u32).map_err(|error| error.to_string())?;
+    pub fn of(bytes: u64, layout: Layout, policy: &str, flush_every: u64) -> Result<Self, String> {
+        let geometry = Geometry::for_device(bytes, PAGE as u32).map_err(|error| error.to_string())?.with(layout);
         let policy = catalogue::info(policy).map_err(|error| error.to_string())?;
         let room = geometry.capacity_pages() as usize;
         let mut tiers = vec![room];
@@ -117,6 +117,7 @@ pub fn fill(dir: &Path, sizes: &Sizes) -> Result<Filled, String> {
         requests: (served + SAMPLE) as f64,
         seconds: started.elapsed().as_secs_f64(),
         blocks_per_batch: after.log.blocks as f64 / after.log.batches as f64,
+        pages_per_sync: after.log.pages as f64 / after.log.syncs as f64,
         hit_ratio: hits as f64 / (after.counts.reads - before.counts.reads) as f64,
         index_bytes: after.index_bytes as f64,
         directory_bytes: after.directory_bytes as f64,
@@ -132,6 +133,7 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
     let config = CacheConfig::new(sizes.policy, &sizes.tiers);
     let cache = BlockCache::open(cache, backing, IDENTITY, &config).map_err(text)?;
     let served_s = started.elapsed().as_secs_f64();
+    let served_cpu_s = processor_s();
     let recovered = cache.recovered();
     let (mut requests, mut bytes) = (Requests::new(seed, sizes), vec![0; PAGE]);
     let hit_s = loop {
@@ -144,7 +146,7 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
         }
     };
     let device_bytes = device_bytes() - read_before;
-    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let cpu_s = processor_s();
     let before = cache.stats().map_err(text)?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
@@ -156,7 +158,8 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
         store_s: recovered.took.as_secs_f64(),
         served_s,
         hit_s,
-        cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        cpu_s,
+        served_cpu_s,
         read_bytes: recovered.read_bytes as f64,
         device_bytes,
         pages: recovered.pages as f64,
@@ -165,6 +168,12 @@ pub fn open(dir: &Path, sizes: &Sizes, seed: u64) -> Result<Opened, String> {
         hit_ratio: hits as f64 / (after.counts.reads - before.counts.reads) as f64,
         rings: f64::from(u8::from(executor == "io_uring")),
     })
+}
+
+/// Processor time that this process has taken, in seconds.
+fn processor_s() -> f64 {
+    let taken = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    taken.tv_sec as f64 + taken.tv_nsec as f64 / 1e9
 }
 
 /// Bytes that this process has had read from storage, not from the kernel's cache.

@@ -6,6 +6,7 @@ mod report;
 
 use clap::{Parser, Subcommand};
 use entresol_core::Size;
+use entresol_engine::store::Layout;
 use load::Sizes;
 use report::{Filled, Opened};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,9 @@ struct Arguments {
     /// The policy
     #[arg(long, default_value = "lru", global = true)]
     policy: String,
+    /// How the store keeps pages
+    #[arg(long, default_value = "log", value_parser = ["log", "slots"], global = true)]
+    layout: String,
     /// Pages between flushes while the cache is filled; 0 for none but those of its own
     #[arg(long, default_value_t = 0, global = true)]
     flush_every: u64,
@@ -67,7 +71,10 @@ fn main() -> ExitCode {
 
 fn sizes(arguments: &Arguments) -> Result<Sizes, String> {
     match arguments.size {
-        Size::Bytes(bytes) => Sizes::of(bytes, &arguments.policy, arguments.flush_every),
+        Size::Bytes(bytes) => {
+            let layout = if arguments.layout == "slots" { Layout::Slots } else { Layout::Log };
+            Sizes::of(bytes, layout, &arguments.policy, arguments.flush_every)
+        }
         _ => Err("--size: must be a number of bytes, such as 10GiB".to_owned()),
     }
 }
@@ -90,7 +97,7 @@ fn child(part: &str, seed: u32, arguments: &Arguments) -> Result<String, String>
     let mut command = Command::new(program);
     command.arg(part).arg("--dir").arg(&arguments.dir).args(["--size", &arguments.size.to_string()]);
     command.args(["--policy", &arguments.policy, "--flush-every", &arguments.flush_every.to_string()]);
-    command.args(["--seed", &seed.to_string()]);
+    command.args(["--layout", &arguments.layout, "--seed", &seed.to_string()]);
     let output = command.stderr(std::process::Stdio::inherit()).output().map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.code().is_some() { Err(format!("{part}: {}", output.status)) } else { Ok(said) }

@@ -29,6 +29,7 @@ line! {
         requests,
         seconds,
         blocks_per_batch,
+        pages_per_sync,
         hit_ratio,
         index_bytes,
         directory_bytes,
@@ -46,6 +47,8 @@ line! {
         hit_s,
         /// Processor time of the process until then, in seconds.
         cpu_s,
+        /// The same until requests are served.
+        served_cpu_s,
         /// Bytes that the store asked for.
         read_bytes,
         /// Bytes that the kernel read for the process until then.
@@ -71,14 +74,17 @@ fn spread(opened: &[Opened], of: impl Fn(&Opened) -> f64) -> [f64; 3] {
 pub fn text(sizes: &Sizes, filled: &Filled, opened: &[Opened], dropped: Result<(), String>) -> String {
     let pages = sizes.tiers.last().copied().unwrap_or(0) as f64;
     let mut out = format!(
-        "{} segments of {} pages, policy {}, {} pages; filled with {} requests ({:.0} s, {:.1} blocks a batch{}).\n",
+        "{} segments of {} pages ({}), policy {}, {} pages; filled with {} requests ({:.0} s, {:.1} blocks a batch, {:.0} pages \
+         a sync{}).\n",
         sizes.geometry.segments,
         sizes.geometry.segment_pages,
+        sizes.geometry.layout.name(),
         sizes.policy.name,
         pages,
         filled.requests,
         filled.seconds,
         filled.blocks_per_batch,
+        filled.pages_per_sync,
         match sizes.flush_every {
             0 => String::new(),
             every => format!(", a flush every {every} requests"),
@@ -99,6 +105,7 @@ pub fn text(sizes: &Sizes, filled: &Filled, opened: &[Opened], dropped: Result<(
     row("start to first hit, s", 1.0, 3, &|one| one.hit_s);
     row("start to serving, s", 1.0, 3, &|one| one.served_s);
     row("of it the store, s", 1.0, 3, &|one| one.store_s);
+    row("processor time until serving, s", 1.0, 3, &|one| one.served_cpu_s);
     row("processor time until the first hit, s", 1.0, 3, &|one| one.cpu_s);
     row("asked of the cache device, MB", 1e6, 1, &|one| one.read_bytes);
     row("read by the kernel until the first hit, MB", 1e6, 1, &|one| one.device_bytes);

@@ -40,7 +40,7 @@ impl Duty {
     /// Does one step of it.
     pub fn step(self, turn: &mut Turn) -> io::Result<()> {
         match self {
-            Duty::Log if turn.keeper().lacks_sync() => upkeep::sync_log(turn),
+            Duty::Log if turn.keeper().lacks_sync() => upkeep::sync_ahead(turn),
             Duty::Log => upkeep::write_batches(turn),
             Duty::Room => {
                 turn.own()?;

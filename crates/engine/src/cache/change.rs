@@ -19,9 +19,8 @@ use std::sync::PoisonError;
 /// Builds the engine of another policy over the stores of one that was taken apart.
 struct Rebuild<'a> {
     world: &'a mut Option<World>,
-    tiers: usize,
-    /// Pages that the policy has room for.
-    pages: usize,
+    /// Their capacities.
+    tiers: &'a [usize],
     handles: usize,
     mode: Mode,
 }
@@ -30,11 +29,10 @@ impl Visitor for Rebuild<'_> {
     type Output = Box<dyn Core>;
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
-        let world = self.world.take().expect("it was put there").emptied(self.tiers, self.handles);
-        let mut world = world;
-        world.keeper.moved_max = super::room::moved_max(self.tiers);
+        let mut world = self.world.take().expect("it was put there").emptied(self.tiers.len(), self.handles);
+        world.keeper.serve(self.tiers);
         let mut engine = Engine::new(policy, world, self.mode);
-        engine.replay(self.pages);
+        engine.replay(self.tiers.iter().sum());
         engine.show_all();
         Box::new(engine)
     }
@@ -49,8 +47,7 @@ pub(super) fn rebuild<P: Policy>(
 ) -> (Box<dyn Core>, Result<(), CacheError>) {
     let (policy, world, mode) = engine.into_parts();
     let mut world = Some(world);
-    let (tiers, pages) = (to.tiers.len(), to.tiers.iter().sum());
-    let rebuild = Rebuild { world: &mut world, tiers, pages, handles: to.handles, mode };
+    let rebuild = Rebuild { world: &mut world, tiers: &to.tiers, handles: to.handles, mode };
     let built = to.built_with().and_then(|options| catalogue::build(to.policy, built_for, &options, rebuild));
     match built {
         Ok(core) => (core, Ok(())),

@@ -101,6 +101,8 @@ pub(super) struct Keeper {
     pub apart: bool,
     /// Pages that a request of the policy may append.
     pub moved_max: u64,
+    /// Pages that the policy may hold in the log.
+    pub held_max: u64,
     /// The log's device has failed: nothing that it did not sync can be counted on.
     pub broken: bool,
     pub counts: KeeperCounts,
@@ -131,7 +133,8 @@ impl Keeper {
             owned: false,
             wanting: 0,
             apart: false,
-            moved_max: super::room::moved_max(2),
+            moved_max: room::moved_max(2),
+            held_max: geometry.capacity_pages(),
             broken: false,
             counts: KeeperCounts::default(),
         }

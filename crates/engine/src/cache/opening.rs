@@ -6,7 +6,7 @@ use super::keeper::{Keeper, Store};
 use super::tape::Tape;
 use super::turn::Locks;
 use super::world::World;
-use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room, room};
+use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room};
 use crate::disk::{Disk, Gauge, Metered};
 use crate::store::{AnyLog, Recovered, StoreError};
 use entresol_policy::Policy;
@@ -73,7 +73,7 @@ impl BlockCache {
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
         let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
-        keeper.moved_max = room::moved_max(config.tiers.len());
+        keeper.serve(&config.tiers);
         let build = Build { keeper, config: config.clone(), objects };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();

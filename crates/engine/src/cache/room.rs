@@ -17,6 +17,16 @@ const UNSYNCED_SEGMENTS: usize = 16;
 /// Ranges changed below past the log after which it is synced without being asked.
 const CHANGED_MAX: usize = 64;
 
+/// Segments' worth in the log that no sync covers at which one is made without being asked: by requests, which wait for it; by a
+/// thread of the cache's own; and by that when it has no batch to write, as long as little is written. After a crash what was not
+/// synced is read and checked before anything is served, so this bounds how long that takes.
+const SYNC_MUST: u64 = 8;
+const SYNC_SOON: u64 = 6;
+const SYNC_IDLE: u64 = 2;
+
+/// Segments' worth of slots that are kept free, where so many are left and no more are needed.
+const SLOTS_SEGMENTS: u64 = 16;
+
 /// Complete batches that may be in memory, on their way to the log's device, where a thread of the cache's own writes them.
 const BATCHES_MAX: usize = 4;
 
@@ -36,6 +46,12 @@ pub(super) fn moved_max(tiers: usize) -> u64 {
 }
 
 impl Keeper {
+    /// A policy with tiers of these capacities in pages decides from now on.
+    pub fn serve(&mut self, tiers: &[usize]) {
+        self.moved_max = moved_max(tiers.len());
+        self.held_max = tiers.last().map_or(0, |&pages| pages as u64);
+    }
+
     /// Must the queue be written before a request may add to it?
     pub fn is_queue_full(&self) -> bool {
         self.queued() >= self.queue_max
@@ -65,10 +81,18 @@ impl Keeper {
         self.has_help() && (self.depth() > 0 || segments || self.is_account_half_full())
     }
 
-    /// Segments that a request has to find free between two parts of somebody's upkeep, for it cannot make room itself
-    /// then: what it may need is there beforehand.
-    fn free_apart(&self) -> u64 {
+    /// Segments that a request may need between two parts of somebody's upkeep, for it cannot make room itself then.
+    fn needed_apart(&self) -> u64 {
         FREE_MIN + self.moved_max.div_ceil(u64::from(self.log.geometry().segment_pages))
+    }
+
+    /// Of these, as many as a request has to find. Slots that are not there even when all is given up that the policy does not
+    /// hold would be waited for in vain: a request that needs more of them than that does without.
+    fn free_apart(&self) -> u64 {
+        match self.log.geometry().layout {
+            Layout::Log => self.needed_apart(),
+            Layout::Slots => self.needed_apart().min(FREE_MIN + (self.free_most() - FREE_MIN) / 2),
+        }
     }
 
     /// Segments that are reclaimed together ahead of need: what is to be written below for them is written at once.
@@ -76,16 +100,25 @@ impl Keeper {
         u64::from(self.log.geometry().segments / 32).clamp(1, 8)
     }
 
-    /// Free segments below which threads of the cache's own reclaim. Of a log no more than half of those that its pages leave,
-    /// for the fewer are left to it, the sooner it comes back to pages that are still needed; slots stay where they are.
+    /// Free segments that are kept at most: half of those that pages leave. The fewer are left to a log, the sooner it comes back
+    /// to pages that are still needed; of slots the other half is what is made room of at once.
+    fn free_most(&self) -> u64 {
+        let segment_pages = u64::from(self.log.geometry().segment_pages);
+        (self.log.spare_pages(self.held_max) / (2 * segment_pages)).max(FREE_MIN + 1)
+    }
+
+    /// Free segments below which threads of the cache's own reclaim.
     fn free_low(&self) -> u64 {
-        let geometry = self.log.geometry();
-        let low = self.free_apart() + self.together();
-        if geometry.layout == Layout::Slots {
-            return low;
-        }
-        let spare = u64::from(geometry.blocks()).saturating_sub(self.log.index().len() as u64);
-        low.min(spare / u64::from(2 * geometry.segment_pages)).max(FREE_MIN + 1)
+        (self.needed_apart() + self.together()).min(self.free_most())
+    }
+
+    /// Free slots up to which such are given up as the policy does not hold: all that it leaves, but no more than can be
+    /// carried below together; and up to which that is done at the price of a write below.
+    pub fn enough_slots(&self) -> (u64, u64) {
+        let (segment_pages, spare) =
+            (u64::from(self.log.geometry().segment_pages), self.log.spare_pages(self.held_max));
+        let least = (self.free_low() + self.together()) * segment_pages;
+        (spare.min(least.max(SLOTS_SEGMENTS * segment_pages)), spare.min(least))
     }
 
     /// Are there fewer free segments than threads of the cache's own should keep? Those count that are free at the next
@@ -118,7 +151,14 @@ impl Keeper {
 
     /// Should threads of the cache's own sync the log?
     pub fn lacks_sync(&self) -> bool {
-        self.has_help() && self.log.should_sync()
+        let unsynced = self.log.unsynced_segments();
+        let idle = unsynced >= SYNC_IDLE && self.log.sealed_len() == 0;
+        self.has_help() && (unsynced >= SYNC_SOON || idle)
+    }
+
+    /// Is so much of the log not synced that requests have to wait for it?
+    pub fn must_sync(&self) -> bool {
+        self.log.unsynced_segments() >= SYNC_MUST
     }
 
     /// Are there as many batches in memory, on their way to the log's device, as there may be?
@@ -128,7 +168,7 @@ impl Keeper {
 
     /// Must the log's device catch up before a request may add to the log?
     pub fn must_catch_up(&self) -> bool {
-        self.log.must_sync() || self.has_many_batches()
+        self.must_sync() || self.has_many_batches()
     }
 
     /// Is half of what may be written below without a sync of the backing store used up?
@@ -150,5 +190,152 @@ impl Keeper {
         let free = if self.apart { self.free_apart() } else { FREE_MIN };
         let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= free;
         room && !self.must_catch_up()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::background::Duty;
+    use super::super::upkeep::Lease;
+    use super::super::{BlockCache, CacheConfig, CacheStats, Upkeep};
+    use super::{SYNC_IDLE, SYNC_MUST};
+    use crate::Block;
+    use crate::disk::{Power, SimDisk};
+    use crate::store::{Geometry, Layout, Recovered};
+    use entresol_core::Random;
+    use entresol_policy::catalogue;
+
+    const PAGE: u64 = 4096;
+    const ID: [u8; 16] = [5; 16];
+    /// Steps of upkeep after one request that no honest work takes.
+    const STEPS_MAX: usize = 50;
+
+    /// What is done to a cache whose upkeep comes between requests, until it has nothing more to do.
+    struct Work {
+        policy: &'static str,
+        tiers: &'static [usize],
+        geometry: Geometry,
+        requests: u64,
+        /// Requests for each flush; none without.
+        flush_every: Option<u64>,
+    }
+
+    /// What came of it.
+    struct Done {
+        stats: CacheStats,
+        /// Syncs of the cache device.
+        syncs: u64,
+        flushes: u64,
+        /// Requests before which there was less room than they have to find while somebody makes some.
+        short: u64,
+        /// What was found once the process was killed, and in how many calls it was read.
+        recovered: Recovered,
+        reads: u64,
+    }
+
+    impl Work {
+        fn open(&self, device: &SimDisk, backing: &SimDisk) -> BlockCache {
+            let policy = catalogue::info(self.policy).expect("a policy");
+            let config = CacheConfig { upkeep: Upkeep::Hand, ..CacheConfig::new(policy, self.tiers) };
+            BlockCache::open(device.clone(), backing.clone(), ID, &config).expect("a cache in order")
+        }
+
+        fn run(&self) -> Done {
+            let (power, footprint) = (Power::steady(), 3 * self.tiers.iter().sum::<usize>() as u64);
+            let device = SimDisk::new(self.geometry.size_bytes(), &power);
+            let backing = SimDisk::new(footprint * PAGE, &power);
+            BlockCache::format(&device, self.geometry, &backing, [1; 16], ID).expect("room");
+            let cache = self.open(&device, &backing);
+            let mut random = Random::new(7);
+            let (mut flushes, mut short, before) = (0, 0, cache.devices()[0].sync.calls);
+            let mut page = vec![0; PAGE as usize];
+            for request in 1..=self.requests {
+                let at = (random.next_f64().powi(3) * footprint as f64) as u64 * PAGE;
+                if random.chance(0.5) {
+                    page.fill(request as u8);
+                    cache.write(at, &page, false).expect("a write");
+                } else {
+                    cache.read(at, &mut page).expect("a read");
+                }
+                if self.flush_every.is_some_and(|every| request.is_multiple_of(every)) {
+                    cache.flush().expect("a flush");
+                    flushes += 1;
+                }
+                short += u64::from(work(&cache, request));
+            }
+            let (stats, syncs) = (cache.stats().expect("counts"), cache.devices()[0].sync.calls - before);
+            drop(cache);
+            let again = self.open(&device, &backing);
+            let reads = again.devices()[0].read.calls;
+            Done { stats, syncs, flushes, short, recovered: again.recovered(), reads }
+        }
+    }
+
+    /// Does what threads of the cache's own would; whether requests would find less room than they have to even so.
+    fn work(cache: &BlockCache, request: u64) -> bool {
+        let calls = || {
+            let mut turn = cache.locks.turn().expect("a cache that goes on");
+            Duty::ALL.iter().any(|duty| duty.calls(turn.keeper()))
+        };
+        let mut steps = 0;
+        while calls() {
+            steps += 1;
+            assert!(steps < STEPS_MAX, "request {request}: it makes room and has none");
+            cache.step().expect("upkeep");
+        }
+        let mut turn = cache.locks.turn().expect("a cache that goes on");
+        let keeper = turn.keeper();
+        keeper.log.free_segments() < keeper.free_apart()
+    }
+
+    fn geometry(layout: Layout, segment_pages: u32, segments: u32) -> Geometry {
+        Geometry { page_bytes: PAGE as u32, segment_pages, segments, layout }
+    }
+
+    /// Slots under policies with memory above and without: room is there when a request comes, however much its policy may move
+    /// at once, and nothing is done for it in vain.
+    #[test]
+    fn over_slots_room_is_made_for_what_a_policy_may_move() {
+        let small = geometry(Layout::Slots, 8, 64);
+        let large = geometry(Layout::Slots, 32, 80);
+        let works = [
+            ("lru", &[380][..], small),
+            ("face", &[40, 200], small),
+            ("face-gsc", &[40, 400], small),
+            ("lru", &[1900], large),
+            ("face", &[190, 1900], large),
+            ("face-gsc", &[190, 1900], large),
+            ("h-arc", &[2300], large),
+        ];
+        for (policy, tiers, geometry) in works {
+            let done = Work { policy, tiers, geometry, requests: 20_000, flush_every: Some(16) }.run();
+            let Done { stats, syncs, flushes, short, .. } = done;
+            let (freed, rescued) = (stats.keeper.slots_freed, stats.keeper.rescued);
+            println!(
+                "{policy} {tiers:?}: {syncs} syncs for {flushes} flushes, {freed} slots freed, {rescued} rescued, {short} short"
+            );
+            assert!(freed > 1000 && stats.counts.admissions_failed == 0, "{policy} {tiers:?}: {stats:?}");
+            assert_eq!(short, 0, "{policy} {tiers:?}");
+            assert!(syncs < 3 * flushes, "{policy} {tiers:?}: {syncs} syncs for {flushes} flushes");
+        }
+    }
+
+    /// Where no client ever flushes, what a start has to check is bounded by syncs of the cache's own, which cost little as
+    /// long as little is written.
+    #[test]
+    fn a_cache_that_nobody_flushes_is_opened_after_reading_little() {
+        for layout in [Layout::Log, Layout::Slots] {
+            let geometry = geometry(layout, 64, 40);
+            let work = Work { policy: "h-arc", tiers: &[1500], geometry, requests: 20_000, flush_every: None };
+            let Done { stats, syncs, recovered, reads, .. } = work.run();
+            let segments = recovered.read_bytes as f64 / geometry.segment_bytes() as f64;
+            println!(
+                "{layout:?}: {recovered:?}, {segments:.1} segments read in {reads} calls; {syncs} syncs, {stats:?}"
+            );
+            assert!(recovered.unsynced_batches <= 2 * SYNC_IDLE + 1, "{layout:?}: {recovered:?}");
+            assert!(segments < SYNC_MUST as f64, "{layout:?}: {segments} segments read");
+            let most = stats.log.pages / u64::from(geometry.segment_pages);
+            assert!(syncs < most, "{layout:?}: {syncs} syncs, more than one for a segment");
+        }
     }
 }

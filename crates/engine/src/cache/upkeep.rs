@@ -55,18 +55,31 @@ pub(super) fn sync_log(lease: &mut impl Lease) -> io::Result<()> {
         if keeper.syncing && lease.wait_for_sync()? {
             continue;
         }
-        let keeper = lease.keeper();
-        keeper.log.seal();
-        let Some(point) = keeper.log.unsynced() else { return Ok(()) };
-        let (disk, batches) = (keeper.log.disk().clone(), keeper.log.sealed());
-        let others = std::mem::replace(&mut keeper.syncing, true);
-        let synced = lease.unlocked(|| write_and_sync(batches, &*disk))?;
-        let keeper = lease.keeper();
-        keeper.syncing = others;
-        keeper.log.tidy();
-        keeper.noted(synced)?;
-        keeper.log.synced(point);
+        lease.keeper().log.seal();
+        if !sync_sealed(lease)? {
+            return Ok(());
+        }
     }
+}
+
+/// Makes durable what is complete of the log, and leaves the open batch open; whether there was anything.
+fn sync_sealed(lease: &mut impl Lease) -> io::Result<bool> {
+    let keeper = lease.keeper();
+    let Some(point) = keeper.log.unsynced() else { return Ok(false) };
+    let (disk, batches) = (keeper.log.disk().clone(), keeper.log.sealed());
+    let others = std::mem::replace(&mut keeper.syncing, true);
+    let synced = lease.unlocked(|| write_and_sync(batches, &*disk))?;
+    let keeper = lease.keeper();
+    keeper.syncing = others;
+    keeper.log.tidy();
+    keeper.noted(synced)?;
+    keeper.log.synced(point);
+    Ok(true)
+}
+
+/// Makes durable what is complete of the log ahead of need. If somebody does so just now, that is waited for.
+pub(super) fn sync_ahead(lease: &mut impl Lease) -> io::Result<()> {
+    if lease.keeper().syncing && lease.wait_for_sync()? { Ok(()) } else { sync_sealed(lease).map(drop) }
 }
 
 fn write_and_sync(batches: Vec<Arc<Batch>>, disk: &dyn Disk) -> io::Result<()> {
@@ -89,7 +102,7 @@ pub(super) fn write_batches(lease: &mut impl Lease) -> io::Result<()> {
 
 /// Keeps the log from running too far ahead of its device, and from waiting for a sync to have room.
 pub(super) fn catch_up(lease: &mut impl Lease) -> io::Result<()> {
-    if lease.keeper().log.must_sync() || lease.keeper().awaits_segments() {
+    if lease.keeper().must_sync() || lease.keeper().awaits_segments() {
         return sync_log(lease);
     }
     if lease.keeper().has_many_batches() { write_batches(lease) } else { Ok(()) }

@@ -17,6 +17,9 @@ pub(super) fn reclaim_slots(lease: &mut impl Lease) -> io::Result<bool> {
         return Ok(true);
     }
     free_slots(lease)?;
+    if !lease.keeper().log.slots().is_some_and(|slots| slots.has_waiting()) {
+        return Ok(true);
+    }
     sync_log(lease)?;
     // A slot is written again only when a durable block says that all is durable by which it became free.
     if let Some(slots) = lease.keeper().log.slots() {
@@ -54,12 +57,16 @@ fn renew(lease: &mut impl Lease, oldest: Range<u64>) -> io::Result<()> {
     keeper.noted(renewed)
 }
 
-/// Gives up slots whose pages the policy does not hold.
+/// Gives up slots whose pages the policy does not hold: those that the backing store has first, for others have to be written
+/// there before. (Of a page that is in memory it holds no copy in a slot, though a flush has put one there.)
 fn free_slots(lease: &mut impl Lease) -> io::Result<()> {
     let keeper = lease.keeper();
-    let unheld = keeper.log.slots().map_or_else(Vec::new, |slots| slots.unheld());
+    let (enough, enough_owed) = keeper.enough_slots();
+    for (page, entry) in keeper.unheld_slots(enough, false) {
+        keeper.vacate_clean(page, entry)?;
+    }
     let mut owed = Vec::new();
-    for (page, entry) in unheld {
+    for (page, entry) in keeper.unheld_slots(enough_owed, true) {
         if keeper.vacate(page, entry)? {
             owed.push((page, entry));
         }
@@ -82,6 +89,10 @@ fn free_slots(lease: &mut impl Lease) -> io::Result<()> {
 }
 
 impl Keeper {
+    fn unheld_slots(&mut self, enough: u64, dirty: bool) -> Vec<(u64, Entry)> {
+        self.log.slots().map_or_else(Vec::new, |slots| slots.unheld(enough, dirty))
+    }
+
     /// Sees to it that a slot is not needed any more, if the policy does not hold it; true when that takes a sync of the
     /// backing store.
     fn vacate(&mut self, page: u64, seen: Entry) -> io::Result<bool> {

@@ -207,14 +207,17 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.sync())
     }
 
-    /// Has so much been written since the last sync that the next should not wait for a flush?
-    pub fn must_sync(&self) -> bool {
-        either!(self, store => store.must_sync())
+    /// Segments' worth that was written since the last sync, whole ones.
+    pub fn unsynced_segments(&self) -> u64 {
+        either!(self, store => store.unsynced_segments())
     }
 
-    /// Has so much been written since the last sync that whoever has nothing better to do should sync?
-    pub fn should_sync(&self) -> bool {
-        either!(self, store => store.should_sync())
+    /// Blocks that pages leave: those of a log that hold no newest version, slots beyond those that a policy may hold at once.
+    pub fn spare_pages(&self, held_max: u64) -> u64 {
+        match self {
+            AnyLog::Log(log) => u64::from(log.geometry().blocks()).saturating_sub(log.index.len() as u64),
+            AnyLog::Slots(slots) => slots.slots().saturating_sub(held_max),
+        }
     }
 
     /// Is what came before this rear on stable storage, whatever is known of the tail?

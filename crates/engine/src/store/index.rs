@@ -355,8 +355,10 @@ impl Index {
         (0..self.slots.len()).filter(|&block| !self.slots[block].is_current()).map(|block| block as u32)
     }
 
-    /// Entries that the policy does not count as cached, from a block on, so many at most; and the block after them.
-    pub(super) fn unheld(&self, from: usize, enough: usize) -> (Vec<(u64, Entry)>, usize) {
+    /// Entries that the policy does not count as cached, clean or dirty ones, from a block on, so many at most; and the block
+    /// after them.
+    pub(super) fn unheld(&self, from: usize, enough: usize, dirty: bool) -> (Vec<(u64, Entry)>, usize) {
+        let wanted = CURRENT | if dirty { DIRTY } else { 0 };
         let mut unheld = Vec::new();
         let mut next = from;
         for block in (from..self.slots.len()).chain(0..from) {
@@ -364,7 +366,7 @@ impl Index {
                 break;
             }
             let Slot { flags, .. } = self.slots[block];
-            if flags & (CURRENT | RESIDENT) == CURRENT {
+            if flags & (CURRENT | RESIDENT | DIRTY) == wanted {
                 unheld.push((self.slots[block].page(), self.entry(block)));
             }
             next = (block + 1) % self.slots.len();

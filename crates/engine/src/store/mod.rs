@@ -55,10 +55,6 @@ pub struct LogCounts {
     pub renewed: u64,
 }
 
-/// Segments after whose writing the log is synced without being asked. What was not synced is read and checked when the
-/// cache is opened after a crash, so this bounds how long that takes.
-const UNSYNCED_SEGMENTS_MAX: u64 = 8;
-
 /// Buffers that are kept for batches to come.
 const SPARE_MAX: usize = 2;
 
@@ -350,14 +346,9 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Has so much been written since the last sync that the next should not wait for a flush?
-    pub fn must_sync(&self) -> bool {
-        self.place - self.durable.place >= UNSYNCED_SEGMENTS_MAX * self.segment_pages()
-    }
-
-    /// Has so much been written since the last sync that whoever has nothing better to do should sync?
-    pub fn should_sync(&self) -> bool {
-        self.place - self.durable.place >= UNSYNCED_SEGMENTS_MAX * 3 / 4 * self.segment_pages()
+    /// Segments' worth that was written since the last sync, whole ones.
+    pub fn unsynced_segments(&self) -> u64 {
+        (self.place - self.durable.place) / self.segment_pages()
     }
 
     /// Up to where a sync of the device makes the log durable, if it begins when all is written that is sealed now; none when

@@ -67,10 +67,4 @@ impl Areas {
     pub fn byte_of_slot(&self, slot: u32) -> u64 {
         self.base + (self.journal + u64::from(slot)) * self.page_bytes
     }
-
-    /// Free slots up to which more are given up: all that the capacity leaves, but no more than can be carried below
-    /// together.
-    pub fn enough_slots(&self) -> u64 {
-        (4 * self.segment_pages + self.slots / 64).min(16 * self.segment_pages)
-    }
 }

@@ -28,10 +28,6 @@ use std::sync::Arc;
 /// Blocks of the journal that are renewed at once, at most.
 const RENEWED_MAX: u64 = 256;
 
-/// Segments' worth of pages, or blocks of the journal for each of them, after which the store is synced without being
-/// asked. What was not synced is read and checked when the cache is opened after a crash.
-const UNSYNCED_SEGMENTS_MAX: u64 = 8;
-
 /// The slots on a device, their journal, and what they hold of each page.
 pub(crate) struct Slots<D> {
     disk: D,
@@ -369,17 +365,10 @@ impl<D: Disk> Slots<D> {
         Ok(())
     }
 
-    /// Has so much been written since the last sync that the next should not wait for a flush?
-    pub fn must_sync(&self) -> bool {
-        self.unsynced_pages >= UNSYNCED_SEGMENTS_MAX * u64::from(self.geometry.segment_pages)
-            || self.number - self.durable.place >= UNSYNCED_SEGMENTS_MAX * self.areas.pace
-    }
-
-    /// Has so much been written since the last sync that whoever has nothing better to do should sync?
-    pub fn should_sync(&self) -> bool {
-        let (pages, blocks) = (u64::from(self.geometry.segment_pages), self.number - self.durable.place);
-        const SOON: u64 = UNSYNCED_SEGMENTS_MAX * 3 / 4;
-        self.unsynced_pages >= SOON * pages || blocks >= SOON * self.areas.pace
+    /// Segments' worth of pages that was written since the last sync, or of blocks of the journal.
+    pub fn unsynced_segments(&self) -> u64 {
+        let blocks = (self.number - self.durable.place) / self.areas.pace;
+        blocks.max(self.unsynced_pages / u64::from(self.geometry.segment_pages))
     }
 
     /// Up to where a sync of the device makes the journal durable, if it begins when all is written that is sealed now; none
@@ -458,11 +447,21 @@ impl<D: Disk> Slots<D> {
         check_page(entry, bytes)
     }
 
-    /// Versions that the policy does not hold, from where the last search ended, as many as it takes to have enough slots;
-    /// none while that is so.
-    pub fn unheld(&mut self) -> Vec<(u64, Entry)> {
-        let missing = self.areas.enough_slots().saturating_sub(self.free.len() + self.free.waiting());
-        let (unheld, hand) = self.index.unheld(self.hand, missing as usize);
+    /// How many there are.
+    pub fn slots(&self) -> u64 {
+        self.areas.slots
+    }
+
+    /// Is any slot free as soon as it is known that what freed it is durable?
+    pub fn has_waiting(&self) -> bool {
+        self.free.waiting() > 0
+    }
+
+    /// Versions that the policy does not hold, from where the last search ended, dirty or clean ones, as many as it takes to
+    /// have so many slots; none while that is so.
+    pub fn unheld(&mut self, enough: u64, dirty: bool) -> Vec<(u64, Entry)> {
+        let missing = enough.saturating_sub(self.free.len() + self.free.waiting());
+        let (unheld, hand) = self.index.unheld(self.hand, missing as usize, dirty);
         self.hand = hand;
         unheld
     }

@@ -225,10 +225,15 @@ impl<D: Disk> Walk<'_, D> {
             return Ok(false);
         }
         let mut bytes = AlignedBytes::zeroed(fresh.len() * self.page_bytes());
-        let pages = fresh.iter().zip(bytes.chunks_exact_mut(self.page_bytes()));
-        self.submit(
-            pages.map(|(record, bytes)| Transfer::Read { at: self.areas.byte_of_slot(record.slot), bytes }).collect(),
-        )?;
+        let mut rest = &mut bytes[..];
+        // Neighbouring slots were written as one, and are read so.
+        let runs = fresh.chunk_by(|one, next| one.slot + 1 == next.slot).map(|run| {
+            let (bytes, others) = std::mem::take(&mut rest).split_at_mut(run.len() * self.page_bytes());
+            rest = others;
+            Transfer::Read { at: self.areas.byte_of_slot(run[0].slot), bytes }
+        });
+        let runs = runs.collect();
+        self.submit(runs)?;
         Ok(fresh.iter().zip(bytes.chunks_exact(self.page_bytes())).all(|(record, bytes)| crc32c(bytes) == record.crc))
     }
 
