@@ -126,7 +126,8 @@ pub trait Session: Send {
     /// What the database answered.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, DriverError>;
 
-    /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` is understood.
+    /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` and
+    /// `ascii(TEXT)` are understood.
     ///
     /// # Errors
     /// What the database answered.
@@ -167,6 +168,10 @@ pub trait Session: Send {
     /// # Errors
     /// What the database answered.
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, DriverError>;
+
+    /// What ends, from any thread, the statement that this session is carrying out, which then answers with an error, soon if not at
+    /// once. Where there is none, or no way to the database any more, it does nothing.
+    fn canceller(&self) -> Box<dyn Fn() + Send>;
 
     /// After a load: brings statistics up to date and writes what lies in memory to the files.
     ///

@@ -234,6 +234,12 @@ impl Session for Connected {
         Ok(count)
     }
 
+    fn canceller(&self) -> Box<dyn Fn() + Send> {
+        let token = self.client.cancel_token();
+        // A server that is gone carries nothing out.
+        Box::new(move || drop(token.cancel_query(NoTls)))
+    }
+
     fn settle(&mut self) -> Result<(), DriverError> {
         self.batch("VACUUM ANALYZE")?;
         self.batch("CHECKPOINT")

@@ -1,5 +1,8 @@
 //! `entresol bench`: databases with and without a cache, side by side.
 
+mod analysts;
+pub mod ch;
+mod ch_report;
 pub mod daemon;
 mod ground;
 mod kill;
@@ -25,6 +28,7 @@ use clap::Subcommand;
 pub enum BenchCommand {
     Tpcc(Box<tpcc::TpccArgs>),
     Tpch(Box<tpch::TpchArgs>),
+    Ch(Box<ch::ChArgs>),
     Overhead(Box<overhead::OverheadArgs>),
     /// The process that mounts
     #[command(hide = true)]
@@ -36,6 +40,7 @@ pub fn run(command: &BenchCommand, quiet: bool) -> Result<()> {
     match command {
         BenchCommand::Tpcc(arguments) => tpcc::run(arguments, quiet),
         BenchCommand::Tpch(arguments) => tpch::run(arguments, quiet),
+        BenchCommand::Ch(arguments) => ch::run(arguments, quiet),
         BenchCommand::Overhead(arguments) => overhead::run(arguments, quiet),
         BenchCommand::Daemon(arguments) => daemon::run(arguments),
     }
