@@ -6,6 +6,8 @@
 //! runs and checks; [`drive`] is its clients and the clock. [`ch`] is what can be asked beside them, [`tpch`] loads and asks. [`plain`]
 //! reads and changes single rows, and scans.
 //!
+//! [`outside`] starts the load generators that the distribution has.
+//!
 //! Nothing here knows of caches: whoever calls says in which directory a database lies.
 
 pub mod ch;
@@ -13,6 +15,7 @@ pub mod drive;
 pub mod driver;
 mod error;
 mod load;
+pub mod outside;
 pub mod plain;
 pub mod server;
 pub mod tpcc;

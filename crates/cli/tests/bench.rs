@@ -282,8 +282,20 @@ fn mariadb_answers_the_same_with_and_without_a_cache() {
 fn mixes(db: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
-    let small = ["bench", "ch", "--warehouses", "1", "--shrink", "50", "--clients", "2", "--analysts", "2", "--duration", "3s"];
-    let more = ["--db", db, "--warmup", "200ms", "--queries", "1,7,13", "--policy", "none,lru,heuristicdb", "--cache-size", "30%"];
+    let small =
+        ["bench", "ch", "--warehouses", "1", "--shrink", "50", "--clients", "2", "--analysts", "2", "--duration", "3s"];
+    let more = [
+        "--db",
+        db,
+        "--warmup",
+        "200ms",
+        "--queries",
+        "1,7,13",
+        "--policy",
+        "none,lru,heuristicdb",
+        "--cache-size",
+        "30%",
+    ];
     let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
     let Some(output) = started(&scratch, &[&small[..], &more, &files].concat()) else { return };
     let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
@@ -320,6 +332,47 @@ fn postgresql_carries_both_loads() {
 #[test]
 fn mariadb_carries_both_loads() {
     mixes("mariadb");
+}
+
+/// A load generator of the machine's, without a cache and with one.
+fn drives(program: &str, db: &str, more: &[&str]) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let small =
+        ["bench", program, "--db", db, "--clients", "2", "--warmup", "1s", "--duration", "2s", "--policy", "none,lru"];
+    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
+    let Some(output) = started(&scratch, &[&small[..], more, &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    says(&told, &[program, "none", "lru", "transactions/s", "sound"]);
+    assert!(!told.contains("BROKEN"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        let (rate, transactions) = (&run["transactions_per_second"], &run["transactions"]);
+        let (rate, transactions) = (rate.as_f64().expect("a rate"), transactions.as_u64().expect("a count"));
+        assert!(rate > 0.0 && (rate * 2.0 / transactions as f64 - 1.0).abs() < 0.25, "{run}");
+        assert!(run["latency_ms"]["mean"].as_f64().expect("a time") > 0.0, "{run}");
+        assert!(!run["per_second"].as_array().expect("seconds").is_empty(), "{run}");
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains(program));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn pgbench_drives_postgresql() {
+    drives("pgbench", "postgresql", &["--scale", "1"]);
+}
+
+#[test]
+fn sysbench_drives_mariadb() {
+    drives("sysbench", "mariadb", &["--tables", "2", "--rows", "5000"]);
+}
+
+#[test]
+fn sysbench_drives_postgresql() {
+    drives("sysbench", "postgresql", &["--tables", "2", "--rows", "5000", "--test", "oltp_write_only"]);
 }
 
 #[test]
@@ -363,6 +416,10 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,1"]].concat()), &["--queries", "3, 7, 9, 10, 13, 16, 20"]);
     says(&scratch.refused(&["bench", "tpch", "--scale", "0.001"]), &["--scale", "0.01"]);
     says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);
+    says(&scratch.refused(&["bench", "pgbench", "--db", "mariadb"]), &["pgbench drives PostgreSQL alone"]);
+    says(&scratch.refused(&["bench", "pgbench", "--script", "tpcb"]), &["--script", "tpcb-like"]);
+    says(&scratch.refused(&["bench", "sysbench", "--db", "sqlite"]), &["SQLite has no server"]);
+    says(&scratch.refused(&["bench", "sysbench", "--test", "fileio"]), &["--test", "oltp_read_write"]);
     says(&scratch.refused(&["bench", "ch", "--queries", "1,2"]), &["--queries", "1, 3, 4, 6"]);
     says(&scratch.refused(&["bench", "ch", "--warehouses", "20001"]), &["--warehouses", "20000"]);
 }

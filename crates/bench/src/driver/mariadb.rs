@@ -5,7 +5,7 @@ use crate::{DriverError, Failure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder, Statement};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A server that listens on a socket; sessions are of its user `root`, without a password, on the database `bench`.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ impl MariaDb {
 }
 
 /// What all tables are in.
-const DATABASE: &str = "bench";
+pub const DATABASE: &str = "bench";
 /// Rows of a statement that inserts many.
 const ROWS_A_STATEMENT: usize = 500;
 
@@ -59,6 +59,10 @@ fn failed(error: mysql::Error) -> DriverError {
 impl Database for MariaDb {
     fn name(&self) -> &'static str {
         "MariaDB"
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        Some(&self.socket)
     }
 
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {

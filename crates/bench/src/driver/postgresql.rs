@@ -8,7 +8,7 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement, error::SqlS
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A server that listens in a directory, with trust among those who may enter that.
 pub struct PostgreSql {
@@ -46,6 +46,10 @@ fn failed(error: postgres::Error) -> DriverError {
 impl Database for PostgreSql {
     fn name(&self) -> &'static str {
         "PostgreSQL"
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        Some(&self.socket_directory)
     }
 
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {

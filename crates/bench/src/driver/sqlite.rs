@@ -59,6 +59,10 @@ impl Database for Sqlite {
         "SQLite"
     }
 
+    fn socket(&self) -> Option<&Path> {
+        None
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {
         let connection = Connection::open(&self.path).map_err(failed)?;
         connection.busy_timeout(std::time::Duration::from_secs(30)).map_err(failed)?;
@@ -81,7 +85,10 @@ struct Connected {
 /// In SQLite's words: its parameters begin with a question mark, it locks no rows, a date is a text, and a
 /// character's code has another name.
 fn translated(sql: &str) -> String {
-    sql.replace('$', "?").replace(" FOR UPDATE", "").replace("extract(year from ", "strftime('%Y', ").replace("ascii(", "unicode(")
+    sql.replace('$', "?")
+        .replace(" FOR UPDATE", "")
+        .replace("extract(year from ", "strftime('%Y', ")
+        .replace("ascii(", "unicode(")
 }
 
 impl ToSql for Value {

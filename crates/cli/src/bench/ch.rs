@@ -2,8 +2,8 @@
 
 use super::analysts::{Analysts, Asked};
 use super::ch_report as report;
-use super::tpcc::{Bench, LoadArgs, Measured as Loaded};
 use super::ground::Wanted;
+use super::tpcc::{Bench, LoadArgs, Measured as Loaded};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use anyhow::{Result, bail};
