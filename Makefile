@@ -254,3 +254,16 @@ bench-overhead: deps
 		$(OVERHEAD) --db $$db --load scan --warehouses 2 --backing-profile face-raid0x16 --cache-profile 840-pro --waf curve \
 			--json $$out-disks.json --html $$out-disks.html || exit 1; \
 	done
+
+# Clients and analytical queries at the same time, on PostgreSQL and MariaDB: about a quarter of an hour. Queries take seconds each, so
+# minutes count here.
+.PHONY: bench-ch
+bench-ch: deps
+	cargo build --release --locked -p entresol
+	@mkdir -p target/bench
+	for db in $(TPCC_DATABASES); do \
+		out=target/bench/ch-$$db; \
+		$(ENTRESOL) bench ch --db $$db --warehouses 2 --clients 8 --analysts 2 --warmup 10s --duration 60s --memory 16MiB \
+			--backing-profile face-raid0x16 --cache-profile 840-pro --waf curve --cache-size 10% --ssd-only \
+			--policy none,lru,tac,face-gsc,heuristicdb --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
+	done

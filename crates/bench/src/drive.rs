@@ -91,6 +91,8 @@ pub struct Watch {
     pub crash: AtomicBool,
     /// When counting begins, for who must know; set once.
     pub counting: AtomicBool,
+    /// When the clients have ended, in whatever way, for who must know; set once.
+    pub over: AtomicBool,
 }
 
 /// What a client keeps for itself.
@@ -109,6 +111,12 @@ const TRIES_MAX: u32 = 1000;
 /// # Errors
 /// What the database answered, or that it was interrupted.
 pub fn run(database: &dyn Database, plan: &Plan, watch: &Watch) -> Result<Ran, BenchError> {
+    let ran = run_clients(database, plan, watch);
+    watch.over.store(true, Relaxed);
+    ran
+}
+
+fn run_clients(database: &dyn Database, plan: &Plan, watch: &Watch) -> Result<Ran, BenchError> {
     let sessions: Vec<_> = (0..plan.clients).map(|_| database.connect()).collect::<Result<_, _>>()?;
     let started = Instant::now();
     let stop = AtomicBool::new(false);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{installed, setup};
+use common::{are_close, installed, setup, started};
 use entresol_bench::driver::{Database, Sqlite, TextRow};
 use entresol_bench::server::{MariaDbServer, PostgreSqlServer, Server};
 use entresol_bench::tpch::{Answer, NUMBERS, Query, load};
@@ -14,12 +14,6 @@ const SEED: u64 = 7;
 fn loaded(database: &dyn Database, scale: f64) {
     let mut session = database.connect().expect("a session");
     load(&mut *session, scale, &AtomicBool::new(false), &|_| {}).expect("a load");
-}
-
-fn started(server: &mut dyn Server) -> std::sync::Arc<dyn Database> {
-    server.create().expect("a data directory");
-    server.start(&AtomicBool::new(false)).expect("a start");
-    server.database()
 }
 
 /// One query of each number with drawn parameters, and one as the specification has it.
@@ -101,18 +95,6 @@ fn official(number: u32) -> Vec<TextRow> {
     lines.map(|line| line.split('|').map(field).collect()).collect()
 }
 
-/// Numbers within the rounding of the official ones, everything else to the letter.
-fn are_close(found: &TextRow, official: &TextRow) -> bool {
-    let close = |(found, official): (&Option<String>, &Option<String>)| {
-        let number = |field: &Option<String>| field.as_deref().and_then(|text| text.parse::<f64>().ok());
-        match (number(found), number(official)) {
-            (Some(found), Some(official)) => (found - official).abs() < 0.0051,
-            _ => found == official,
-        }
-    };
-    found.len() == official.len() && found.iter().zip(official).all(close)
-}
-
 #[test]
 #[ignore = "loads a gigabyte, three minutes or so: `make test-long` runs it"]
 fn answers_are_those_that_come_with_the_specification() {
@@ -129,7 +111,7 @@ fn answers_are_those_that_come_with_the_specification() {
         let found = session.texts(&query.sql()).expect("an answer");
         let found: Vec<TextRow> = found.into_iter().map(|row| row.into_iter().map(trimmed).collect()).collect();
         let expected = official(number);
-        let differ = found.iter().zip(&expected).find(|(found, expected)| !are_close(found, expected));
+        let differ = found.iter().zip(&expected).find(|(found, expected)| !are_close(found, expected, 0.0051));
         assert_eq!((found.len(), differ), (expected.len(), None), "query {number}");
         println!("query {number}: {} rows as the specification has them", found.len());
     }

@@ -278,6 +278,103 @@ fn mariadb_answers_the_same_with_and_without_a_cache() {
     answers("mariadb", &["customer", "orders", "lineitem"]);
 }
 
+/// Clients and analysts at the same time, without a cache and with two: both get something done.
+fn mixes(db: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let small =
+        ["bench", "ch", "--warehouses", "1", "--shrink", "50", "--clients", "2", "--analysts", "2", "--duration", "3s"];
+    let more = [
+        "--db",
+        db,
+        "--warmup",
+        "200ms",
+        "--queries",
+        "1,7,13",
+        "--policy",
+        "none,lru,heuristicdb",
+        "--cache-size",
+        "30%",
+    ];
+    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
+    let Some(output) = started(&scratch, &[&small[..], &more, &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    says(&told, &["none", "lru", "heuristicdb", "queries/h", "CH13", "sound", "not audited"]);
+    assert!(!told.contains("BROKEN"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    says(&json["queries"][0]["sql"].to_string(), &["order_line"]);
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        assert!(run["new_orders_per_minute"].as_f64().expect("a rate") > 0.0, "{run}");
+        assert!(run["queries_per_hour"].as_f64().expect("a rate") > 0.0, "{run}");
+        let queries = run["queries"].as_array().expect("queries");
+        let has = |name: &str, value: u64| queries.iter().any(|query| query[name] == value);
+        assert!([1, 7, 13].iter().all(|&number| has("number", number)), "{run}");
+        assert!(has("session", 1) && has("session", 2), "{run}");
+        assert!(queries.iter().all(|query| query["rows"].as_u64().is_some_and(|rows| rows > 0)), "{run}");
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains("queries per hour"));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn sqlite_carries_both_loads() {
+    mixes("sqlite");
+}
+
+#[test]
+fn postgresql_carries_both_loads() {
+    mixes("postgresql");
+}
+
+#[test]
+fn mariadb_carries_both_loads() {
+    mixes("mariadb");
+}
+
+/// A load generator of the machine's, without a cache and with one.
+fn drives(program: &str, db: &str, more: &[&str]) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let small =
+        ["bench", program, "--db", db, "--clients", "2", "--warmup", "1s", "--duration", "2s", "--policy", "none,lru"];
+    let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
+    let Some(output) = started(&scratch, &[&small[..], more, &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    says(&told, &[program, "none", "lru", "transactions/s", "sound"]);
+    assert!(!told.contains("BROKEN"), "{told}");
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let runs = json["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        let (rate, transactions) = (&run["transactions_per_second"], &run["transactions"]);
+        let (rate, transactions) = (rate.as_f64().expect("a rate"), transactions.as_u64().expect("a count"));
+        assert!(rate > 0.0 && (rate * 2.0 / transactions as f64 - 1.0).abs() < 0.25, "{run}");
+        assert!(run["latency_ms"]["mean"].as_f64().expect("a time") > 0.0, "{run}");
+        assert!(!run["per_second"].as_array().expect("seconds").is_empty(), "{run}");
+    }
+    assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains(program));
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn pgbench_drives_postgresql() {
+    drives("pgbench", "postgresql", &["--scale", "1"]);
+}
+
+#[test]
+fn sysbench_drives_mariadb() {
+    drives("sysbench", "mariadb", &["--tables", "2", "--rows", "5000"]);
+}
+
+#[test]
+fn sysbench_drives_postgresql() {
+    drives("sysbench", "postgresql", &["--tables", "2", "--rows", "5000", "--test", "oltp_write_only"]);
+}
+
 #[test]
 fn an_interruption_leaves_nothing_behind() {
     let scratch = Scratch::new();
@@ -319,4 +416,10 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&[&QUERIES[..], &["--queries", "3,1"]].concat()), &["--queries", "3, 7, 9, 10, 13, 16, 20"]);
     says(&scratch.refused(&["bench", "tpch", "--scale", "0.001"]), &["--scale", "0.01"]);
     says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);
+    says(&scratch.refused(&["bench", "pgbench", "--db", "mariadb"]), &["pgbench drives PostgreSQL alone"]);
+    says(&scratch.refused(&["bench", "pgbench", "--script", "tpcb"]), &["--script", "tpcb-like"]);
+    says(&scratch.refused(&["bench", "sysbench", "--db", "sqlite"]), &["SQLite has no server"]);
+    says(&scratch.refused(&["bench", "sysbench", "--test", "fileio"]), &["--test", "oltp_read_write"]);
+    says(&scratch.refused(&["bench", "ch", "--queries", "1,2"]), &["--queries", "1, 3, 4, 6"]);
+    says(&scratch.refused(&["bench", "ch", "--warehouses", "20001"]), &["--warehouses", "20000"]);
 }

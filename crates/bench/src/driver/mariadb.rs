@@ -5,9 +5,10 @@ use crate::{DriverError, Failure};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder, Statement};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A server that listens on a socket; sessions are of its user `root`, without a password, on the database `bench`.
+#[derive(Clone)]
 pub struct MariaDb {
     socket: PathBuf,
 }
@@ -39,7 +40,7 @@ impl MariaDb {
 }
 
 /// What all tables are in.
-const DATABASE: &str = "bench";
+pub const DATABASE: &str = "bench";
 /// Rows of a statement that inserts many.
 const ROWS_A_STATEMENT: usize = 500;
 
@@ -60,11 +61,15 @@ impl Database for MariaDb {
         "MariaDB"
     }
 
+    fn socket(&self) -> Option<&Path> {
+        Some(&self.socket)
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {
         let mut connection = self.open(Some(DATABASE))?;
         // What PostgreSQL does unless told, so that both do the same.
         connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").map_err(failed)?;
-        Ok(Box::new(Connected { connection, prepared: HashMap::new() }))
+        Ok(Box::new(Connected { server: self.clone(), connection, prepared: HashMap::new() }))
     }
 }
 
@@ -72,6 +77,7 @@ impl Database for MariaDb {
 type Prepared = (Statement, Vec<usize>);
 
 struct Connected {
+    server: MariaDb,
     connection: Conn,
     prepared: HashMap<&'static str, Prepared>,
 }
@@ -205,6 +211,12 @@ impl Session for Connected {
         }
         self.batch("COMMIT; SET unique_checks=1; SET foreign_key_checks=1")?;
         Ok(count)
+    }
+
+    fn canceller(&self) -> Box<dyn Fn() + Send> {
+        let (server, id) = (self.server.clone(), self.connection.connection_id());
+        // A server that is gone carries nothing out.
+        Box::new(move || drop(server.open(None).map(|mut other| other.query_drop(format!("KILL QUERY {id}")))))
     }
 
     fn settle(&mut self) -> Result<(), DriverError> {

@@ -7,11 +7,13 @@ mod mariadb;
 mod postgresql;
 mod sqlite;
 
+pub(crate) use mariadb::DATABASE as MARIADB_DATABASE;
 pub use mariadb::MariaDb;
 pub use postgresql::PostgreSql;
 pub use sqlite::Sqlite;
 
 use crate::{DriverError, Failure};
+use std::path::Path;
 
 /// A value of a parameter or a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +107,9 @@ pub trait Database: Send + Sync {
     /// What it is called.
     fn name(&self) -> &'static str;
 
+    /// Where its server listens: the directory of PostgreSQL's socket, MariaDB's socket; none where there is no server.
+    fn socket(&self) -> Option<&Path>;
+
     /// Opens a session.
     ///
     /// # Errors
@@ -126,7 +131,8 @@ pub trait Session: Send {
     /// What the database answered.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, DriverError>;
 
-    /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` is understood.
+    /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` and
+    /// `ascii(TEXT)` are understood.
     ///
     /// # Errors
     /// What the database answered.
@@ -167,6 +173,10 @@ pub trait Session: Send {
     /// # Errors
     /// What the database answered.
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, DriverError>;
+
+    /// What ends, from any thread, the statement that this session is carrying out, which then answers with an error, soon if not at
+    /// once. Where there is none it may end the next one; where there is no way to the database any more it does nothing.
+    fn canceller(&self) -> Box<dyn Fn() + Send>;
 
     /// After a load: brings statistics up to date and writes what lies in memory to the files.
     ///

@@ -8,7 +8,7 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement, error::SqlS
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A server that listens in a directory, with trust among those who may enter that.
 pub struct PostgreSql {
@@ -46,6 +46,10 @@ fn failed(error: postgres::Error) -> DriverError {
 impl Database for PostgreSql {
     fn name(&self) -> &'static str {
         "PostgreSQL"
+    }
+
+    fn socket(&self) -> Option<&Path> {
+        Some(&self.socket_directory)
     }
 
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {
@@ -232,6 +236,12 @@ impl Session for Connected {
         transaction.batch_execute(&format!("ALTER TABLE {name} ADD PRIMARY KEY ({})", table.key)).map_err(failed)?;
         transaction.commit().map_err(failed)?;
         Ok(count)
+    }
+
+    fn canceller(&self) -> Box<dyn Fn() + Send> {
+        let token = self.client.cancel_token();
+        // A server that is gone carries nothing out.
+        Box::new(move || drop(token.cancel_query(NoTls)))
     }
 
     fn settle(&mut self) -> Result<(), DriverError> {

@@ -59,6 +59,10 @@ impl Database for Sqlite {
         "SQLite"
     }
 
+    fn socket(&self) -> Option<&Path> {
+        None
+    }
+
     fn connect(&self) -> Result<Box<dyn Session>, DriverError> {
         let connection = Connection::open(&self.path).map_err(failed)?;
         connection.busy_timeout(std::time::Duration::from_secs(30)).map_err(failed)?;
@@ -78,9 +82,13 @@ struct Connected {
     texts: HashMap<&'static str, String>,
 }
 
-/// In SQLite's words: its parameters begin with a question mark, it locks no rows, and a date is a text.
+/// In SQLite's words: its parameters begin with a question mark, it locks no rows, a date is a text, and a
+/// character's code has another name.
 fn translated(sql: &str) -> String {
-    sql.replace('$', "?").replace(" FOR UPDATE", "").replace("extract(year from ", "strftime('%Y', ")
+    sql.replace('$', "?")
+        .replace(" FOR UPDATE", "")
+        .replace("extract(year from ", "strftime('%Y', ")
+        .replace("ascii(", "unicode(")
 }
 
 impl ToSql for Value {
@@ -197,6 +205,11 @@ impl Session for Connected {
         drop(insert);
         self.batch("COMMIT")?;
         Ok(count)
+    }
+
+    fn canceller(&self) -> Box<dyn Fn() + Send> {
+        let handle = self.connection.get_interrupt_handle();
+        Box::new(move || handle.interrupt())
     }
 
     fn settle(&mut self) -> Result<(), DriverError> {

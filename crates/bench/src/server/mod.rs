@@ -22,6 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+/// Where the programs of the newest PostgreSQL are that is installed.
+pub(crate) fn postgresql_programs() -> Option<PathBuf> {
+    postgresql::programs().ok()
+}
+
 /// How a server is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {

@@ -19,7 +19,7 @@ pub struct PostgreSqlServer {
 }
 
 /// The directory of the newest version that is installed.
-fn programs() -> Result<PathBuf, BenchError> {
+pub fn programs() -> Result<PathBuf, BenchError> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let has = |path: &PathBuf| path.join("postgres").exists() && path.join("initdb").exists();
     let number = |path: &Path| path.parent()?.file_name()?.to_str()?.parse::<f64>().ok();

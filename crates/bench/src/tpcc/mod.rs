@@ -11,7 +11,7 @@
 mod conditions;
 mod ledger;
 mod load;
-mod random;
+pub(crate) mod random;
 mod schema;
 mod terminal;
 mod transactions;

@@ -3,10 +3,11 @@
 
 use entresol_bench::BenchError;
 use entresol_bench::drive::{Plan, Ran, Watch, run};
-use entresol_bench::driver::{Database, Session};
+use entresol_bench::driver::{Database, Session, TextRow};
 use entresol_bench::server::{Owner, Server, Setup};
 use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -50,6 +51,26 @@ pub fn installed<S>(server: Result<S, BenchError>) -> Option<S> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// A server that was made and started, as its clients see it.
+pub fn started(server: &mut dyn Server) -> Arc<dyn Database> {
+    server.create().expect("a data directory");
+    server.start(&AtomicBool::new(false)).expect("a start");
+    server.database()
+}
+
+/// Numbers to within so much, everything else to the letter.
+pub fn are_close(found: &TextRow, expected: &TextRow, within: f64) -> bool {
+    let close = |(found, expected): (&Option<String>, &Option<String>)| {
+        let number = |field: &Option<String>| field.as_deref().and_then(|text| text.parse::<f64>().ok());
+        match (number(found), number(expected)) {
+            // Letters may spell a number, such as "INF".
+            (Some(one), Some(other)) => found == expected || (one - other).abs() < within,
+            _ => found == expected,
+        }
+    };
+    found.len() == expected.len() && found.iter().zip(expected).all(close)
 }
 
 pub fn loaded(database: &dyn Database) {

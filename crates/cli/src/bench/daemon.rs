@@ -151,8 +151,8 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
             "hurry" => daemon.hurry(true),
             "pace" => daemon.hurry(false),
             "figures" => {}
-            "begin" => daemon.query_begins(rest),
-            "end" => daemon.query_ends(),
+            "begin" => daemon.query_begins(rest)?,
+            "end" => daemon.query_ends(rest)?,
             "files" => {
                 tell(&daemon.files()?)?;
                 continue;
@@ -205,9 +205,6 @@ fn paced<D: Disk + Clone + 'static>(disk: D, name: Option<&str>, arguments: &Dae
 fn served(arguments: &DaemonArgs) -> Served {
     Served::new(arguments.mountpoint.clone(), arguments.backing.clone())
 }
-
-/// The number of the query that runs.
-const QUERY: u32 = 1;
 
 /// Of an emulated device that has no size of its own.
 const CAPACITY_BYTES: u64 = 16 << 30;
@@ -301,19 +298,21 @@ impl Daemon {
         [&self.cache_device, &self.backing_device].into_iter().flatten().for_each(|device| device.hurry(hurried));
     }
 
-    /// The one query that there is at a time begins, and reads these files and their further segments.
-    fn query_begins(&self, paths: &str) {
-        let Some(cached) = &self.cached else { return };
+    /// A query begins: its number, which none has that runs, and the files that it reads, their further segments too.
+    fn query_begins(&self, said: &str) -> Result<()> {
+        let Some(cached) = &self.cached else { return Ok(()) };
         let mut files = Vec::new();
+        let (query, paths) = said.split_once(' ').unwrap_or((said, ""));
         for path in paths.split_whitespace() {
             if cached.cache().places_objects() {
                 self.touch(cached, path);
             }
             self.served.relation(Path::new(""), Use::Rows, path, &mut files);
         }
-        cached.query_begins(QUERY, &files);
+        cached.query_begins(query.parse()?, &files);
         // Tables are placed before the query runs.
         cached.wait_placed();
+        Ok(())
     }
 
     /// Reads a byte of each segment, as a cache knows nothing of a file before that: the first query too shall find its tables
@@ -328,10 +327,11 @@ impl Daemon {
         }
     }
 
-    fn query_ends(&self) {
+    fn query_ends(&self, query: &str) -> Result<()> {
         if let Some(cached) = &self.cached {
-            cached.query_ends(QUERY);
+            cached.query_ends(query.parse()?);
         }
+        Ok(())
     }
 
     /// The accounts of all files.

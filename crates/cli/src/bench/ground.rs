@@ -13,6 +13,7 @@ use entresol_bench::driver::Database;
 use entresol_bench::server::{MariaDbServer, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
 use entresol_core::Size;
 use entresol_engine::store::Layout;
+use entresol_report::{Progress, Unit};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -69,6 +70,52 @@ pub struct GroundArgs {
     /// Write a page to this file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Options of benchmarks whose runs are measured for a time
+#[derive(Args)]
+pub struct RunArgs {
+    /// Connections that work at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub clients: u64,
+    /// How long each run is measured: 90s, 5m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub duration: Duration,
+    /// How long each run goes before that
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub warmup: Duration,
+    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache
+    #[arg(long, value_name = "LIST", default_value = "none,face-gsc", value_delimiter = ',')]
+    pub policy: Vec<String>,
+    /// Pages that the cache keeps, of the loaded database; the log that they lie in takes a third more
+    #[arg(long, value_name = "SIZE", default_value = "10%")]
+    pub cache_size: Size,
+    /// Time between checkpoints of PostgreSQL
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = time)]
+    pub checkpoint: Duration,
+    #[command(flatten)]
+    pub ground: GroundArgs,
+}
+
+impl RunArgs {
+    /// Prepares the ground for caches of the size that is asked for.
+    pub fn prepare(
+        &self,
+        wanted: Wanted,
+        quiet: bool,
+        load: impl FnOnce(&dyn Database, &AtomicBool) -> Result<()>,
+    ) -> Result<Ground> {
+        let mut ground = Ground::prepare(&self.ground, &self.policy, wanted, quiet, load)?;
+        ground.devices.pages = ground.cache_pages(self.cache_size)?;
+        Ok(ground)
+    }
+
+    /// Of the seconds of all runs.
+    pub fn bar(&self, ground: &Ground) -> Progress {
+        let each = (self.warmup + self.duration).as_secs();
+        let total = each * u64::from(self.ground.repeat) * ground.variants.len() as u64;
+        Progress::start("measuring", Some(total), Unit::Items("s"), ground.quiet)
+    }
 }
 
 /// A database.

@@ -36,19 +36,18 @@ struct Killed {
 pub const CLIENTS_A_ROUND: u64 = 1000;
 
 /// Runs the rounds on every variant and prints the verdict.
-pub fn run(bench: &mut Bench, victim: Victim) -> Result<()> {
-    let rounds = bench.arguments.rounds;
+pub fn run(bench: &mut Bench, victim: Victim, rounds: u32) -> Result<()> {
     let total = u64::from(rounds) * bench.ground.variants.len() as u64;
     let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.ground.quiet);
     let mut all = Vec::new();
     for variant in bench.ground.variants.clone() {
-        let mut killed = bench.rounds(victim, &variant, &bar)?;
+        let mut killed = bench.rounds(victim, rounds, &variant, &bar)?;
         bench.ground.place.clear()?;
         all.append(&mut killed);
     }
     drop(bar);
     output::print(&text(bench.ground.server.name(), &all))?;
-    if let Some(path) = &bench.arguments.ground.json {
+    if let Some(path) = &bench.arguments.run.ground.json {
         output::write_file(path, (serde_json::to_string_pretty(&all)? + "\n").as_bytes())?;
     }
     match all.iter().find(|killed| !killed.faults.is_empty()) {
@@ -71,11 +70,11 @@ pub fn pause(time: Duration, over: &dyn Fn() -> bool) {
 }
 
 impl Bench<'_> {
-    fn rounds(&mut self, victim: Victim, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
-        let mut random = Random::new(Random::mix(self.arguments.ground.seed ^ 0x6b));
+    fn rounds(&mut self, victim: Victim, rounds: u32, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
+        let mut random = Random::new(Random::mix(self.arguments.run.ground.seed ^ 0x6b));
         let (mut ledger, mut killed) = (Ledger::default(), Vec::new());
         let (mut mounted, _) = self.ground.start(variant)?;
-        for round in 1..=self.arguments.rounds {
+        for round in 1..=rounds {
             let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
             note("load");
             let after = Duration::from_millis(500 + random.below(2500));

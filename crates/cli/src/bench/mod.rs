@@ -1,9 +1,14 @@
 //! `entresol bench`: databases with and without a cache, side by side.
 
+mod analysts;
+pub mod ch;
+mod ch_report;
 pub mod daemon;
 mod ground;
 mod kill;
 mod mounted;
+pub mod outside;
+mod outside_report;
 pub mod overhead;
 mod overhead_report;
 mod parts;
@@ -25,6 +30,9 @@ use clap::Subcommand;
 pub enum BenchCommand {
     Tpcc(Box<tpcc::TpccArgs>),
     Tpch(Box<tpch::TpchArgs>),
+    Ch(Box<ch::ChArgs>),
+    Pgbench(Box<outside::PgbenchArgs>),
+    Sysbench(Box<outside::SysbenchArgs>),
     Overhead(Box<overhead::OverheadArgs>),
     /// The process that mounts
     #[command(hide = true)]
@@ -36,6 +44,9 @@ pub fn run(command: &BenchCommand, quiet: bool) -> Result<()> {
     match command {
         BenchCommand::Tpcc(arguments) => tpcc::run(arguments, quiet),
         BenchCommand::Tpch(arguments) => tpch::run(arguments, quiet),
+        BenchCommand::Ch(arguments) => ch::run(arguments, quiet),
+        BenchCommand::Pgbench(arguments) => outside::pgbench(arguments, quiet),
+        BenchCommand::Sysbench(arguments) => outside::sysbench(arguments, quiet),
         BenchCommand::Overhead(arguments) => overhead::run(arguments, quiet),
         BenchCommand::Daemon(arguments) => daemon::run(arguments),
     }

@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long it may take to close its cache.
@@ -93,6 +94,14 @@ impl Mounted {
     pub fn kill(&mut self) {
         self.process.kill_all();
     }
+}
+
+/// The process that mounts, asked by several threads.
+pub type Shared<'a> = Mutex<&'a mut Mounted>;
+
+/// Gives it a word when nobody else does; its figures after that.
+pub fn ask(mounted: &Shared, word: &str) -> Result<Figures> {
+    mounted.lock().unwrap_or_else(PoisonError::into_inner).ask(word)
 }
 
 impl Drop for Mounted {

@@ -2,7 +2,7 @@
 
 use super::ground::{Ground, mib};
 use super::parts::{Asked, device_table, distinct, median};
-use super::tpcc::{Measured, TpccArgs};
+use super::tpcc::{LoadArgs, Measured};
 use super::variant::{Devices, Variant};
 use crate::output;
 use anyhow::Result;
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 /// All there is to tell.
 pub struct Told<'a> {
-    pub arguments: &'a TpccArgs,
+    pub arguments: &'a LoadArgs,
     pub ground: &'a Ground,
-    pub runs: &'a [Measured],
+    pub runs: Vec<&'a Measured>,
 }
 
 /// A run in a line, as soon as it is over.
@@ -33,20 +33,20 @@ pub fn line(run: &Measured) -> String {
 }
 
 impl Told<'_> {
-    fn variants(&self) -> Vec<&Variant> {
+    pub fn variants(&self) -> Vec<&Variant> {
         distinct(self.runs.iter().map(|run| &run.variant))
     }
 
-    fn of<'b>(&'b self, variant: &'b Variant) -> impl Iterator<Item = &'b Measured> {
-        self.runs.iter().filter(move |run| run.variant == *variant)
+    pub fn of<'b>(&'b self, variant: &'b Variant) -> impl Iterator<Item = &'b Measured> {
+        self.runs.iter().copied().filter(move |run| run.variant == *variant)
     }
 
-    fn middle(&self, variant: &Variant, value: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+    pub fn middle(&self, variant: &Variant, value: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.of(variant).filter_map(value).collect();
         (!values.is_empty()).then(|| median(values))
     }
 
-    fn rate(&self, variant: &Variant) -> f64 {
+    pub fn rate(&self, variant: &Variant) -> f64 {
         self.middle(variant, |run| Some(run.ran.new_orders_a_minute())).unwrap_or_default()
     }
 
@@ -91,7 +91,7 @@ impl Told<'_> {
         table
     }
 
-    fn device_table(&self) -> Option<Table> {
+    pub fn device_table(&self) -> Option<Table> {
         device_table(self.runs.iter().map(|run| Asked {
             of: run.variant.name().to_owned(),
             cache: run.cache_device,
@@ -100,7 +100,7 @@ impl Told<'_> {
         }))
     }
 
-    fn latency_table(&self) -> Table {
+    pub fn latency_table(&self) -> Table {
         let columns = [
             Column::text("cache"),
             Column::text("transaction"),
@@ -112,7 +112,7 @@ impl Told<'_> {
             Column::number("max ms"),
         ];
         let mut table = Table::new("Latency of each kind of transaction", columns);
-        for run in self.runs {
+        for run in &self.runs {
             for (kind, tally) in Kind::ALL.iter().zip(&run.ran.tallies) {
                 let ms = |ns: u64| Cell::fixed(ns as f64 / 1e6, 2);
                 table.push([
@@ -130,27 +130,38 @@ impl Told<'_> {
         table
     }
 
-    fn setting(&self) -> Vec<(&'static str, String)> {
+    pub fn over_time(&self) -> LineChart {
+        let time = Axis::new("seconds", NumberFormat::Count);
+        let per_second = Axis::new("transactions per second", NumberFormat::Count);
+        let mut over_time = LineChart::new("Throughput over time, first runs, warm-up included", time, per_second);
+        for run in self.runs.iter().filter(|run| run.repeat == 1) {
+            let points = run.ran.seconds.iter().enumerate().map(|(at, second)| (at as f64, second.committed as f64));
+            over_time = over_time.series(Series::new(run.variant.name(), points));
+        }
+        over_time
+    }
+
+    pub fn setting(&self) -> Vec<(&'static str, String)> {
         setting(self.arguments, self.ground)
     }
 
-    fn server(&self) -> &'static str {
+    pub fn server(&self) -> &'static str {
         self.ground.server.name()
     }
 }
 
 /// What was compared on what, for who reads the results.
-pub fn setting(arguments: &TpccArgs, on: &Ground) -> Vec<(&'static str, String)> {
-    let TpccArgs { warehouses, shrink, clients, ground, .. } = arguments;
+pub fn setting(arguments: &LoadArgs, on: &Ground) -> Vec<(&'static str, String)> {
+    let LoadArgs { warehouses, shrink, run } = arguments;
     let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
     let Devices { page_size, pages, .. } = on.devices;
     let (server, bytes) = (on.server.name(), mib(on.loaded_bytes));
     let mut setting = vec![
         ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
-        ("clients", format!("{clients}, without think times, seed {}", ground.seed)),
+        ("clients", format!("{}, without think times, seed {}", run.clients, run.ground.seed)),
         ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
     ];
-    setting.extend(on.setting(ground));
+    setting.extend(on.setting(&run.ground));
     setting
 }
 
@@ -174,18 +185,11 @@ pub fn page(told: &Told) -> Page {
     let rates = Axis::new("new orders per minute", NumberFormat::Count);
     let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, variants.iter().map(|variant| variant.name()))
         .series("median", variants.iter().map(|variant| told.rate(variant)));
-    let time = Axis::new("seconds", NumberFormat::Count);
-    let per_second = Axis::new("transactions per second", NumberFormat::Count);
-    let mut over_time = LineChart::new("Throughput over time, first runs, warm-up included", time, per_second);
-    for run in told.runs.iter().filter(|run| run.repeat == 1) {
-        let points = run.ran.seconds.iter().enumerate().map(|(at, second)| (at as f64, second.committed as f64));
-        over_time = over_time.series(Series::new(run.variant.name(), points));
-    }
     let title = format!("TPC-C-like load on {}", told.server());
     let mut page = Page::new(title)
         .command(output::command_line())
         .section(Section::new("In short").table(told.table()).chart(rates))
-        .section(Section::new("Over time").chart(over_time))
+        .section(Section::new("Over time").chart(told.over_time()))
         .section(Section::new("Latency").table(told.latency_table()));
     if let Some(devices) = told.device_table() {
         page = page.section(Section::new("Devices").table(devices));
@@ -196,35 +200,41 @@ pub fn page(told: &Told) -> Page {
     ))
 }
 
-/// All figures.
-pub fn json(told: &Told) -> Result<String> {
-    let run = |run: &Measured| -> Value {
-        let kinds = Kind::ALL.iter().zip(&run.ran.tallies).map(|(kind, tally)| {
-            let q = |q: f64| tally.latency.quantile(q);
-            let value = json!({
-                "committed": tally.committed, "rolled_back": tally.rolled_back, "retries": tally.retries,
-                "latency_ns": {"p50": q(0.5), "p90": q(0.9), "p95": q(0.95), "p99": q(0.99), "p999": q(0.999),
-                    "max": tally.latency.max()},
-            });
-            (kind.name().to_owned(), value)
+/// The figures of a run.
+fn run_json(run: &Measured) -> Value {
+    let kinds = Kind::ALL.iter().zip(&run.ran.tallies).map(|(kind, tally)| {
+        let q = |q: f64| tally.latency.quantile(q);
+        let value = json!({
+            "committed": tally.committed, "rolled_back": tally.rolled_back, "retries": tally.retries,
+            "latency_ns": {"p50": q(0.5), "p90": q(0.9), "p95": q(0.95), "p99": q(0.99), "p999": q(0.999),
+                "max": tally.latency.max()},
         });
-        json!({
-            "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(), "looked_s": run.looked_s,
-            "new_orders_per_minute": run.ran.new_orders_a_minute(),
-            "transactions_per_second": run.ran.transactions_a_second(),
-            "server_ready_s": run.ready.as_secs_f64(),
-            "per_second": run.ran.seconds.iter().map(|s| json!([s.new_orders, s.committed])).collect::<Vec<_>>(),
-            "transactions": kinds.collect::<serde_json::Map<_, _>>(),
-            "pages": run.cache, "cache_device": run.cache_device, "backing_device": run.backing_device,
-            "faults": run.faults,
-        })
-    };
+        (kind.name().to_owned(), value)
+    });
+    json!({
+        "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(), "looked_s": run.looked_s,
+        "new_orders_per_minute": run.ran.new_orders_a_minute(),
+        "transactions_per_second": run.ran.transactions_a_second(),
+        "server_ready_s": run.ready.as_secs_f64(),
+        "per_second": run.ran.seconds.iter().map(|s| json!([s.new_orders, s.committed])).collect::<Vec<_>>(),
+        "transactions": kinds.collect::<serde_json::Map<_, _>>(),
+        "pages": run.cache, "cache_device": run.cache_device, "backing_device": run.backing_device,
+        "faults": run.faults,
+    })
+}
+
+/// All figures.
+pub fn figures(told: &Told) -> Value {
     let setting: serde_json::Map<_, _> =
         told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-    let all = json!({
+    json!({
         "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
         "cache_pages": told.ground.devices.pages, "page_bytes": told.ground.devices.page_size,
-        "runs": told.runs.iter().map(run).collect::<Vec<_>>(),
-    });
-    Ok(serde_json::to_string_pretty(&all)? + "\n")
+        "runs": told.runs.iter().map(|run| run_json(run)).collect::<Vec<_>>(),
+    })
+}
+
+/// All figures, as JSON.
+pub fn json(told: &Told) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&figures(told))? + "\n")
 }

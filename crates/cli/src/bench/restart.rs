@@ -8,11 +8,11 @@ use super::daemon::{CacheFigures, DeviceFigures, Figures, OpenFigures};
 use super::kill::{CLIENTS_A_ROUND, pause};
 use super::mounted::Mounted;
 use super::restart_report as report;
-use super::tpcc::{Bench, Victim};
+use super::tpcc::{Bench, Driven, Victim};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use anyhow::{Context, Result, bail};
-use entresol_bench::drive::{Ran, Watch};
+use entresol_bench::drive::Ran;
 use entresol_bench::server::Server;
 use entresol_bench::tpcc::Ledger;
 use entresol_report::{Progress, Unit};
@@ -91,17 +91,17 @@ impl Restarted {
 const RESTARTS_MAX: usize = 100;
 
 /// Measures all variants and tells about them.
-pub fn run(bench: &mut Bench, quiet: bool) -> Result<()> {
-    let arguments = bench.arguments;
-    if arguments.restart.len() > RESTARTS_MAX {
-        bail!("--restart: {} times; at most {RESTARTS_MAX} follow each other", arguments.restart.len());
+pub fn run(bench: &mut Bench, intervals: &[Duration], quiet: bool) -> Result<()> {
+    let arguments = &bench.arguments.run;
+    if intervals.len() > RESTARTS_MAX {
+        bail!("--restart: {} times; at most {RESTARTS_MAX} follow each other", intervals.len());
     }
-    let load: Duration = arguments.restart.iter().map(|interval| *interval / 2 + arguments.duration).sum();
+    let load: Duration = intervals.iter().map(|interval| *interval / 2 + arguments.duration).sum();
     let variants = bench.ground.variants.clone();
     let total = (arguments.warmup + load).as_secs() * variants.len() as u64 * u64::from(arguments.ground.repeat);
     let bar = Progress::start("restarting", Some(total), Unit::Items("s"), quiet);
     let name = |its: &Variant| its.name().to_owned();
-    let measure = |variant: &Variant, repeat| bench.story(variant, repeat, &bar);
+    let measure = |variant: &Variant, repeat| bench.story(variant, intervals, repeat, &bar);
     let turns = Turns::take(&variants, arguments.ground.repeat, &bar, name, measure, |story| {
         if !quiet {
             eprint!("{}", report::lines(story));
@@ -109,7 +109,7 @@ pub fn run(bench: &mut Bench, quiet: bool) -> Result<()> {
     });
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments, ground: &bench.ground, stories: &turns.runs };
+    let told = report::Told { arguments: bench.arguments, intervals, ground: &bench.ground, stories: &turns.runs };
     tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
     match turns.end()?.iter().find(|story| !story.faults.is_empty()) {
         Some(story) => bail!("{}: {}", story.variant.name(), story.faults.join("; ")),
@@ -119,12 +119,12 @@ pub fn run(bench: &mut Bench, quiet: bool) -> Result<()> {
 
 impl Bench<'_> {
     /// The restarts of one variant, and the checks at their end.
-    fn story(&mut self, variant: &Variant, repeat: u32, bar: &Progress) -> Result<Story> {
+    fn story(&mut self, variant: &Variant, intervals: &[Duration], repeat: u32, bar: &Progress) -> Result<Story> {
         bar.note(format!("{}, run {repeat}: starting", variant.name()));
         let (mut mounted, _) = self.ground.start(variant)?;
         let (mut ledger, mut restarts) = (Ledger::default(), Vec::new());
-        let mut warmup = self.arguments.warmup;
-        for (nth, &interval) in self.arguments.restart.iter().enumerate() {
+        let mut warmup = self.arguments.run.warmup;
+        for (nth, &interval) in intervals.iter().enumerate() {
             let first_client = 2 * nth as u64 * CLIENTS_A_ROUND;
             let (again, restarted) =
                 self.restart(variant, mounted, (warmup, interval), first_client, &mut ledger, bar)?;
@@ -172,11 +172,9 @@ impl Bench<'_> {
         self.ground.server.start(&self.ground.ended).with_context(|| format!("{}, the restart", variant.name()))?;
         let answered_s = started.elapsed().as_secs_f64();
         let recovery = mounted.ask("figures")?;
-        let plan = self.plan(first_client + CLIENTS_A_ROUND, Duration::ZERO, self.arguments.duration);
-        let watch = Watch { ended: self.ground.ended.clone(), ..Watch::default() };
-        let database = self.ground.server.database();
-        let driven = self.drive(&*database, &plan, &watch, &mut mounted, variant, bar)?;
-        let (mut after, looked, last, looked_s) = driven;
+        let plan = self.plan(first_client + CLIENTS_A_ROUND, Duration::ZERO, self.arguments.run.duration);
+        let (driven, ()) = self.drive(&plan, &mut mounted, variant, bar, &|_, _| Ok(()))?;
+        let Driven { ran: mut after, before: looked, after: last, looked_s } = driven;
         let at_work_s = started.elapsed().as_secs_f64() - looked_s;
         ledger.append(std::mem::take(&mut after.ledger));
         let (opened, cache) = (found.opened, last.since(&looked).cache);

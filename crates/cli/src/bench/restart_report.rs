@@ -4,7 +4,7 @@ use super::ground::Ground;
 use super::parts::{Asked, device_table_of, distinct, median};
 use super::report;
 use super::restart::{Restarted, Story};
-use super::tpcc::TpccArgs;
+use super::tpcc::LoadArgs;
 use super::variant::Variant;
 use crate::output;
 use anyhow::Result;
@@ -13,10 +13,13 @@ use entresol_report::{
     Tone,
 };
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// All there is to tell.
 pub struct Told<'a> {
-    pub arguments: &'a TpccArgs,
+    pub arguments: &'a LoadArgs,
+    /// Between checkpoints, in the order in which restarts follow each other.
+    pub intervals: &'a [Duration],
     pub ground: &'a Ground,
     pub stories: &'a [Story],
 }
@@ -45,7 +48,7 @@ impl Told<'_> {
 
     /// Intervals as they were given, by which restarts are found.
     fn intervals(&self) -> Vec<f64> {
-        self.arguments.restart.iter().map(|interval| interval.as_secs_f64()).collect()
+        self.intervals.iter().map(|interval| interval.as_secs_f64()).collect()
     }
 
     fn of<'b>(&'b self, variant: &'b Variant, nth: usize) -> impl Iterator<Item = &'b Restarted> {

@@ -1,18 +1,18 @@
 //! `entresol bench tpcc`.
 
 use super::daemon::{CacheFigures, DeviceFigures, Figures};
-use super::ground::{Db, Ground, GroundArgs, Wanted, said, time};
-use super::mounted::Mounted;
+use super::ground::{Db, Ground, RunArgs, Wanted, said, time};
+use super::mounted::{Mounted, Shared, ask};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use super::{kill, report, restart};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
-use entresol_bench::driver::Database;
+use entresol_bench::driver::{Database, Session};
 use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
-use entresol_core::Size;
 use entresol_report::{Progress, Unit};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -26,30 +26,8 @@ use std::time::{Duration, Instant};
 /// told is committed.
 #[derive(Args)]
 pub struct TpccArgs {
-    /// Warehouses, of about 100 MB each
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    pub warehouses: u64,
-    /// Divide items, customers and orders by this, for a try
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub shrink: u64,
-    /// Connections that work at the same time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub clients: u64,
-    /// How long each run is measured: 90s, 5m
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
-    pub duration: Duration,
-    /// How long each run goes before that
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
-    pub warmup: Duration,
-    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache
-    #[arg(long, value_name = "LIST", default_value = "none,face-gsc", value_delimiter = ',')]
-    pub policy: Vec<String>,
-    /// Pages that the cache keeps, of the loaded database; the log that they lie in takes a third more
-    #[arg(long, value_name = "SIZE", default_value = "10%")]
-    pub cache_size: Size,
-    /// Time between checkpoints of PostgreSQL
-    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = time)]
-    pub checkpoint: Duration,
+    #[command(flatten)]
+    pub load: LoadArgs,
     /// Kill these under load instead, again and again, and check what is left
     #[arg(long, value_enum)]
     pub kill: Option<Victim>,
@@ -63,8 +41,19 @@ pub struct TpccArgs {
     /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
     #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint"])]
     pub restart: Vec<Duration>,
+}
+
+/// The load, and what it is measured on
+#[derive(Args)]
+pub struct LoadArgs {
+    /// Warehouses, of about 100 MB each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub warehouses: u64,
+    /// Divide items, customers and orders by this, for a try
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub shrink: u64,
     #[command(flatten)]
-    pub ground: GroundArgs,
+    pub run: RunArgs,
 }
 
 /// Who is killed.
@@ -97,33 +86,38 @@ pub struct Measured {
 
 /// A benchmark and what it works with.
 pub struct Bench<'a> {
-    pub arguments: &'a TpccArgs,
+    pub arguments: &'a LoadArgs,
     pub ground: Ground,
 }
 
 /// Runs the command.
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
-    let mut bench = Bench::prepare(arguments, quiet)?;
-    if let Some(victim) = arguments.kill {
-        return kill::run(&mut bench, victim);
+    let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
+    if arguments.run.ground.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
+        bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
     }
-    if !arguments.restart.is_empty() {
-        return restart::run(&mut bench, quiet);
+    // For restarts the benchmark says when there are checkpoints.
+    let checkpoint = if restart.is_empty() { arguments.run.checkpoint } else { Duration::from_secs(86_400) };
+    let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
+    let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
+    if let Some(victim) = *kill {
+        return kill::run(&mut bench, victim, *rounds);
     }
-    let each = (arguments.warmup + arguments.duration).as_secs();
-    let total = each * u64::from(arguments.ground.repeat) * bench.ground.variants.len() as u64;
-    let bar = Progress::start("measuring", Some(total), Unit::Items("s"), quiet);
+    if !restart.is_empty() {
+        return restart::run(&mut bench, restart, quiet);
+    }
+    let bar = arguments.run.bar(&bench.ground);
     let (variants, name) = (bench.ground.variants.clone(), |its: &Variant| its.name().to_owned());
-    let measure = |variant: &Variant, repeat| bench.measure(variant, repeat, &bar);
-    let turns = Turns::take(&variants, arguments.ground.repeat, &bar, name, measure, |run| {
+    let measure = |variant: &Variant, repeat| Ok(bench.measure(variant, repeat, &bar, &|_, _| Ok(()))?.0);
+    let turns = Turns::take(&variants, arguments.run.ground.repeat, &bar, name, measure, |run| {
         if !quiet {
             eprintln!("{}", report::line(run));
         }
     });
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments, ground: &bench.ground, runs: &turns.runs };
-    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let told = report::Told { arguments, ground: &bench.ground, runs: turns.runs.iter().collect() };
+    tell(&arguments.run.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
     let runs = turns.end()?;
     if let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) {
         bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; "));
@@ -132,35 +126,45 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
 }
 
 impl<'a> Bench<'a> {
-    /// Makes the database that all runs begin with.
-    fn prepare(arguments: &'a TpccArgs, quiet: bool) -> Result<Self> {
-        if arguments.ground.db == Db::Sqlite && matches!(arguments.kill, Some(Victim::Server | Victim::Both)) {
-            bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
-        }
-        // For restarts the benchmark says when there are checkpoints.
-        let checkpoint = if arguments.restart.is_empty() { arguments.checkpoint } else { Duration::from_secs(86_400) };
-        let wanted = Wanted { connections: arguments.clients as usize, checkpoint };
+    /// Makes the database that all runs begin with: TPC-C's tables, and what `more` loads beside them.
+    pub fn prepare(
+        arguments: &'a LoadArgs,
+        wanted: Wanted,
+        quiet: bool,
+        more: impl FnOnce(&mut dyn Session, &AtomicBool) -> Result<()>,
+    ) -> Result<Self> {
         let load = |database: &dyn Database, ended: &AtomicBool| {
-            loaded(scale(arguments), arguments.ground.seed, database, ended, quiet)
+            loaded(scale(arguments), arguments.run.ground.seed, database, ended, quiet)?;
+            more(&mut *database.connect()?, ended)
         };
-        let mut ground = Ground::prepare(&arguments.ground, &arguments.policy, wanted, quiet, load)?;
-        ground.devices.pages = ground.cache_pages(arguments.cache_size)?;
-        Ok(Bench { arguments, ground })
+        Ok(Bench { arguments, ground: arguments.run.prepare(wanted, quiet, load)? })
     }
 
     pub fn plan(&self, first_client: u64, warmup: Duration, duration: Duration) -> Plan {
-        let clients = self.arguments.clients;
-        Plan { scale: scale(self.arguments), seed: self.arguments.ground.seed, first_client, clients, warmup, duration }
+        let clients = self.arguments.run.clients;
+        Plan {
+            scale: scale(self.arguments),
+            seed: self.arguments.run.ground.seed,
+            first_client,
+            clients,
+            warmup,
+            duration,
+        }
     }
 
-    /// A run of one variant on a fresh copy.
-    fn measure(&mut self, variant: &Variant, repeat: u32, bar: &Progress) -> Result<Measured> {
+    /// A run of one variant on a fresh copy, and what was done `beside` the clients, which must end when they have.
+    pub fn measure<B: Send>(
+        &mut self,
+        variant: &Variant,
+        repeat: u32,
+        bar: &Progress,
+        beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
+    ) -> Result<(Measured, B)> {
         bar.note(format!("{}, run {repeat}: starting", variant.name()));
         let (mut mounted, ready) = self.ground.start(variant)?;
-        let plan = self.plan(0, self.arguments.warmup, self.arguments.duration);
-        let watch = Watch { ended: self.ground.ended.clone(), ..Watch::default() };
-        let database = self.ground.server.database();
-        let (ran, before, after, looked_s) = self.drive(&*database, &plan, &watch, &mut mounted, variant, bar)?;
+        let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
+        let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
+        let Driven { ran, before, after, looked_s } = driven;
         // What comes now is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
@@ -180,26 +184,31 @@ impl<'a> Bench<'a> {
             faults,
         };
         self.ground.place.clear()?;
-        Ok(measured)
+        Ok((measured, beside))
     }
 
     /// Runs the clients and looks at the figures when counting begins and when it ends.
-    pub fn drive(
+    pub fn drive<B: Send>(
         &self,
-        database: &dyn Database,
         plan: &Plan,
-        watch: &Watch,
         mounted: &mut Mounted,
         variant: &Variant,
         bar: &Progress,
-    ) -> Result<(Ran, Figures, Figures, f64)> {
+        beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
+    ) -> Result<(Driven, B)> {
+        let (database, watch, mounted) = (self.ground.server.database(), Watch::default(), Mutex::new(mounted));
         std::thread::scope(|scope| {
-            let clients = scope.spawn(|| drive::run(database, plan, watch));
+            let clients = scope.spawn(|| drive::run(&*database, plan, &watch));
+            let beside = scope.spawn(|| beside(&watch, &mounted));
             let (started, mut shown, mut before, mut looked) = (Instant::now(), 0, None, Instant::now());
             while !clients.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
+                // Its own, for what goes wrong beside the clients ends them too.
+                if self.ground.ended.load(Relaxed) {
+                    watch.ended.store(true, Relaxed);
+                }
                 if before.is_none() && watch.counting.load(Relaxed) {
-                    before = Some(mounted.ask("figures")?);
+                    before = Some(ask(&mounted, "figures")?);
                     looked = Instant::now();
                 }
                 let seconds = started.elapsed().as_secs().min((plan.warmup + plan.duration).as_secs());
@@ -211,9 +220,13 @@ impl<'a> Bench<'a> {
                 }
             }
             let ran = clients.join().expect("clients do not panic");
-            let ran = ran.map_err(|error| said(&*self.ground.server, error.into()))?;
-            let after = mounted.ask("figures")?;
-            Ok((ran, before.unwrap_or_default(), after, looked.elapsed().as_secs_f64()))
+            let after = ask(&mounted, "figures");
+            let looked_s = looked.elapsed().as_secs_f64();
+            let failed = |error| said(&*self.ground.server, error);
+            // What ended the clients, if that was beside them.
+            let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
+            let ran = ran.map_err(|error| failed(error.into()))?;
+            Ok((Driven { ran, before: before.unwrap_or_default(), after: after?, looked_s }, beside))
         })
     }
 
@@ -233,8 +246,17 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// What clients did, and figures when counting began and when it ended.
+pub struct Driven {
+    pub ran: Ran,
+    pub before: Figures,
+    pub after: Figures,
+    /// Between the two looks.
+    pub looked_s: f64,
+}
+
 /// What is loaded.
-fn scale(arguments: &TpccArgs) -> Scale {
+fn scale(arguments: &LoadArgs) -> Scale {
     Scale::new(arguments.warehouses).shrunk(arguments.shrink)
 }
 

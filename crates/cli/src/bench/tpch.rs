@@ -141,6 +141,9 @@ pub struct Measured {
     pub ready: Duration,
 }
 
+/// The number of the query that runs.
+const QUERY: u32 = 1;
+
 /// A benchmark and what it works with.
 struct Bench<'a> {
     arguments: &'a TpchArgs,
@@ -247,7 +250,7 @@ impl<'a> Bench<'a> {
         let (untold, told) = (mounted.ask("figures")?, Instant::now());
         if !self.arguments.no_hints {
             let files = session.files(query.tables())?;
-            mounted.ask(&format!("begin {}", files.join(" ")))?;
+            mounted.ask(&format!("begin {QUERY} {}", files.join(" ")))?;
         }
         let placing_s = told.elapsed().as_secs_f64();
         let files_before = mounted.files()?;
@@ -266,7 +269,7 @@ impl<'a> Bench<'a> {
         let after = mounted.ask("figures")?;
         let objects = self.objects(&files_before, mounted.files()?);
         if !self.arguments.no_hints {
-            mounted.ask("end")?;
+            mounted.ask(&format!("end {QUERY}"))?;
         }
         let Figures { mut cache, cache_device, backing_device, .. } = after.since(&before);
         if let Some(cache) = &mut cache {

@@ -1,0 +1,40 @@
+//! The tables beside those of TPC-C, which are TPC-H's with names of their own.
+
+use crate::driver::Table;
+
+/// The tables, in the order in which they are loaded.
+pub const TABLES: [Table; 3] = [
+    Table {
+        name: "region",
+        columns: &[
+            ("r_regionkey", "INTEGER NOT NULL"),
+            ("r_name", "CHAR(25) NOT NULL"),
+            ("r_comment", "VARCHAR(152) NOT NULL"),
+        ],
+        key: "r_regionkey",
+    },
+    Table {
+        name: "nation",
+        columns: &[
+            // The code of the character that the states of its customers begin with.
+            ("n_nationkey", "INTEGER NOT NULL"),
+            ("n_name", "CHAR(25) NOT NULL"),
+            ("n_regionkey", "INTEGER NOT NULL"),
+            ("n_comment", "VARCHAR(152) NOT NULL"),
+        ],
+        key: "n_nationkey",
+    },
+    Table {
+        name: "supplier",
+        columns: &[
+            ("su_suppkey", "INTEGER NOT NULL"),
+            ("su_name", "CHAR(25) NOT NULL"),
+            ("su_address", "VARCHAR(40) NOT NULL"),
+            ("su_nationkey", "INTEGER NOT NULL"),
+            ("su_phone", "CHAR(15) NOT NULL"),
+            ("su_acctbal", "BIGINT NOT NULL"),
+            ("su_comment", "VARCHAR(101) NOT NULL"),
+        ],
+        key: "su_suppkey",
+    },
+];

@@ -1,0 +1,239 @@
+//! Load generators that the distribution has, pgbench and sysbench: started against a private server, their words understood.
+//!
+//! They are the programs as they are installed, with their own tables and transactions; nothing of them is in here.
+
+mod pgbench;
+mod sysbench;
+
+pub use pgbench::{Pgbench, Script};
+pub use sysbench::{Sysbench, Test};
+
+use crate::driver::{Database, Session, one};
+use crate::server::{Guarded, Owner};
+use crate::{BenchError, DriverError};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// What a program said of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    /// Transactions that it was told are committed.
+    pub transactions: u64,
+    /// Of these in a second.
+    pub per_second: f64,
+    /// How long one took on average, in milliseconds.
+    pub mean_ms: f64,
+    /// How long 95 of 100 took at most, in milliseconds, where it says so.
+    pub p95_ms: Option<f64>,
+    /// Transactions a second, in each.
+    pub seconds: Vec<f64>,
+}
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Connections that work at the same time.
+    pub clients: u64,
+    /// How long; programs count whole seconds.
+    pub time: Duration,
+    /// Of the program's random numbers.
+    pub seed: u64,
+}
+
+impl Pace {
+    fn whole_seconds(&self) -> u64 {
+        self.time.as_millis().div_ceil(1000).max(1) as u64
+    }
+}
+
+/// What is different from one program to the other: words that it is given and words that it says.
+pub trait Generator: Sync {
+    /// The program and the package that it is in.
+    fn program(&self) -> (&'static str, &'static str);
+
+    /// Words with which it makes and fills its tables in a server that listens at `socket`.
+    fn load(&self, socket: &Path) -> Vec<String>;
+
+    /// Words with which it runs.
+    fn run(&self, socket: &Path, pace: &Pace) -> Vec<String>;
+
+    /// Transactions a second that a line tells of, if it is one of those that come each second.
+    fn second(&self, line: &str) -> Option<f64>;
+
+    /// What its last words say; nothing where they do not say all of it.
+    fn said(&self, lines: &[String]) -> Option<Said>;
+
+    /// What must hold after runs in which so many transactions were committed: statements that count what is wrong, each with what
+    /// it says.
+    fn conditions(&self, transactions: u64) -> Vec<(String, String)>;
+}
+
+/// A program that is installed.
+pub struct Program {
+    generator: Box<dyn Generator>,
+    path: PathBuf,
+    owner: Owner,
+}
+
+/// Where programs lie that ordinary users run, after those of the newest PostgreSQL.
+const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
+
+fn find(program: &'static str, package: &'static str) -> Result<PathBuf, BenchError> {
+    let newest = crate::server::postgresql_programs().into_iter();
+    let mut places = newest.chain(PLACES.iter().map(PathBuf::from)).map(|place| place.join(program));
+    places.find(|path| path.exists()).ok_or(BenchError::Missing { program, package })
+}
+
+impl Program {
+    /// The program, which will run as this user.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn find(generator: Box<dyn Generator>, owner: Owner) -> Result<Self, BenchError> {
+        let (program, package) = generator.program();
+        Ok(Self { generator, path: find(program, package)?, owner })
+    }
+
+    /// Makes and fills its tables.
+    ///
+    /// # Errors
+    /// What it said at last, or that it was interrupted.
+    pub fn load(&self, database: &dyn Database, ended: &AtomicBool) -> Result<(), BenchError> {
+        self.carry_out(&self.generator.load(socket(database)?), ended, &mut |_| {})?;
+        Ok(database.connect()?.settle()?)
+    }
+
+    /// Runs it; `each_second` hears how many transactions a second there are.
+    ///
+    /// # Errors
+    /// What it said at last, or that it was interrupted.
+    pub fn run(
+        &self,
+        database: &dyn Database,
+        pace: &Pace,
+        ended: &AtomicBool,
+        each_second: &dyn Fn(f64),
+    ) -> Result<Said, BenchError> {
+        let mut seconds = Vec::new();
+        let lines = self.carry_out(&self.generator.run(socket(database)?, pace), ended, &mut |line| {
+            if let Some(rate) = self.generator.second(line) {
+                each_second(rate);
+                seconds.push(rate);
+            }
+        })?;
+        match self.generator.said(&lines) {
+            Some(said) => Ok(Said { seconds, ..said }),
+            None => Err(self.failed("said something that is not understood", lines)),
+        }
+    }
+
+    /// What is wrong with its tables after runs in which it was told of so many commits.
+    ///
+    /// # Errors
+    /// What the database answered.
+    pub fn faults(&self, session: &mut dyn Session, transactions: u64) -> Result<Vec<String>, DriverError> {
+        let mut faults = Vec::new();
+        for (sql, says) in self.generator.conditions(transactions) {
+            let found = one(session.texts(&sql)?, &sql)?.into_iter().next().flatten();
+            if found.as_deref() != Some("0") {
+                faults.push(format!("{says}: {}", found.unwrap_or_default()));
+            }
+        }
+        Ok(faults)
+    }
+
+    fn failed(&self, what: &str, lines: Vec<String>) -> BenchError {
+        let said = lines[lines.len().saturating_sub(6)..].to_vec();
+        BenchError::Server { what: format!("{} {what}", self.generator.program().0), said }
+    }
+
+    /// Runs it to its end: all its lines.
+    fn carry_out(
+        &self,
+        words: &[String],
+        ended: &AtomicBool,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<Vec<String>, BenchError> {
+        let at = || BenchError::at(&self.path);
+        let (reader, writer) = std::io::pipe().map_err(at())?;
+        let mut command = Command::new(&self.path);
+        command.args(words).current_dir("/").env("LC_ALL", "C").stdin(Stdio::null());
+        command.stdout(writer.try_clone().map_err(at())?).stderr(writer);
+        let mut process = Guarded::spawn(self.owner.applied(&mut command)).map_err(at())?;
+        // It has the other end, which is to be the last.
+        drop(command);
+        let (told, lines) = channel();
+        // Its own thread, for a line may be long in coming.
+        let reading = std::thread::spawn(move || {
+            let lines = BufReader::new(reader).lines().map_while(Result::ok);
+            lines.for_each(|line| drop(told.send(line)));
+        });
+        let mut all = Vec::new();
+        loop {
+            match lines.recv_timeout(Duration::from_millis(20)) {
+                Ok(line) => {
+                    hear(&line);
+                    all.push(line);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if ended.load(Relaxed) {
+                process.kill_all();
+                return Err(BenchError::Interrupted);
+            }
+        }
+        reading.join().expect("reading does not panic");
+        all.retain(|line| !line.trim().is_empty());
+        match process.wait_within(ENDED_WITHIN) {
+            Some(status) if status.success() => Ok(all),
+            Some(status) => Err(self.failed(&format!("failed ({status})"), all)),
+            None => Err(self.failed("does not end", all)),
+        }
+    }
+}
+
+/// How long a program may take to end when it has said everything.
+const ENDED_WITHIN: Duration = Duration::from_secs(60);
+
+fn socket(database: &dyn Database) -> Result<&Path, DriverError> {
+    database.socket().ok_or_else(|| DriverError {
+        database: database.name(),
+        failure: crate::Failure::Refused,
+        text: "it has no server that another program could talk to".to_owned(),
+    })
+}
+
+/// The number after `name` in the first line that has it, whatever is behind the number.
+fn number_after(lines: &[String], name: &str) -> Option<f64> {
+    lines.iter().find_map(|line| {
+        let rest = line.split_once(name)?.1.trim_start();
+        rest.split(|c: char| !c.is_ascii_digit() && c != '.').next()?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_absent_is_named_with_its_package() {
+        let refused = find("no-such-program", "no-such-package").expect_err("it is absent").to_string();
+        assert!(
+            refused.contains("no-such-program is not installed") && refused.contains("no-such-package"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn times_are_whole_seconds() {
+        for (millis, seconds) in [(1, 1), (1000, 1), (1001, 2), (60_000, 60)] {
+            let pace = Pace { clients: 1, time: Duration::from_millis(millis), seed: 1 };
+            assert_eq!(pace.whole_seconds(), seconds);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! CH's queries on private servers: all databases answer alike on the same contents, and a query can be ended. A server that is
+//! not installed is passed over with a word.
+
+mod common;
+
+use common::{SEED, are_close, installed, setup, started};
+use entresol_bench::ch::{self, NUMBERS, query};
+use entresol_bench::driver::{Database, Session, Sqlite, TextRow};
+use entresol_bench::server::{MariaDbServer, PostgreSqlServer, Server};
+use entresol_bench::tpcc::{self, Scale};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Few enough items that some of each kind are ordered, and enough that some match the queries' patterns.
+fn scale() -> Scale {
+    Scale::new(2).shrunk(10)
+}
+
+fn loaded(database: &dyn Database) -> Box<dyn Session> {
+    let never = AtomicBool::new(false);
+    let mut session = database.connect().expect("a session");
+    tpcc::load(&mut *session, scale(), SEED, &never, &|_| {}).expect("a load");
+    ch::load(&mut *session, SEED, &never, &|_| {}).expect("a load");
+    session
+}
+
+/// Each query as it is, and those that look for two digits in the few items there are here also for one of them.
+fn statements() -> Vec<String> {
+    let as_it_is: Vec<String> = NUMBERS.iter().map(|&number| query(number).expect("a query").sql()).collect();
+    let wider = |sql: &String| sql.replace("'%11'", "'%1'").replace("'10%'", "'1%'");
+    let widened: Vec<String> = as_it_is.iter().map(wider).filter(|sql| !as_it_is.contains(sql)).collect();
+    assert_eq!(widened.len(), 2);
+    as_it_is.into_iter().chain(widened).collect()
+}
+
+/// Sorted, for a query leaves open in which order rows come that it sorts as equal, and without what some pad with.
+fn answer(session: &mut dyn Session, sql: &str) -> Vec<TextRow> {
+    let mut rows = session.texts(sql).unwrap_or_else(|error| panic!("{error}: {sql}"));
+    for field in rows.iter_mut().flatten().flatten() {
+        field.truncate(field.trim_end().len());
+    }
+    rows.sort_unstable();
+    rows
+}
+
+/// A query that takes longer than any test waits is ended soon, and the session goes on after that.
+fn can_be_cancelled(session: &mut dyn Session) {
+    let endless = "SELECT count(*) FROM order_line a, order_line b, order_line c WHERE a.ol_amount + b.ol_amount = c.ol_amount - 1";
+    let cancel = session.canceller();
+    let began = Instant::now();
+    let ended = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| session.texts(endless));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!asking.is_finished(), "it was to take long");
+        while !asking.is_finished() {
+            cancel();
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(began.elapsed() < Duration::from_secs(60), "it goes on");
+        }
+        asking.join().expect("a session does not panic")
+    });
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(session.texts("SELECT count(*) FROM region").expect("an answer"), [[Some("5".to_owned())]]);
+}
+
+#[test]
+fn all_databases_answer_alike_and_can_be_told_to_stop() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let mut session = loaded(&Sqlite::new(scratch.path().join("bench.db"), 64 << 20));
+    let statements = statements();
+    let expected: Vec<_> = statements.iter().map(|sql| answer(&mut *session, sql)).collect();
+    for (sql, rows) in statements.iter().zip(&expected).filter(|(_, rows)| rows.is_empty()) {
+        println!("seed {SEED}, no rows ({}): {sql}", rows.len());
+    }
+    // As they are the two with patterns may find nothing here; everything else finds something.
+    let found = expected.iter().filter(|rows| !rows.is_empty()).count();
+    assert!(found >= statements.len() - 2, "seed {SEED}");
+    assert!(expected[NUMBERS.len()..].iter().all(|rows| !rows.is_empty()), "seed {SEED}");
+    can_be_cancelled(&mut *session);
+    let directories = [(); 2].map(|()| tempfile::tempdir().expect("a scratch directory"));
+    let mariadb =
+        installed(MariaDbServer::new(setup(directories[0].path()))).map(|its| Box::new(its) as Box<dyn Server>);
+    let postgresql = installed(PostgreSqlServer::new(setup(directories[1].path())));
+    for mut server in mariadb.into_iter().chain(postgresql.map(|its| Box::new(its) as Box<dyn Server>)) {
+        let mut session = loaded(&*started(&mut *server));
+        for (sql, expected) in statements.iter().zip(&expected) {
+            let rows = answer(&mut *session, sql);
+            let differ = rows.iter().zip(expected).find(|(found, expected)| !are_close(found, expected, 1e-3));
+            assert_eq!((rows.len(), differ), (expected.len(), None), "seed {SEED}, {}: {sql}", server.name());
+        }
+        can_be_cancelled(&mut *session);
+        drop(session);
+        server.stop().expect("a stop");
+    }
+}
