@@ -22,10 +22,14 @@ pub struct PostgreSqlServer {
 pub fn programs() -> Result<PathBuf, BenchError> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let has = |path: &PathBuf| path.join("postgres").exists() && path.join("initdb").exists();
-    let number = |path: &Path| path.parent()?.file_name()?.to_str()?.parse::<f64>().ok();
     let mut found: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).filter(has).collect();
-    found.sort_by(|one, other| number(one).partial_cmp(&number(other)).unwrap_or(std::cmp::Ordering::Equal));
+    found.sort_by(|one, other| version(one).partial_cmp(&version(other)).unwrap_or(std::cmp::Ordering::Equal));
     found.pop().ok_or(BenchError::Missing { program: "PostgreSQL", package: "postgresql" })
+}
+
+/// The version whose programs are in this directory.
+fn version(programs: &Path) -> Option<f64> {
+    programs.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
 impl PostgreSqlServer {
@@ -59,7 +63,7 @@ impl PostgreSqlServer {
     /// Settings that make it private and its memory small; whatever else it has by default stays.
     fn settings(&self) -> Vec<String> {
         let Setup { run, memory_bytes, connections, checkpoint, .. } = &self.setup;
-        vec![
+        let mut settings = vec![
             "listen_addresses=".into(),
             format!("unix_socket_directories={}", run.display()),
             format!("shared_buffers={}kB", (memory_bytes / 1024).max(128)),
@@ -67,7 +71,13 @@ impl PostgreSqlServer {
             format!("checkpoint_timeout={}s", checkpoint.as_secs().clamp(30, 86_400)),
             "max_wal_size=4GB".into(),
             "jit=off".into(),
-        ]
+        ];
+        // A recovery advises the system of pages that it will read, from version 15 on. The kernel keeps no bytes of files on a
+        // mount, so it would have each of them read twice: below, or from a cache that had it only by the first time.
+        if version(&self.programs).is_some_and(|version| version >= 15.0) {
+            settings.push("recovery_prefetch=off".into());
+        }
+        settings
     }
 }
 
