@@ -269,3 +269,10 @@ bench-ch: deps
 			--backing-profile face-raid0x16 --cache-profile 840-pro --waf curve --cache-size 10% --ssd-only \
 			--policy none,lru,tac,face-gsc,heuristicdb --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
 	done
+
+# A cache recommended from a recording of PostgreSQL on an emulated array, built and run: docs/results/advise-built.md (seven
+# minutes, 2 GB in /dev/shm).
+.PHONY: built
+built: deps
+	cargo build --release --locked -p entresol
+	python3 docs/results/advise_built.py

@@ -5,7 +5,7 @@ use entresol_advise::hierarchy::{
     SearchOptions, Tried, Workload, candidates, choose, front, search, what_if,
 };
 use entresol_core::Random;
-use entresol_sim::World;
+use entresol_sim::{Work, World};
 use entresol_trace::{GenerateSpec, Trace, generate};
 
 fn trace(spec: &str) -> Trace {
@@ -14,7 +14,8 @@ fn trace(spec: &str) -> Trace {
 
 fn workload<'w>(world: &'w World<'w>, clients: u32) -> Workload<'w> {
     let policies = Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies");
-    Workload { world, policies, warmup: 0.5, clients, think_ns: 0, seed: 7, known: Known::default() }
+    let known = Known::default();
+    Workload { world, policies, warmup: 0.5, clients, think_ns: 0, work: Work::NONE, seed: 7, known }
 }
 
 fn options(objective: Objective, prune: bool) -> SearchOptions {
@@ -192,6 +193,45 @@ fn limits_are_kept_and_the_nearest_is_named() {
     assert!(error.contains("`watts`"), "{error}");
     let error = choose(&every, Objective::Energy, &Limits::default()).expect_err("nothing is known").to_string();
     assert!(error.contains("`watts`"), "{error}");
+}
+
+/// Below a database's pool nothing is bought but flash above a disk, or a lowest tier alone; a simulation stays below its bound, work of
+/// its requesters included, and without a cache each request is one of the device's.
+#[test]
+fn below_a_pool_there_is_flash_or_nothing() {
+    const SEED: u64 = 11;
+    println!("seed {SEED}");
+    for (clients, work) in [(1, Work::NONE), (6, Work { ns: 400_000, processors: 2 })] {
+        let trace = trace("uniform:n=24k:pages=1500:seed=8:write=50:update=20");
+        let world = World::new(&trace);
+        let catalogue = drawn(&mut Random::new(SEED));
+        let scale = Scale { below_pool: true, ..Scale::new(&world, Some(8e6)) };
+        let workload = Workload { work, ..workload(&world, clients) };
+        let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+        let shape = |candidate: &Candidate| candidate.parts.iter().map(|part| part.class).collect::<Vec<_>>();
+        // NVM of 6 MB holds not all, flash of 500 MB and the disk do; of the two sizes of flash both are caches.
+        let shapes: Vec<_> = list.iter().map(shape).collect();
+        for expected in [&[Class::Ssd][..], &[Class::Disk], &[Class::Ssd, Class::Disk]] {
+            assert!(shapes.iter().any(|shape| shape == expected), "{expected:?} in {shapes:?}");
+        }
+        assert!(shapes.iter().all(|shape| !shape.contains(&Class::Dram) && shape.len() <= 2), "{shapes:?}");
+        let every = decided(&catalogue, list, &workload, false);
+        for entry in &every {
+            let measured = entry.measured().expect("simulated");
+            let (rate, bound) = (measured.requests_per_second, entry.most_per_second);
+            assert!(rate <= bound, "{}: {rate} above its bound {bound}", entry.candidate);
+            if entry.candidate.caches().is_empty() {
+                assert_eq!(measured.devices[0].served, 1.0, "{}", entry.candidate);
+            }
+            let computing = rate * work.ns as f64 / 1e9;
+            assert!(computing <= f64::from(work.processors) * 1.001, "{}: {computing} processors", entry.candidate);
+        }
+        let rate = |of: &[Class]| {
+            let entry = every.iter().find(|entry| shape(&entry.candidate) == of).expect("it is there");
+            entry.measured().expect("simulated").requests_per_second
+        };
+        assert!(rate(&[Class::Disk]) < rate(&[Class::Ssd, Class::Disk]), "a cache is of use");
+    }
 }
 
 #[test]

@@ -12,7 +12,8 @@ use entresol_device::profile::{self, Model, Profile};
 use entresol_device::{Device, DeviceError};
 use entresol_report::{Progress, Unit};
 use entresol_sim::{
-    Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, Row, Skipped, TimedOptions, TimedRow, World, parse_policies,
+    Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, Row, Skipped, TimedOptions, TimedRow, Work, World,
+    parse_policies,
 };
 use serde::Serialize;
 use std::fmt;
@@ -42,8 +43,16 @@ pub struct TimedArgs {
     /// Microseconds between the completion of a request and the next one of the same requester
     #[arg(long, value_name = "US", default_value_t = 0, requires = "tiers", value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
     pub think: u64,
+    /// Microseconds of processor time that a request costs its requester before the next one
+    ///
+    /// It waits for one of --processors; --think waits for nothing.
+    #[arg(long, value_name = "US", default_value_t = 0, requires = "tiers", value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
+    pub work: u64,
+    /// Processors that requesters share
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "work", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    pub processors: u32,
     /// Let requests arrive when the trace says, not when a requester is free
-    #[arg(long, requires = "tiers", conflicts_with_all = ["clients", "think"])]
+    #[arg(long, requires = "tiers", conflicts_with_all = ["clients", "think", "work"])]
     pub clock: Option<Clock>,
     /// I/Os, or chains of them, under way that nobody waits for (filling, write-back, cleaning); while there are as many
     /// no new request starts
@@ -345,7 +354,9 @@ impl TimedArgs {
         Ok(TimedOptions {
             clients: if self.clock == Some(Clock::Trace) { 0 } else { self.clients },
             think_ns: self.think * 1000,
+            work: Work { ns: self.work * 1000, processors: self.processors },
             background: self.background as usize,
+            behind: None,
             touched_bytes: self.touch.map_or(Ok(Vec::new()), |bytes| devices.touched(bytes))?,
         })
     }

@@ -91,6 +91,46 @@ fn mariadb_is_compared_with_and_without_a_cache() {
     compares("mariadb");
 }
 
+/// What a database asks of its device is a trace like any other, with as many requests as were counted, and those before.
+fn records(db: &str) {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    let more = ["--db", db, "--duration", "1s", "--policy", "none", "--memory", "1MiB", "--scratch", "scratch"];
+    let files = ["--backing-profile", "p4800x", "--record", "t.etr", "--json", "b.json"];
+    let Some(output) = run(&scratch, &[&more[..], &files].concat()) else { return };
+    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+    says(&told, &["recorded: t.etr", "pages a second", "--below-pool --clients", "--work"]);
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    let run = &json["runs"][0];
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    let (asked, seconds) = (&run["asked"], number(&run["looked_s"]));
+    assert!(number(&asked["writes"]) > 0.0 && number(&asked["writes"]) < number(&asked["requests"]), "{asked}");
+    // Four clients and the server's own processes wait for no more than a few things at a time.
+    let waiting = number(&asked["waited_s"]) / seconds;
+    assert!(waiting > 0.0 && waiting < 12.0, "{waiting} at a time");
+    let computing = number(&run["processor_s"]) / seconds;
+    let processors = std::thread::available_parallelism().expect("some").get() as f64;
+    assert!(computing > 0.0 && computing < processors * 1.1, "{computing} of {processors} processors");
+    let simulated =
+        scratch.command(&["-q", "simulate", "t.etr", "-p", "lru", "-s", "50%", "--json", "s.json"]).output();
+    assert!(simulated.expect("it runs").status.success());
+    let simulated: serde_json::Value = serde_json::from_slice(&scratch.bytes("s.json")).expect("JSON");
+    let requests = simulated["results"][0]["requests"].as_f64().expect("a count");
+    assert!(requests >= number(&asked["requests"]), "{requests} of {asked}");
+    nothing_is_left(&scratch);
+}
+
+#[test]
+fn what_sqlite_asks_is_recorded() {
+    records("sqlite");
+}
+
+#[test]
+fn what_postgresql_asks_is_recorded() {
+    records("postgresql");
+}
+
 fn survives(db: &str, victim: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);

@@ -348,6 +348,18 @@ impl Disk for Numbered {
     }
 }
 
+/// Hears what is asked of files on a device, while that takes the device's time.
+pub trait Listener: Send + Sync {
+    /// A file that was not opened before has this number.
+    fn opened(&self, number: u64, name: &str);
+
+    /// Bytes of a file are asked for, or to be written, now.
+    fn asked(&self, number: u64, offset: u64, bytes: u64, write: bool);
+
+    /// What was asked is done, so long after.
+    fn answered(&self, waited: Duration);
+}
+
 /// Files that lie on one device together, without a cache: their bytes take its time, except of those that patterns name.
 pub struct PacedFiles {
     disk: Arc<PacedDisk<Numbered>>,
@@ -355,6 +367,7 @@ pub struct PacedFiles {
     numbers: Mutex<Numbers>,
     root: File,
     direct: Vec<Pattern>,
+    listener: Option<Arc<dyn Listener>>,
 }
 
 #[derive(Default)]
@@ -371,7 +384,12 @@ impl PacedFiles {
     pub fn new(root: File, model: Box<dyn Device + Send>, direct: Vec<Pattern>) -> io::Result<Self> {
         let files = Numbered::default();
         let disk = Arc::new(PacedDisk::new(files.clone(), model)?);
-        Ok(Self { disk, files, numbers: Mutex::default(), root, direct })
+        Ok(Self { disk, files, numbers: Mutex::default(), root, direct, listener: None })
+    }
+
+    /// The same, with somebody who hears what is asked of the device.
+    pub fn heard_by(self, listener: Arc<dyn Listener>) -> Self {
+        Self { listener: Some(listener), ..self }
     }
 
     /// The device.
@@ -379,27 +397,32 @@ impl PacedFiles {
         self.disk.clone()
     }
 
-    fn is_direct(&self, file: &File) -> io::Result<bool> {
+    /// Its name below the directory.
+    fn name(&self, file: &File) -> io::Result<String> {
         let path = |file: &File| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let (path, root) = (path(file)?, path(&self.root)?);
-        let within = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy();
-        Ok(self.direct.iter().any(|pattern| pattern.matches(&within)))
+        Ok(path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().into_owned())
     }
 }
 
 impl FileLayer for PacedFiles {
     fn open(&self, id: FileId, file: File, _writable: bool) -> io::Result<Arc<dyn FileData>> {
-        if self.is_direct(&file)? {
+        let name = self.name(&file)?;
+        if self.direct.iter().any(|pattern| pattern.matches(&name)) {
             return Ok(Arc::new(DirectFile(file)));
         }
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let next = numbers.next;
         let number = *numbers.known.entry(id).or_insert(next);
         numbers.next += u64::from(number == next);
+        if let Some(listener) = self.listener.as_ref().filter(|_| number == next) {
+            listener.opened(number, &name);
+        }
         let file = Arc::new(DirectFile(file));
         // The newest handle serves all: the door opens files anew for who may do more.
         self.files.0.write().unwrap_or_else(PoisonError::into_inner).insert(number, file.clone());
-        Ok(Arc::new(PacedFile { file, disk: self.disk.clone(), base: number * FILE, dirty: AtomicU64::new(0) }))
+        let (disk, listener) = (self.disk.clone(), self.listener.clone());
+        Ok(Arc::new(PacedFile { file, disk, number, listener, dirty: AtomicU64::new(0) }))
     }
 
     fn removed(&self, id: FileId) {
@@ -412,9 +435,22 @@ impl FileLayer for PacedFiles {
 struct PacedFile {
     file: Arc<DirectFile>,
     disk: Arc<PacedDisk<Numbered>>,
-    base: u64,
+    number: u64,
+    listener: Option<Arc<dyn Listener>>,
     /// Writes since the last sync.
     dirty: AtomicU64,
+}
+
+impl PacedFile {
+    /// Tells the listener of a read or a write before and after.
+    fn heard<T>(&self, offset: u64, bytes: usize, write: bool, act: impl FnOnce() -> T) -> T {
+        let Some(listener) = self.listener.as_ref().filter(|_| !self.disk.is_hurried()) else { return act() };
+        listener.asked(self.number, offset, bytes as u64, write);
+        let started = Instant::now();
+        let result = act();
+        listener.answered(started.elapsed());
+        result
+    }
 }
 
 impl FileData for PacedFile {
@@ -430,7 +466,8 @@ impl FileData for PacedFile {
         let left = self.size_bytes()?.saturating_sub(offset);
         let count = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         if count > 0 {
-            self.disk.read_at(self.base + offset, &mut bytes[..count])?;
+            let at = self.number * FILE + offset;
+            self.heard(offset, count, false, || self.disk.read_at(at, &mut bytes[..count]))?;
         }
         Ok(count)
     }
@@ -444,7 +481,7 @@ impl FileData for PacedFile {
             return Err(rustix::io::Errno::FBIG.into());
         }
         self.dirty.fetch_add(1, Relaxed);
-        self.disk.write_at(self.base + offset, bytes)
+        self.heard(offset, bytes.len(), true, || self.disk.write_at(self.number * FILE + offset, bytes))
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {

@@ -3,9 +3,12 @@
 
 use entresol_device::profile;
 use entresol_engine::disk::{Disk, Power, SimDisk, Transfer};
-use entresol_front::paced::{Paced, PacedDisk};
+use entresol_front::files::{FileId, FileLayer};
+use entresol_front::paced::{Listener, Paced, PacedDisk, PacedFiles};
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SIZE: u64 = 8 << 20;
@@ -80,4 +83,60 @@ fn it_is_full_when_the_device_is() {
     let full = disk.write_at(places << 20, &[3; 512]).expect_err("no place is left");
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
     disk.write_at(0, &[4; 512]).expect("a place that it has");
+}
+
+/// Writes down what it hears.
+#[derive(Default)]
+struct Ear(Mutex<Vec<String>>);
+
+impl Listener for Ear {
+    fn opened(&self, number: u64, name: &str) {
+        self.0.lock().expect("nobody panics").push(format!("{number} is {name}"));
+    }
+
+    fn asked(&self, number: u64, offset: u64, bytes: u64, write: bool) {
+        let what = if write { "write" } else { "read" };
+        self.0.lock().expect("nobody panics").push(format!("{number} {what} {offset} {bytes}"));
+    }
+
+    fn answered(&self, waited: Duration) {
+        assert!(waited > Duration::from_micros(1), "the device takes its time: {waited:?}");
+        self.0.lock().expect("nobody panics").push("done".to_owned());
+    }
+}
+
+/// Each read and write of a file is heard with the file's name, what is asked past its end as far as there is anything; what goes past the
+/// device, or is hurried, is not.
+#[test]
+fn a_listener_hears_what_is_asked_of_files() {
+    let place = std::env::temp_dir().join(format!("entresol-heard-{}", std::process::id()));
+    std::fs::create_dir_all(place.join("base")).expect("a directory");
+    let made = |name: &str| {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(true).open(place.join(name)).expect(name);
+        file.set_len(10_000).expect("a length");
+        let found = file.metadata().expect("metadata");
+        (FileId { device: found.dev(), inode: found.ino() }, file)
+    };
+    let model = profile::load("p4800x").expect("a profile").build(SIZE, 1).expect("a device");
+    let (ear, direct) = (Arc::new(Ear::default()), vec!["log".parse().expect("a pattern")]);
+    let files = PacedFiles::new(File::open(&place).expect("it is there"), model, direct).expect("files");
+    let device = files.device();
+    let files = files.heard_by(ear.clone());
+    let open = |name: &str| {
+        let (id, file) = made(name);
+        files.open(id, file, true).expect(name)
+    };
+    let (table, log) = (open("base/1"), open("log"));
+    table.write(4096, &[7; 4096]).expect("a write");
+    assert_eq!(table.read(8192, &mut [0; 8192]).expect("a read"), 1808);
+    log.write(0, &[1; 10]).expect("a write");
+    device.hurry(true);
+    table.write(0, &[7; 4096]).expect("a write");
+    device.hurry(false);
+    let again = open("base/1");
+    again.read(0, &mut [0; 512]).expect("a read");
+    let heard = ear.0.lock().expect("nobody panics").clone();
+    assert_eq!(heard, ["0 is base/1", "0 write 4096 4096", "done", "0 read 8192 1808", "done", "0 read 0 512", "done"]);
+    std::fs::remove_dir_all(&place).expect("the directory");
 }

@@ -21,5 +21,7 @@ pub use row::{Interval, LayerRow, PartRow, Row, TierRow};
 pub use sample::{Estimate, sample, sample_trace};
 pub use spec::{LayerSpec, PolicySpec, SpecError, parse_policies, parse_stack};
 pub use sweep::{Cell, Progress, Skipped, SweepOutcome, sweep};
-pub use timed::{DeviceRow, Hierarchy, LatencyRow, NamedDevice, TimedError, TimedOptions, TimedRow, Tuning, run_timed};
+pub use timed::{
+    Behind, DeviceRow, Hierarchy, LatencyRow, NamedDevice, TimedError, TimedOptions, TimedRow, Tuning, Work, run_timed,
+};
 pub use world::World;

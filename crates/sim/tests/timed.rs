@@ -4,8 +4,8 @@ use entresol_core::Size;
 use entresol_device::{Calendar, Completion, Device, Io, IoKind, Latency, Nanos, Queued, Wear};
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{
-    CellOptions, Hierarchy, LayerSpec, PolicySpec, Row, TimedError, TimedOptions, TimedRow, World, parse_stack,
-    run_cell, run_timed,
+    Behind, CellOptions, Hierarchy, LayerSpec, PolicySpec, Row, TimedError, TimedOptions, TimedRow, Work, World,
+    parse_stack, run_cell, run_timed,
 };
 use entresol_trace::{Trace, generate};
 
@@ -110,6 +110,39 @@ fn hits_take_as_long_as_the_cache() {
     assert!((hits.mean_us - 0.1).abs() < 0.01, "{}", hits.mean_us);
 }
 
+/// What a requester computes comes between its requests, and waits for a processor; it is none of a request's latency.
+#[test]
+fn work_waits_for_a_processor() {
+    let with_work = |spec: &str, clients: u32, ns: Nanos, processors: u32| {
+        let trace = traced(spec);
+        let options = TimedOptions { clients, work: Work { ns, processors }, ..TimedOptions::default() };
+        let layers = parse_stack("lru:10").expect("a stack");
+        let world = World::new(&trace);
+        run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run").1
+    };
+    // Every read is a miss of 5 ms; after the last one nothing is left to do.
+    let alone = with_work("scan:n=100", 1, 3_000_000, 1);
+    assert!((alone.elapsed_seconds - (0.5 + 99.0 * 3e-3)).abs() < 1e-9, "{}", alone.elapsed_seconds);
+    assert!((alone.latencies[0].mean_us - 5000.0).abs() <= 50.0, "{}", alone.latencies[0].mean_us);
+    // Hits take next to no time, so processors that never rest are what limits eight requesters.
+    for processors in [1, 2, 4] {
+        let row = with_work("loop:n=4000:pages=10", 8, 1_000_000, processors);
+        let expected = 4.0 / f64::from(processors);
+        // The first ten are misses of 5 ms, one after the other.
+        assert!((row.elapsed_seconds - expected).abs() < 0.06, "{processors}: {}", row.elapsed_seconds);
+    }
+    // As many processors as requesters: nobody waits, and it is as with time to think.
+    let trace = traced("zipf:n=2000:pages=300:seed=2:write=40");
+    let layers = parse_stack("lru:100").expect("a stack");
+    let run = |work: Work, think_ns: Nanos| {
+        let options = TimedOptions { clients: 6, think_ns, work, ..TimedOptions::default() };
+        let world = World::new(&trace);
+        let run = run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options);
+        run.expect("a run").1.elapsed_seconds
+    };
+    assert_eq!(run(Work { ns: 700_000, processors: 6 }, 0), run(Work::NONE, 700_000));
+}
+
 /// A device that moves 1 B/ns and counts what it moves.
 struct Bytewise(Fixed);
 
@@ -198,6 +231,33 @@ fn writes_cannot_run_ahead_of_the_disk_for_ever() {
     assert!(timed.elapsed_seconds >= disk_seconds && timed.elapsed_seconds < disk_seconds * 1.05);
     let slowest = timed.latencies[0].max_us;
     assert!(slowest < 17.0 * 8.0 * 6_000.0, "waiting is bounded by the window, not by the trace: {slowest}");
+}
+
+/// A thread that writes back has a few writes under way where write-backs by themselves are as many as they come: reads wait the less for
+/// it, and requests wait when its queue is full.
+#[test]
+fn a_thread_writes_back_a_few_at_a_time() {
+    let trace = traced("uniform:n=6000:pages=400:seed=5:write=90");
+    let layers = parse_stack("lru:100").expect("a stack");
+    let world = World::new(&trace);
+    let run = |behind: Option<Behind>| {
+        let options = TimedOptions { clients: 1, behind, ..TimedOptions::default() };
+        run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run")
+    };
+    let few = Behind { queue: 200, soft: 8, least: 1, most: 1 };
+    let ((row, by_itself), (same, with_thread)) = (run(None), run(Some(few)));
+    assert_eq!(without_time(row.clone()), without_time(same), "it changes when things happen, not what");
+    let (all, few_at_a_time) = (by_itself.devices[1].mean_read_us, with_thread.devices[1].mean_read_us);
+    // One write of 6 ms before a read of 5 at most; the histograms are good for 1 %.
+    assert!(
+        few_at_a_time <= 11_110.0 && all > 2.0 * few_at_a_time,
+        "behind one write {few_at_a_time} us, behind all {all}"
+    );
+    let left = row.write_backs - with_thread.devices[1].writes;
+    assert!(left <= 200, "{left} pages wait at the end");
+    // The disk serves one I/O at a time and is never idle, whoever sends them.
+    let busy = row.fetches as f64 * 5e-3 + with_thread.devices[1].writes as f64 * 6e-3;
+    assert!((with_thread.elapsed_seconds / busy - 1.0).abs() < 0.02, "{} of {busy}", with_thread.elapsed_seconds);
 }
 
 /// FaCE writes its flash in batches, one after the other; LRU wherever a frame is free (001, table 6).

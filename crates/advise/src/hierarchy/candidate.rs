@@ -18,6 +18,9 @@ pub struct Scale {
     pub stored_pages: u64,
     /// Bytes of the real data for each byte of the trace: a tier of so many bytes is simulated with a part of them.
     pub factor: f64,
+    /// It is what a database's own buffer pool asks for: its memory is there already, so a hierarchy has none of its own. Caches of
+    /// it are flash above a disk, or there is none at all.
+    pub below_pool: bool,
 }
 
 impl Scale {
@@ -31,6 +34,7 @@ impl Scale {
             footprint_pages,
             stored_pages: trace.objects.iter().map(|object| object.pages).sum(),
             factor: footprint_bytes.map_or(1.0, |bytes| bytes / own.max(1.0)),
+            below_pool: false,
         }
     }
 
@@ -85,6 +89,9 @@ impl fmt::Display for Candidate {
     }
 }
 
+/// A policy without a page unless a query is announced.
+const NO_CACHE: &str = "table-placement";
+
 /// How the tiers are managed.
 #[derive(Clone, Debug)]
 pub struct Policies {
@@ -94,6 +101,9 @@ pub struct Policies {
     pub nvm: PolicySpec,
     /// Flash above a disk, and DRAM above it where there is no NVM.
     pub flash: PolicySpec,
+    /// Nothing: it has no cache, every request goes to the lowest tier. One that places whole tables when a query is announced, and
+    /// has no room for any.
+    none: PolicySpec,
 }
 
 impl Policies {
@@ -118,7 +128,7 @@ impl Policies {
                 ));
             }
             // What it fetches unasked has no part in the bound, and nobody knows the future of what is bought.
-            if info.future || info.name == "table-placement" {
+            if info.future || info.name == NO_CACHE {
                 return Err(format!("policy '{}' is none that runs by itself", info.name));
             }
             Ok(policy)
@@ -127,6 +137,7 @@ impl Policies {
             dram: one(dram, None, "one of a single tier")?,
             nvm: one(nvm, Some("migration"), "one of DRAM and NVM, as multi-tier is,")?,
             flash: one(flash, Some("extension"), "one of DRAM and flash, as face-gsc is,")?,
+            none: parse_policies(NO_CACHE).map_err(|error| error.to_string())?.remove(0),
         })
     }
 }
@@ -158,6 +169,11 @@ impl Candidate {
         &self.parts[..self.parts.len() - 1]
     }
 
+    /// Flash with neither DRAM nor NVM above it: a cache below a database's own pool.
+    pub fn bare_flash(&self) -> Option<&Part> {
+        self.caches().first().filter(|part| part.class == Class::Ssd)
+    }
+
     /// The tier that holds everything.
     pub fn lowest(&self) -> &Part {
         self.parts.last().expect("a hierarchy has a lowest tier")
@@ -169,6 +185,11 @@ impl Candidate {
         let place = |class| self.caches().iter().position(|part| part.class == class);
         let size = |place: Option<usize>| Size::Pages(place.map_or(0, |at| self.parts[at].pages));
         let (dram, nvm, flash) = (place(Class::Dram), place(Class::Nvm), place(Class::Ssd));
+        if self.caches().is_empty() {
+            let layer = LayerSpec { policy: policies.none.clone(), sizes: vec![Size::Pages(1)] };
+            let cell = Cell::stack(&[layer], self.to_string(), world);
+            return Ok((cell.map_err(|error| error.to_string())?, vec![None]));
+        }
         let layers: Vec<(&PolicySpec, Vec<Option<usize>>)> = match (nvm, flash) {
             (None, None) => vec![(&policies.dram, vec![dram])],
             (None, Some(_)) => vec![(&policies.flash, vec![dram, flash])],
@@ -194,6 +215,9 @@ pub struct Candidates {
     pub beyond_budget: usize,
 }
 
+/// Ways to fill the tiers above the lowest below a database's own memory.
+const SHAPES_BELOW_POOL: [&[Class]; 2] = [&[], &[Class::Ssd]];
+
 /// Ways to fill the tiers above the lowest.
 const SHAPES: [&[Class]; 6] = [
     &[Class::Dram],
@@ -205,7 +229,8 @@ const SHAPES: [&[Class]; 6] = [
 ];
 
 /// All combinations within a budget in dollars: DRAM, NVM or both, flash above a disk where there is one, and a lowest tier of NVM,
-/// SSD or disk that holds everything. Nothing works on pages of a block device without memory above it (003, section 2.1).
+/// SSD or disk that holds everything. Nothing works on pages of a block device without memory above it (003, section 2.1), unless
+/// there is a database's own ([`Scale::below_pool`]).
 ///
 /// Left out are combinations that only cost more: a tier above the lowest that is larger than another of the same kind which holds
 /// all data already, a cache below one that does, and a lowest tier larger than need be, unless `spare` asks for it, because it
@@ -216,7 +241,8 @@ const SHAPES: [&[Class]; 6] = [
 pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: f64, spare: bool) -> Result<Candidates, AdviceError> {
     let lowest = lowest(catalogue, scale, spare)?;
     let mut all: Vec<Candidate> = Vec::new();
-    for shape in SHAPES {
+    let shapes: &[&[Class]] = if scale.below_pool { &SHAPES_BELOW_POOL } else { &SHAPES };
+    for &shape in shapes {
         let mut above = vec![Vec::new()];
         for &class in shape {
             let tiers = caches(catalogue, scale, class);
@@ -225,15 +251,15 @@ pub fn candidates(catalogue: &Catalogue, scale: &Scale, budget: f64, spare: bool
             above = above.into_iter().flat_map(add).collect();
         }
         for chosen in above {
-            let slower = |item: usize| catalogue.items[item].class > *shape.last().expect("no shape is empty");
+            let slower = |item: usize| shape.last().is_none_or(|&above| catalogue.items[item].class > above);
             for &bottom in lowest.iter().filter(|(item, _)| slower(*item)) {
                 all.push(Candidate::of(catalogue, scale, &[chosen.as_slice(), &[bottom]].concat()));
             }
         }
     }
     let needless = |candidate: &Candidate| {
-        let caches = candidate.caches();
-        caches[..caches.len() - 1].iter().any(|part| part.pages >= scale.footprint_pages)
+        let above = candidate.caches().split_last().map_or(&[][..], |(_, above)| above);
+        above.iter().any(|part| part.pages >= scale.footprint_pages)
     };
     all.retain(|candidate| !needless(candidate));
     all.sort_by(|a, b| a.dollars.total_cmp(&b.dollars).then_with(|| a.to_string().cmp(&b.to_string())));

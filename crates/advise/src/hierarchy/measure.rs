@@ -6,7 +6,7 @@ use super::candidate::{Candidate, Part, Policies};
 use super::catalogue::{Catalogue, Endurance};
 use entresol_device::Nanos;
 use entresol_device::profile::{Model, Profile};
-use entresol_sim::{CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, World};
+use entresol_sim::{Behind, CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, Work, World};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -33,6 +33,8 @@ pub struct Workload<'w> {
     pub clients: u32,
     /// Time between the answer to a request and the next one of the same requester.
     pub think_ns: Nanos,
+    /// What it computes before that, on processors that all requesters share.
+    pub work: Work,
     /// Where random choices begin.
     pub seed: u64,
     /// What is not simulated again.
@@ -76,8 +78,9 @@ pub struct Measured {
 impl Workload<'_> {
     /// The same with another trace.
     pub(super) fn with<'w>(&self, world: &'w World<'w>) -> Workload<'w> {
-        let Workload { warmup, clients, think_ns, seed, .. } = *self;
-        Workload { world, policies: self.policies.clone(), warmup, clients, think_ns, seed, known: Known::default() }
+        let Workload { warmup, clients, think_ns, work, seed, .. } = *self;
+        let policies = self.policies.clone();
+        Workload { world, policies, warmup, clients, think_ns, work, seed, known: Known::default() }
     }
 
     fn warm(&self) -> usize {
@@ -132,15 +135,21 @@ impl Workload<'_> {
         times: &HashMap<usize, Shortest>,
         candidate: &Candidate,
     ) -> f64 {
+        // Flash without memory above it gathers what is written in the host's memory: nobody waits for it.
+        let shortest = |item| {
+            if candidate.bare_flash().is_some() { Shortest { write_ns: 0.0, ..times[item] } } else { times[item] }
+        };
         let caches: Vec<(usize, Shortest)> =
-            candidate.caches().iter().map(|part| (part.pages as usize, times[&part.item])).collect();
+            candidate.caches().iter().map(|part| (part.pages as usize, shortest(&part.item))).collect();
         let least = most.least_ns(&caches, times[&candidate.lowest().item]);
         let clients = f64::from(self.clients);
-        // Those under way when the warm-up ends are answered after it. Time to think comes between a requester's requests.
-        let think = most.requests() as f64 * self.think_ns as f64 - clients * self.think_ns as f64;
-        let alone = (least + think.max(0.0)) / clients;
+        // Those under way when the warm-up ends are answered after it. Work and time to think come between a requester's requests.
+        let between = (most.requests() as f64 - clients).max(0.0);
+        let work = between * self.work.ns as f64;
+        let alone = (least + between * self.think_ns as f64 + work) / clients;
         let busy = most.least_busy_ns(&caches, times[&candidate.lowest().item]);
-        (most.requests() as f64 + clients) * 1e9 / alone.max(busy).max(1.0)
+        let computing = work / f64::from(self.work.processors.max(1));
+        (most.requests() as f64 + clients) * 1e9 / alone.max(busy).max(computing).max(1.0)
     }
 
     /// The shortest times of the devices that candidates have.
@@ -194,7 +203,11 @@ impl Workload<'_> {
         }
         let backing = devices.pop().expect("a hierarchy has a lowest tier");
         let options = CellOptions { warmup: self.warmup, seed: self.seed, ..CellOptions::default() };
-        let timed = TimedOptions { clients: self.clients, think_ns: self.think_ns, ..TimedOptions::default() };
+        let Workload { clients, think_ns, work, .. } = *self;
+        // Such a cache is the live one, whose own thread writes back.
+        let live = |flash: &Part| Behind::live(flash.pages, self.world.trace.page_bytes);
+        let behind = candidate.bare_flash().map(live);
+        let timed = TimedOptions { clients, think_ns, work, behind, ..TimedOptions::default() };
         let run = cell.run_timed(self.world, Hierarchy { tiers: devices, backing }, &options, &timed);
         let (_, timed) = run.map_err(|error| error.to_string())?;
         Ok(Measured::of(&timed, &places, catalogue, candidate))

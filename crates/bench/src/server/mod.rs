@@ -11,7 +11,7 @@ mod user;
 
 pub use mariadb::MariaDbServer;
 pub use postgresql::PostgreSqlServer;
-pub use process::{Guarded, last_lines, processor_time};
+pub use process::{Guarded, last_lines, processor_time, processor_time_but};
 pub use sqlite::SqliteFile;
 pub use user::Owner;
 

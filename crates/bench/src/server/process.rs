@@ -122,6 +122,13 @@ pub fn processor_time(pid: u32) -> Duration {
     TICK * times.filter_map(|field| field.parse::<u32>().ok()).sum::<u32>()
 }
 
+/// Processor time of this process and of all that descend from it, but for one of them and those that descend from that.
+pub fn processor_time_but(one: u32) -> Duration {
+    let (own, but) = (std::process::id(), [vec![one], descendants(one)].concat());
+    let ours = [vec![own], descendants(own)].concat().into_iter().filter(|pid| !but.contains(pid));
+    ours.map(processor_time).sum()
+}
+
 /// All processes that descend from this one.
 fn descendants(of: u32) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -192,6 +199,27 @@ mod tests {
         assert!(own > Duration::ZERO && last > own, "{own:?} of {last:?}");
         shell.kill_all();
         assert_eq!(processor_time(u32::MAX), Duration::ZERO);
+    }
+
+    /// A descendant that computes is counted, unless it is the one to be left out.
+    #[test]
+    fn processor_time_is_that_of_the_family_but_for_one() {
+        let start = |script: &str| Guarded::spawn(Command::new("sh").args(["-c", script])).expect("a shell");
+        let (mut busy, mut idle) = (start("(while :; do :; done) & wait"), start("sleep 600 & wait"));
+        let (computes, sleeps) = (busy.child().id(), idle.child().id());
+        // Tests beside this one compute as well, so what is left out is seen in the difference of the two.
+        let looked = || (processor_time_but(sleeps), processor_time_but(computes));
+        let (all_before, others_before) = looked();
+        let started = Instant::now();
+        loop {
+            let (all, others) = looked();
+            let its = all.saturating_sub(all_before).saturating_sub(others.saturating_sub(others_before));
+            if its >= Duration::from_millis(100) {
+                break;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "of {all:?} {its:?} are what it computed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use entresol_advise::hierarchy::{
 };
 use entresol_core::Size;
 use entresol_report::{Progress, TextStyle, Unit, percent};
-use entresol_sim::World;
+use entresol_sim::{Work, World};
 use entresol_trace::Trace;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -65,6 +65,17 @@ pub struct HierarchyArgs {
     /// Microseconds between the completion of a request and the next one of the same requester
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
     pub think: u64,
+    /// Microseconds of processor time that a request costs its requester before the next one
+    ///
+    /// It waits for one of --processors; --think waits for nothing.
+    #[arg(long, value_name = "US", default_value_t = 0.0, value_parser = microseconds)]
+    pub work: f64,
+    /// Processors that requesters share
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "work", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    pub processors: u32,
+    /// The trace is what a database's own buffer pool asks for: no memory is bought, and caches are flash above a disk, or none
+    #[arg(long, conflicts_with = "what_if")]
+    pub below_pool: bool,
     /// Share of the requests that fill the caches and are not counted, 0 to 1
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     pub warmup: f64,
@@ -190,6 +201,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         warmup: arguments.warmup,
         clients: arguments.clients,
         think_ns: arguments.think * 1000,
+        work: Work { ns: (arguments.work * 1000.0) as u64, processors: arguments.processors },
         seed: arguments.seed,
         known: Known::default(),
     };
@@ -284,7 +296,7 @@ impl HierarchyArgs {
             Some(Size::Bytes(bytes)) if bytes > 0 => Some(bytes as f64),
             Some(other) => return Err(anyhow!("--footprint {other}: a number of bytes is expected, such as 1.3TB")),
         };
-        Ok(Scale::new(world, bytes))
+        Ok(Scale { below_pool: self.below_pool, ..Scale::new(world, bytes) })
     }
 }
 
@@ -300,6 +312,13 @@ fn sample(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
         _ => Err("a share above 0 and at most 1 is expected".to_owned()),
+    }
+}
+
+fn microseconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=3.6e9).contains(&value) => Ok(value),
+        _ => Err("a number of microseconds, at most an hour, is expected".to_owned()),
     }
 }
 

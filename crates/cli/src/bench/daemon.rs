@@ -3,6 +3,7 @@
 //! It is a process of its own so that it can be killed. It takes a word a line on its input and answers each with a line of
 //! JSON; the end of the input is its own.
 
+use super::recorder::{AskedFigures, Recorder};
 use crate::args::layout;
 use crate::live::serve::{ModeArg, one_policy, top_tier};
 use crate::output;
@@ -59,6 +60,9 @@ pub struct DaemonArgs {
     pub waf: Option<Waf>,
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
+    /// Write what is asked of the device below to this trace, where there is no cache
+    #[arg(long, requires = "backing_profile", conflicts_with = "cache")]
+    pub record: Option<PathBuf>,
 }
 
 /// What a device was asked for since it is there.
@@ -75,6 +79,9 @@ pub struct DeviceFigures {
     pub media_written_bytes: u64,
     /// I/Os whose bytes this machine had only after the model's time.
     pub late: u64,
+    /// How long after the model's time I/Os were handed over, all together.
+    #[serde(default)]
+    pub late_s: f64,
 }
 
 /// What a cache counts, in pages, since it was opened.
@@ -113,6 +120,9 @@ pub struct Figures {
     pub cache: Option<CacheFigures>,
     pub cache_device: Option<DeviceFigures>,
     pub backing_device: Option<DeviceFigures>,
+    /// What was asked of the device below, where it is recorded.
+    #[serde(default)]
+    pub asked: Option<AskedFigures>,
 }
 
 /// The account of a file, in pages, and what the policy makes of it.
@@ -134,6 +144,7 @@ struct Daemon {
     cached: Option<Arc<CachedFiles>>,
     cache_device: Option<Arc<dyn Paced>>,
     backing_device: Option<Arc<dyn Paced>>,
+    recorder: Option<Arc<Recorder>>,
     opened: OpenFigures,
 }
 
@@ -176,8 +187,11 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
     if let Ok(waited) = ended.recv_timeout(Duration::from_secs(3)) {
         waited?;
     }
-    match &daemon.cached {
-        Some(cached) => cached.close().context("the close of the cache"),
+    if let Some(cached) = &daemon.cached {
+        cached.close().context("the close of the cache")?;
+    }
+    match daemon.recorder {
+        Some(recorder) => recorder.finish(),
         None => Ok(()),
     }
 }
@@ -241,6 +255,7 @@ impl Daemon {
             cached: None,
             cache_device: None,
             backing_device,
+            recorder: None,
             opened: OpenFigures::default(),
         };
         let Some(name) = backing_profile else { return Ok(plain(Arc::new(DirectFiles), None)) };
@@ -248,7 +263,10 @@ impl Daemon {
         let model = Waf::profile(arguments.waf, name)?.build(CAPACITY_BYTES, arguments.seed)?;
         let files = PacedFiles::new(root, model, patterns())?;
         let device = files.device();
-        Ok(plain(Arc::new(files), Some(device)))
+        let Some(path) = &arguments.record else { return Ok(plain(Arc::new(files), Some(device))) };
+        let recorder = Arc::new(Recorder::create(path, arguments.page_size)?);
+        let files = files.heard_by(recorder.clone());
+        Ok(Daemon { recorder: Some(recorder), ..plain(Arc::new(files), Some(device)) })
     }
 
     fn cached(arguments: &DaemonArgs, path: &Path, backing_profile: Option<&str>) -> Result<Self> {
@@ -291,7 +309,8 @@ impl Daemon {
         let cached = Arc::new(files);
         let (layer, served) = (cached.clone(), served(arguments));
         let backing = arguments.backing.clone();
-        Ok(Daemon { served, backing, layer, cached: Some(cached), cache_device, backing_device, opened })
+        let (cached, recorder) = (Some(cached), None);
+        Ok(Daemon { served, backing, layer, cached, cache_device, backing_device, recorder, opened })
     }
 
     fn hurry(&self, hurried: bool) {
@@ -355,7 +374,7 @@ impl Daemon {
 
     fn figures(&self) -> Result<Figures> {
         let device = |device: &Arc<dyn Paced>| {
-            let traffic = device.traffic();
+            let (traffic, accuracy) = (device.traffic(), device.accuracy());
             DeviceFigures {
                 reads: traffic.reads,
                 read_bytes: traffic.read_bytes,
@@ -365,7 +384,8 @@ impl Daemon {
                 flushes: traffic.flushes,
                 busy_s: traffic.busy.as_secs_f64(),
                 media_written_bytes: device.wear().media_written_bytes,
-                late: device.accuracy().host_late.count(),
+                late: accuracy.host_late.count(),
+                late_s: accuracy.late.mean() * accuracy.late.count() as f64 / 1e9,
             }
         };
         let cache = match &self.cached {
@@ -392,6 +412,7 @@ impl Daemon {
             cache,
             cache_device: self.cache_device.as_ref().map(device),
             backing_device: self.backing_device.as_ref().map(device),
+            asked: self.recorder.as_ref().map(|recorder| recorder.figures()),
         })
     }
 }
@@ -405,6 +426,7 @@ impl Figures {
             cache: self.cache.zip(before.cache).map(|(now, before)| now.since(&before)),
             cache_device: device(|figures| figures.cache_device),
             backing_device: device(|figures| figures.backing_device),
+            asked: self.asked.zip(before.asked).map(|(now, before)| now.since(&before)),
         }
     }
 }
@@ -431,6 +453,7 @@ impl DeviceFigures {
             busy_s: time(self.busy_s, other.busy_s),
             media_written_bytes: count(self.media_written_bytes, other.media_written_bytes),
             late: count(self.late, other.late),
+            late_s: time(self.late_s, other.late_s),
         }
     }
 }

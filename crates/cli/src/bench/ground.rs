@@ -228,6 +228,7 @@ impl Ground {
             pages: 0,
             dram: arguments.dram,
             seed: arguments.seed,
+            record: None,
         };
         let mut loader = make(arguments.memory.max(LOADING_BYTES))?;
         loader.create()?;

@@ -13,6 +13,7 @@ pub mod overhead;
 mod overhead_report;
 mod parts;
 mod place;
+mod recorder;
 mod report;
 mod restart;
 mod restart_report;

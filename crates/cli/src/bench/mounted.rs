@@ -55,6 +55,11 @@ impl Mounted {
         serde_json::from_str(&line).map_err(|error| anyhow!("the process that mounts: {error}: {line}"))
     }
 
+    /// Its number.
+    pub fn pid(&mut self) -> u32 {
+        self.process.child().id()
+    }
+
     /// Gives it a word; its figures after that.
     pub fn ask(&mut self, word: &str) -> Result<Figures> {
         self.say(word)?;

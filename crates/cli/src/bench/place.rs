@@ -53,6 +53,11 @@ impl Place {
         self.root.join("cache")
     }
 
+    /// Where the process that mounts writes what it records, as its user may.
+    pub fn recording(&self) -> PathBuf {
+        self.run.join("recording.etr")
+    }
+
     pub fn run(&self) -> &Path {
         &self.run
     }

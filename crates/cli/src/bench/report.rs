@@ -142,7 +142,26 @@ impl Told<'_> {
     }
 
     pub fn setting(&self) -> Vec<(&'static str, String)> {
-        setting(self.arguments, self.ground)
+        setting(self.arguments, self.ground).into_iter().chain(self.recorded()).collect()
+    }
+
+    /// What was recorded, and the words with which it is simulated.
+    fn recorded(&self) -> Option<(&'static str, String)> {
+        let path = self.ground.devices.record.as_ref()?;
+        let run = self.runs.iter().rfind(|run| run.asked.is_some())?;
+        let asked = run.asked?;
+        let (rate, waiting) = (asked.requests as f64 / run.looked_s, asked.waited_s / run.looked_s);
+        let computing = run.processor.as_secs_f64() / run.looked_s;
+        let said = format!(
+            "{}: while it was measured {rate:.0} pages a second, {:.1} for a new order; {waiting:.1} requests waited for and {computing:.2} \
+             processors busy at a time: --below-pool --clients {:.0} --work {:.1} --processors {}",
+            path.display(),
+            rate * 60.0 / run.ran.new_orders_a_minute().max(1.0),
+            (waiting + computing).max(1.0),
+            1e6 * run.processor.as_secs_f64() / asked.requests.max(1) as f64,
+            std::thread::available_parallelism().map_or(1, |count| count.get()),
+        );
+        Some(("recorded", said))
     }
 
     pub fn server(&self) -> &'static str {
@@ -213,6 +232,7 @@ fn run_json(run: &Measured) -> Value {
     });
     json!({
         "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(), "looked_s": run.looked_s,
+        "asked": run.asked, "processor_s": run.processor.as_secs_f64(),
         "new_orders_per_minute": run.ran.new_orders_a_minute(),
         "transactions_per_second": run.ran.transactions_a_second(),
         "server_ready_s": run.ready.as_secs_f64(),

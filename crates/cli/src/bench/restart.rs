@@ -174,7 +174,7 @@ impl Bench<'_> {
         let recovery = mounted.ask("figures")?;
         let plan = self.plan(first_client + CLIENTS_A_ROUND, Duration::ZERO, self.arguments.run.duration);
         let (driven, ()) = self.drive(&plan, &mut mounted, variant, bar, &|_, _| Ok(()))?;
-        let Driven { ran: mut after, before: looked, after: last, looked_s } = driven;
+        let Driven { ran: mut after, before: looked, after: last, looked_s, .. } = driven;
         let at_work_s = started.elapsed().as_secs_f64() - looked_s;
         ledger.append(std::mem::take(&mut after.ledger));
         let (opened, cache) = (found.opened, last.since(&looked).cache);

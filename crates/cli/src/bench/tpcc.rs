@@ -3,15 +3,19 @@
 use super::daemon::{CacheFigures, DeviceFigures, Figures};
 use super::ground::{Db, Ground, RunArgs, Wanted, said, time};
 use super::mounted::{Mounted, Shared, ask};
+use super::recorder::AskedFigures;
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use super::{kill, report, restart};
-use anyhow::{Result, bail};
+use crate::output;
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
 use entresol_bench::driver::{Database, Session};
+use entresol_bench::server::processor_time_but;
 use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
 use entresol_report::{Progress, Unit};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -41,6 +45,11 @@ pub struct TpccArgs {
     /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
     #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint"])]
     pub restart: Vec<Duration>,
+    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
+    ///
+    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
+    #[arg(long, value_name = "FILE", requires = "backing_profile", conflicts_with_all = ["kill", "restart"])]
+    pub record: Option<PathBuf>,
 }
 
 /// The load, and what it is measured on
@@ -76,6 +85,10 @@ pub struct Measured {
     pub cache: Option<CacheFigures>,
     pub cache_device: Option<DeviceFigures>,
     pub backing_device: Option<DeviceFigures>,
+    /// What was asked of the device below, where it was recorded.
+    pub asked: Option<AskedFigures>,
+    /// Processor time of the clients and the server between the two looks.
+    pub processor: Duration,
     /// Time between the two looks at the figures.
     pub looked_s: f64,
     /// How long the server took to be ready.
@@ -92,14 +105,21 @@ pub struct Bench<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
-    let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
+    let TpccArgs { load: arguments, kill, rounds, restart, record } = arguments;
     if arguments.run.ground.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
         bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
+    }
+    if let Some(path) = record {
+        if !arguments.run.policy.iter().any(|name| name == "none") {
+            bail!("--record: what is asked without a cache is recorded, so --policy must have none");
+        }
+        output::check_writable(path)?;
     }
     // For restarts the benchmark says when there are checkpoints.
     let checkpoint = if restart.is_empty() { arguments.run.checkpoint } else { Duration::from_secs(86_400) };
     let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
     let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
+    bench.ground.devices.record = record.clone();
     if let Some(victim) = *kill {
         return kill::run(&mut bench, victim, *rounds);
     }
@@ -164,20 +184,25 @@ impl<'a> Bench<'a> {
         let (mut mounted, ready) = self.ground.start(variant)?;
         let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
         let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
-        let Driven { ran, before, after, looked_s } = driven;
+        let Driven { ran, before, after, processor, looked_s } = driven;
         // What comes now is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let faults = self.faults(&ran.ledger)?;
         self.ground.server.stop()?;
         mounted.close()?;
-        let Figures { cache, cache_device, backing_device, .. } = after.since(&before);
+        if let Some(path) = self.ground.devices.record.as_ref().filter(|_| *variant == Variant::None) {
+            std::fs::copy(self.ground.place.recording(), path).with_context(|| path.display().to_string())?;
+        }
+        let Figures { cache, cache_device, backing_device, asked, .. } = after.since(&before);
         let measured = Measured {
             variant: variant.clone(),
             repeat,
             cache,
             cache_device,
             backing_device,
+            asked,
+            processor,
             looked_s,
             ran,
             ready,
@@ -196,11 +221,14 @@ impl<'a> Bench<'a> {
         bar: &Progress,
         beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
     ) -> Result<(Driven, B)> {
+        let pid = mounted.pid();
         let (database, watch, mounted) = (self.ground.server.database(), Watch::default(), Mutex::new(mounted));
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, plan, &watch));
             let beside = scope.spawn(|| beside(&watch, &mounted));
-            let (started, mut shown, mut before, mut looked) = (Instant::now(), 0, None, Instant::now());
+            let look = || Ok::<_, anyhow::Error>((ask(&mounted, "figures")?, processor_time_but(pid), Instant::now()));
+            let (started, mut shown) = (Instant::now(), 0);
+            let (mut before, mut after) = (None, None);
             while !clients.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
                 // Its own, for what goes wrong beside the clients ends them too.
@@ -208,8 +236,12 @@ impl<'a> Bench<'a> {
                     watch.ended.store(true, Relaxed);
                 }
                 if before.is_none() && watch.counting.load(Relaxed) {
-                    before = Some(ask(&mounted, "figures")?);
-                    looked = Instant::now();
+                    before = Some(look()?);
+                }
+                // What clients finish behind the end is not counted.
+                let over = before.as_ref().is_some_and(|(.., at)| at.elapsed() >= plan.duration);
+                if over && after.is_none() {
+                    after = Some(look()?);
                 }
                 let seconds = started.elapsed().as_secs().min((plan.warmup + plan.duration).as_secs());
                 if seconds > shown {
@@ -220,13 +252,15 @@ impl<'a> Bench<'a> {
                 }
             }
             let ran = clients.join().expect("clients do not panic");
-            let after = ask(&mounted, "figures");
-            let looked_s = looked.elapsed().as_secs_f64();
+            let after = after.map_or_else(look, Ok);
             let failed = |error| said(&*self.ground.server, error);
             // What ended the clients, if that was beside them.
             let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
             let ran = ran.map_err(|error| failed(error.into()))?;
-            Ok((Driven { ran, before: before.unwrap_or_default(), after: after?, looked_s }, beside))
+            let nothing = || (Figures::default(), Duration::ZERO, started);
+            let ((before, spent, since), (after, processor, until)) = (before.unwrap_or_else(nothing), after?);
+            let (processor, looked_s) = (processor.saturating_sub(spent), (until - since).as_secs_f64());
+            Ok((Driven { ran, before, after, processor, looked_s }, beside))
         })
     }
 
@@ -251,6 +285,8 @@ pub struct Driven {
     pub ran: Ran,
     pub before: Figures,
     pub after: Figures,
+    /// Processor time of clients and server between the two looks.
+    pub processor: Duration,
     /// Between the two looks.
     pub looked_s: f64,
 }

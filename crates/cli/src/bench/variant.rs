@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use entresol_core::Size;
 use entresol_engine::store::Layout;
 use serde::Serialize;
+use std::path::PathBuf;
 
 /// One of the things that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,6 +55,8 @@ pub struct Devices {
     pub pages: u64,
     pub dram: Option<Size>,
     pub seed: u64,
+    /// Where to put a recording of what is asked of the device below, where there is no cache.
+    pub record: Option<PathBuf>,
 }
 
 impl Devices {
@@ -69,6 +72,10 @@ impl Devices {
         }
         if let Some(waf) = self.waf.and_then(|waf| waf.to_possible_value()) {
             option("waf", waf.get_name().to_owned());
+        }
+        if self.record.is_some() && *variant == Variant::None {
+            option("record", text(place.recording()));
+            option("page-size", self.page_size.to_string());
         }
         if let Variant::Cached(policy) = variant {
             option("cache", text(place.cache()));

@@ -1,6 +1,8 @@
 //! The event loop: requesters, chains of I/Os, devices.
 
+use super::behind::{Behind, Queue};
 use super::plan::{Plan, Planner};
+use super::processors::{Processors, Work};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
 use super::tuning::{Tuned, Tuning};
 use super::work::{Done, Op, Owner, Station, Works, histogram, record};
@@ -35,8 +37,14 @@ pub struct TimedOptions {
     pub clients: u32,
     /// Time between the completion of a request and the next of the same requester.
     pub think_ns: Nanos,
+    /// What a requester does between the two before that: it waits for a processor, where time to think waits for nothing. It has
+    /// no part in a request's latency, nor in what the trace's own clock brings.
+    pub work: Work,
     /// Most chains of I/Os under way that nobody waits for; while there are as many no new request starts.
     pub background: usize,
+    /// A thread that writes back, for all layers together; none where each write-back starts at once. What waits for it is not in
+    /// `background`, and what waits at the end of the trace stays above.
+    pub behind: Option<Behind>,
     /// Bytes of a page that a request reads or updates where it finds it, for each tier in order; of a tier beyond the end
     /// the whole page, and never more. Pages move between tiers whole. For tiers that a processor addresses by the byte.
     pub touched_bytes: Vec<u32>,
@@ -44,7 +52,14 @@ pub struct TimedOptions {
 
 impl Default for TimedOptions {
     fn default() -> Self {
-        TimedOptions { clients: 1, think_ns: 0, background: 256, touched_bytes: Vec::new() }
+        TimedOptions {
+            clients: 1,
+            think_ns: 0,
+            work: Work::NONE,
+            background: 256,
+            behind: None,
+            touched_bytes: Vec::new(),
+        }
     }
 }
 
@@ -245,7 +260,9 @@ struct Simulation<'w> {
     options: &'w TimedOptions,
     works: Works,
     background: usize,
+    queue: Option<Queue>,
     arrivals: BinaryHeap<Reverse<Arrival>>,
+    processors: Processors,
     /// Arrived while the background window was full.
     waiting: VecDeque<Arrival>,
     /// The next request of the trace that a requester takes, and the next that arrives by the trace's clock.
@@ -271,7 +288,9 @@ impl<'w> Simulation<'w> {
             options,
             works: Works::default(),
             background: 0,
+            queue: options.behind.map(Queue::new),
             arrivals,
+            processors: Processors::new(options.work),
             waiting: VecDeque::new(),
             next_request: 0,
             next_arrival: 0,
@@ -295,6 +314,7 @@ impl<'w> Simulation<'w> {
             self.now = next;
             self.complete_io()?;
             self.start_requests()?;
+            self.write_behind()?;
             if started.is_none() && self.next_request >= warm {
                 self.end_warm_up();
                 started = Some(self.now);
@@ -388,15 +408,17 @@ impl<'w> Simulation<'w> {
     fn finish(&mut self, owner: Owner, now: Nanos) {
         match owner {
             Owner::Background => self.background -= 1,
+            Owner::Behind => self.queue.as_mut().expect("it was taken from there").landed(),
             Owner::Client { client, since, place } => self.answer(client, since, place, now),
         }
     }
 
-    /// A request is done; its requester thinks and comes back.
+    /// A request is done; its requester works, thinks and comes back.
     fn answer(&mut self, client: u32, since: Nanos, place: usize, now: Nanos) {
         record(&mut self.latencies[place], now - since);
         if self.options.clients > 0 {
-            self.arrivals.push(Reverse(Arrival { at: now + self.options.think_ns, client }));
+            let worked = self.processors.work(now);
+            self.arrivals.push(Reverse(Arrival { at: worked + self.options.think_ns, client }));
         }
     }
 
@@ -409,11 +431,28 @@ impl<'w> Simulation<'w> {
             let Reverse(arrival) = self.arrivals.pop().expect("just seen");
             self.waiting.push_back(arrival);
         }
-        while self.background < self.options.background && self.next_request < self.world.trace.len() {
+        while self.has_room() && self.next_request < self.world.trace.len() {
             let Some(arrival) = self.waiting.pop_front() else { break };
             self.start_request(arrival)?;
         }
         Ok(())
+    }
+
+    /// May a request start?
+    fn has_room(&self) -> bool {
+        self.background < self.options.background && !self.queue.as_ref().is_some_and(Queue::is_full)
+    }
+
+    /// The cache's own thread goes on, if it has done what it took.
+    fn write_behind(&mut self) -> Result<(), TimedError> {
+        let Some(queue) = &mut self.queue else { return Ok(()) };
+        let taken = queue.take();
+        if taken.is_empty() {
+            return Ok(());
+        }
+        taken.iter().try_for_each(|chain| self.start_chain(Owner::Behind, chain))?;
+        // What waited for room in the queue may find it now.
+        self.start_requests()
     }
 
     fn start_request(&mut self, arrival: Arrival) -> Result<(), TimedError> {
@@ -430,9 +469,16 @@ impl<'w> Simulation<'w> {
         self.history.note(&self.planner.run, self.next_request, false);
         let owner = Owner::Client { client: arrival.client, since: arrival.at, place };
         self.start_chain(owner, &plan.foreground)?;
+        let below = self.planner.below();
         for chain in plan.background.iter() {
-            self.background += 1;
-            self.start_chain(Owner::Background, chain)?;
+            let writes_below = chain.last().is_some_and(|op| op.writes_to(below));
+            match self.queue.as_mut().filter(|_| writes_below) {
+                Some(queue) => queue.push(chain),
+                None => {
+                    self.background += 1;
+                    self.start_chain(Owner::Background, chain)?;
+                }
+            }
         }
         self.plan = plan;
         Ok(())

@@ -20,6 +20,11 @@ impl Op {
         Op { device, io: Io::write(offset, bytes) }
     }
 
+    /// Is it a write to this device?
+    pub fn writes_to(&self, device: usize) -> bool {
+        self.device == device && self.io.kind == IoKind::Write
+    }
+
     /// 0 for reads, 1 for writes.
     fn direction(&self) -> usize {
         usize::from(self.io.kind == IoKind::Write)
@@ -37,6 +42,8 @@ pub(super) enum Owner {
     Client { client: u32, since: Nanos, place: usize },
     /// Nobody.
     Background,
+    /// Nobody: a write-back of the cache's own thread.
+    Behind,
 }
 
 /// A chain of I/Os: each starts when the one before it is done.

@@ -1,0 +1,106 @@
+//! Write-backs by a thread of the cache's own, as the live cache has one: pages wait in a queue, the thread takes some of them and writes
+//! them below together, and the next ones when all of these are there. Without it each write-back starts at once, by itself.
+
+use super::work::Op;
+use std::collections::VecDeque;
+
+/// How a cache's own thread writes below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// Pages that may wait: while there are as many no new request starts.
+    pub queue: usize,
+    /// Pages that wait at least until the thread begins.
+    pub soft: usize,
+    /// Writes that it has under way at a time, at least; the more, the fuller the queue.
+    pub least: usize,
+    /// And with a full queue.
+    pub most: usize,
+}
+
+impl Behind {
+    /// That of the live cache (`crates/engine/src/cache/room.rs`): half a segment waits, four segments may; 4 to 64 at a time. Segments are
+    /// of 1 MiB, or of less where fewer than 64 of them fit (`entresol format`), and the log has a third more room than `pages`.
+    pub fn live(pages: u64, page_bytes: u32) -> Self {
+        let device = pages * u64::from(page_bytes) * 4 / 3;
+        // The largest power of two of which there are 64, but 16 pages at least.
+        let segment = 1u64 << (device / 64).clamp(1, 1 << 20).ilog2();
+        let pages = (segment / u64::from(page_bytes)).max(16) as usize;
+        Behind { queue: 4 * pages, soft: pages / 2, least: 4, most: 64 }
+    }
+
+    /// How many of so many that wait are taken: none before the soft limit.
+    fn depth(&self, waiting: usize) -> usize {
+        let Some(excess) = waiting.checked_sub(self.soft) else { return 0 };
+        let room = (self.queue - self.soft).max(1);
+        self.least + (self.most - self.least) * (excess * excess).min(room * room) / (room * room)
+    }
+}
+
+/// Chains that wait for the thread, and how many of those that it took are under way.
+pub(super) struct Queue {
+    behind: Behind,
+    waiting: VecDeque<Vec<Op>>,
+    flying: usize,
+}
+
+impl Queue {
+    pub fn new(behind: Behind) -> Self {
+        Queue { behind, waiting: VecDeque::new(), flying: 0 }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= self.behind.queue
+    }
+
+    pub fn push(&mut self, chain: &[Op]) {
+        self.waiting.push_back(chain.to_vec());
+    }
+
+    /// One that was taken is done.
+    pub fn landed(&mut self) {
+        self.flying -= 1;
+    }
+
+    /// The next ones, if none is under way.
+    pub fn take(&mut self) -> Vec<Vec<Op>> {
+        if self.flying > 0 {
+            return Vec::new();
+        }
+        let depth = self.behind.depth(self.waiting.len());
+        let taken: Vec<Vec<Op>> = self.waiting.drain(..depth.min(self.waiting.len())).collect();
+        self.flying = taken.len();
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fuller_the_queue_the_more_is_written_at_a_time() {
+        // 62 MiB: 64 segments of half a MiB fit, of 64 pages each.
+        let behind = Behind::live(5958, 8192);
+        assert_eq!(behind, Behind { queue: 256, soft: 32, least: 4, most: 64 });
+        assert_eq!(Behind::live(1489, 8192).queue, 64);
+        assert_eq!(Behind::live(1 << 20, 8192).queue, 512);
+        assert_eq!(Behind::live(1, 8192).queue, 64);
+        let depths = [0, 31, 32, 144, 256, 1000].map(|waiting| behind.depth(waiting));
+        assert_eq!(depths, [0, 0, 4, 19, 64, 64]);
+    }
+
+    #[test]
+    fn what_is_taken_is_done_before_more_is() {
+        let mut queue = Queue::new(Behind { queue: 8, soft: 2, least: 1, most: 3 });
+        let push = |queue: &mut Queue, count: u64| (0..count).for_each(|at| queue.push(&[Op::write(0, at, 1)]));
+        push(&mut queue, 1);
+        assert!(queue.take().is_empty(), "one is too few");
+        push(&mut queue, 7);
+        assert!(queue.is_full());
+        assert_eq!(queue.take().len(), 3);
+        assert!(!queue.is_full() && queue.take().is_empty(), "three are under way");
+        (0..3).for_each(|_| queue.landed());
+        assert_eq!(queue.take().len(), 1, "half full");
+        assert_eq!(queue.waiting.len(), 4);
+    }
+}

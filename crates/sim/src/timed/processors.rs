@@ -1,0 +1,43 @@
+//! Processors that requesters share: what a program computes between two requests waits for one of them.
+
+use entresol_device::Nanos;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Processor time of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What each request costs its requester before the next one.
+    pub ns: Nanos,
+    /// Processors that requesters share; with none it is as with one.
+    pub processors: u32,
+}
+
+impl Work {
+    /// No work at all.
+    pub const NONE: Work = Work { ns: 0, processors: 1 };
+}
+
+/// Processors, served in the order in which they are asked for.
+pub(super) struct Processors {
+    work_ns: Nanos,
+    /// When each is free.
+    free: BinaryHeap<Reverse<Nanos>>,
+}
+
+impl Processors {
+    pub fn new(work: Work) -> Self {
+        Processors { work_ns: work.ns, free: (0..work.processors.max(1)).map(|_| Reverse(0)).collect() }
+    }
+
+    /// Begins a request's work as soon as a processor is free, `now` at the earliest; when it is done.
+    #[inline]
+    pub fn work(&mut self, now: Nanos) -> Nanos {
+        if self.work_ns == 0 {
+            return now;
+        }
+        let mut next = self.free.peek_mut().expect("there is one at least");
+        next.0 = now.max(next.0) + self.work_ns;
+        next.0
+    }
+}
