@@ -460,6 +460,8 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&["bench", "pgbench", "--script", "tpcb"]), &["--script", "tpcb-like"]);
     says(&scratch.refused(&["bench", "sysbench", "--db", "sqlite"]), &["SQLite has no server"]);
     says(&scratch.refused(&["bench", "sysbench", "--test", "fileio"]), &["--test", "oltp_read_write"]);
+    let record = ["--record", "t.etr", "--backing-profile", "p4800x"];
+    says(&scratch.refused(&[&["bench", "ch", "--policy", "lru"], &record[..]].concat()), &["--policy must have none"]);
     says(&scratch.refused(&["bench", "ch", "--queries", "1,2"]), &["--queries", "1, 3, 4, 6"]);
     says(&scratch.refused(&["bench", "ch", "--warehouses", "20001"]), &["--warehouses", "20000"]);
 }

@@ -171,7 +171,7 @@ impl Told<'_> {
 
 /// What was compared on what, for who reads the results.
 pub fn setting(arguments: &LoadArgs, on: &Ground) -> Vec<(&'static str, String)> {
-    let LoadArgs { warehouses, shrink, run } = arguments;
+    let LoadArgs { warehouses, shrink, run, .. } = arguments;
     let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
     let Devices { page_size, pages, .. } = on.devices;
     let (server, bytes) = (on.server.name(), mib(on.loaded_bytes));

@@ -33,7 +33,7 @@ pub struct TpccArgs {
     #[command(flatten)]
     pub load: LoadArgs,
     /// Kill these under load instead, again and again, and check what is left
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "record")]
     pub kill: Option<Victim>,
     /// How often
     #[arg(long, value_name = "N", default_value_t = 10, requires = "kill", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -43,13 +43,8 @@ pub struct TpccArgs {
     ///
     /// After --warmup the database makes a checkpoint; half of this time later both processes are killed and started again, and the
     /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
-    #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint"])]
+    #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint", "record"])]
     pub restart: Vec<Duration>,
-    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
-    ///
-    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
-    #[arg(long, value_name = "FILE", requires = "backing_profile", conflicts_with_all = ["kill", "restart"])]
-    pub record: Option<PathBuf>,
 }
 
 /// The load, and what it is measured on
@@ -61,6 +56,11 @@ pub struct LoadArgs {
     /// Divide items, customers and orders by this, for a try
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub shrink: u64,
+    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
+    ///
+    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
+    #[arg(long, value_name = "FILE", requires = "backing_profile")]
+    pub record: Option<PathBuf>,
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -105,21 +105,14 @@ pub struct Bench<'a> {
 
 /// Runs the command.
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
-    let TpccArgs { load: arguments, kill, rounds, restart, record } = arguments;
+    let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
     if arguments.run.ground.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
         bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
-    }
-    if let Some(path) = record {
-        if !arguments.run.policy.iter().any(|name| name == "none") {
-            bail!("--record: what is asked without a cache is recorded, so --policy must have none");
-        }
-        output::check_writable(path)?;
     }
     // For restarts the benchmark says when there are checkpoints.
     let checkpoint = if restart.is_empty() { arguments.run.checkpoint } else { Duration::from_secs(86_400) };
     let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
     let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
-    bench.ground.devices.record = record.clone();
     if let Some(victim) = *kill {
         return kill::run(&mut bench, victim, *rounds);
     }
@@ -153,11 +146,19 @@ impl<'a> Bench<'a> {
         quiet: bool,
         more: impl FnOnce(&mut dyn Session, &AtomicBool) -> Result<()>,
     ) -> Result<Self> {
+        if let Some(path) = &arguments.record {
+            if !arguments.run.policy.iter().any(|name| name == "none") {
+                bail!("--record: what is asked without a cache is recorded, so --policy must have none");
+            }
+            output::check_writable(path)?;
+        }
         let load = |database: &dyn Database, ended: &AtomicBool| {
             loaded(scale(arguments), arguments.run.ground.seed, database, ended, quiet)?;
             more(&mut *database.connect()?, ended)
         };
-        Ok(Bench { arguments, ground: arguments.run.prepare(wanted, quiet, load)? })
+        let mut ground = arguments.run.prepare(wanted, quiet, load)?;
+        ground.devices.record = arguments.record.clone();
+        Ok(Bench { arguments, ground })
     }
 
     pub fn plan(&self, first_client: u64, warmup: Duration, duration: Duration) -> Plan {
