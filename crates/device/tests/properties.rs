@@ -51,10 +51,13 @@ fn play(name: &str, seed: u64, load: &[(Nanos, Io)], patient: bool) -> (Vec<Comp
 /// A link keeps nothing that could be made durable. A disk without a write cache has nothing to flush: a write is
 /// durable when it completes, and a flush does not wait for those still in the queue. A flash drive's flush covers the
 /// writes that are complete, as NVMe and ATA have it.
-const UNORDERED_FLUSH: [&str; 10] = [
+const UNORDERED_FLUSH: [&str; 13] = [
     "infiniband-qdr",
     "cheetah-15k5",
     "face-disk",
+    "face-raid0x2",
+    "face-raid0x4",
+    "face-raid0x8",
     "face-raid0x16",
     "sas-raid5x6",
     "840-pro",
