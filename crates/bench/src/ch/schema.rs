@@ -1,29 +1,13 @@
 //! The tables beside those of TPC-C, which are TPC-H's with names of their own.
 
 use crate::driver::Table;
+use crate::tpch::{NATION, REGION};
 
 /// The tables, in the order in which they are loaded.
 pub const TABLES: [Table; 3] = [
-    Table {
-        name: "region",
-        columns: &[
-            ("r_regionkey", "INTEGER NOT NULL"),
-            ("r_name", "CHAR(25) NOT NULL"),
-            ("r_comment", "VARCHAR(152) NOT NULL"),
-        ],
-        key: "r_regionkey",
-    },
-    Table {
-        name: "nation",
-        columns: &[
-            // The code of the character that the states of its customers begin with.
-            ("n_nationkey", "INTEGER NOT NULL"),
-            ("n_name", "CHAR(25) NOT NULL"),
-            ("n_regionkey", "INTEGER NOT NULL"),
-            ("n_comment", "VARCHAR(152) NOT NULL"),
-        ],
-        key: "n_nationkey",
-    },
+    REGION,
+    // A nation's key is the code of the character that the states of its customers begin with.
+    NATION,
     Table {
         name: "supplier",
         columns: &[

@@ -15,3 +15,4 @@ pub use load::{SCALE_MAX, SCALE_MIN, load, rows, rows_about};
 pub use parameters::Parameters;
 pub use queries::{NUMBERS, Query, mixed};
 pub use schema::{INDEXES, TABLES};
+pub(crate) use schema::{NATION, REGION};

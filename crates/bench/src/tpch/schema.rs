@@ -2,27 +2,33 @@
 
 use crate::driver::Table;
 
+/// As CH has it too.
+pub(crate) const REGION: Table = Table {
+    name: "region",
+    columns: &[
+        ("r_regionkey", "INTEGER NOT NULL"),
+        ("r_name", "CHAR(25) NOT NULL"),
+        ("r_comment", "VARCHAR(152) NOT NULL"),
+    ],
+    key: "r_regionkey",
+};
+
+/// As CH has it too, with a key of its own making.
+pub(crate) const NATION: Table = Table {
+    name: "nation",
+    columns: &[
+        ("n_nationkey", "INTEGER NOT NULL"),
+        ("n_name", "CHAR(25) NOT NULL"),
+        ("n_regionkey", "INTEGER NOT NULL"),
+        ("n_comment", "VARCHAR(152) NOT NULL"),
+    ],
+    key: "n_nationkey",
+};
+
 /// The tables, in the order in which they are loaded.
 pub const TABLES: [Table; 8] = [
-    Table {
-        name: "region",
-        columns: &[
-            ("r_regionkey", "INTEGER NOT NULL"),
-            ("r_name", "CHAR(25) NOT NULL"),
-            ("r_comment", "VARCHAR(152) NOT NULL"),
-        ],
-        key: "r_regionkey",
-    },
-    Table {
-        name: "nation",
-        columns: &[
-            ("n_nationkey", "INTEGER NOT NULL"),
-            ("n_name", "CHAR(25) NOT NULL"),
-            ("n_regionkey", "INTEGER NOT NULL"),
-            ("n_comment", "VARCHAR(152) NOT NULL"),
-        ],
-        key: "n_nationkey",
-    },
+    REGION,
+    NATION,
     Table {
         name: "part",
         columns: &[

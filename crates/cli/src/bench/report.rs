@@ -186,13 +186,18 @@ pub fn setting(arguments: &LoadArgs, on: &Ground) -> Vec<(&'static str, String)>
 
 /// For the terminal.
 pub fn text(told: &Told) -> String {
-    let mut text = told.table().to_text(TextStyle::stdout());
-    if let Some(devices) = told.device_table() {
+    tables(&told.table(), told.device_table(), told.setting())
+}
+
+/// What a TPC-C-like load is told by: its table, that of emulated devices if there are any, and what was compared.
+pub fn tables(runs: &Table, devices: Option<Table>, setting: Vec<(&'static str, String)>) -> String {
+    let mut text = runs.to_text(TextStyle::stdout());
+    if let Some(devices) = devices {
         text += "\n";
         text += &devices.to_text(TextStyle::stdout());
     }
     text += "\n";
-    for (name, value) in told.setting() {
+    for (name, value) in setting {
         text += &format!("{name}: {value}\n");
     }
     text + "TPC-C-like: not audited, not comparable with published results.\n"

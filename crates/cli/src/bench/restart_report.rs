@@ -9,8 +9,7 @@ use super::variant::Variant;
 use crate::output;
 use anyhow::Result;
 use entresol_report::{
-    Axis, BarChart, BarLayout, Cell, Chart, Column, LineChart, NumberFormat, Page, Section, Series, Table, TextStyle,
-    Tone,
+    Axis, BarChart, BarLayout, Cell, Chart, Column, LineChart, NumberFormat, Page, Section, Series, Table, Tone,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -143,16 +142,7 @@ impl Told<'_> {
 
 /// For the terminal.
 pub fn text(told: &Told) -> String {
-    let mut text = told.table().to_text(TextStyle::stdout());
-    if let Some(devices) = told.device_table() {
-        text += "\n";
-        text += &devices.to_text(TextStyle::stdout());
-    }
-    text += "\n";
-    for (name, value) in told.setting() {
-        text += &format!("{name}: {value}\n");
-    }
-    text + "TPC-C-like: not audited, not comparable with published results.\n"
+    report::tables(&told.table(), told.device_table(), told.setting())
 }
 
 /// New orders a minute since both processes began to start, a point for each whole second of load.
