@@ -197,7 +197,7 @@ bench-tpcc-modes: deps
 	cargo build --release --locked -p entresol
 	@mkdir -p target/bench
 	for mode in write-back write-through; do \
-		out=target/bench/tpcc-$$mode; \
+		out=target/bench/tpcc-$(TPCC_FIGURES_ON)-$$mode; \
 		$(TPCC_FIGURE) --warehouses 3 --warmup 8s --duration 15s --memory 16MiB --backing-profile face-raid0x16 --mode $$mode \
 			--policy none,lc,face-gsc --cache-size 20% --json $$out.json --html $$out.html || exit 1; \
 	done

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The tables of tpcc-databases.md, from what `make bench-tpcc` writes to target/bench.
+"""The tables of tpcc-databases.md, tpcc-figures.md and restart.md, from what `make bench-tpcc`, `bench-tpcc-modes`, `-money`, `-disks`
+and `bench-restart` write to target/bench.
 
-`tpcc_tables.py` renews the page; `tpcc_tables.py NAME` prints a table.
+`tpcc_tables.py` renews the pages; `tpcc_tables.py NAME` prints a table.
 """
 
 import json
@@ -16,10 +17,13 @@ SIZES = (5, 10, 20)
 NONE = "–"
 
 
-def runs(database, drive, size):
-    path = BENCH / f"tpcc-{database}-{drive}-{size}.json"
-    with open(path, encoding="utf-8") as file:
+def read(name):
+    with open(BENCH / f"{name}.json", encoding="utf-8") as file:
         return json.load(file)["runs"]
+
+
+def runs(database, drive, size):
+    return read(f"tpcc-{database}-{drive}-{size}")
 
 
 def device(figures, seconds):
@@ -92,11 +96,76 @@ def gains(database):
     return tell
 
 
+def modes(database):
+    """Write-back beside write-through: figure 11."""
+
+    def tell():
+        lines = []
+        for mode in ("write-back", "write-through"):
+            found = read(f"tpcc-{database}-{mode}")
+            for run in found:
+                rate = run["new_orders_per_minute"]
+                array, ssd = devices(run)
+                line = [run["cache"], mode if ssd else NONE, f"{rate:.0f}", f"{rate / found[0]['new_orders_per_minute']:.2f}"]
+                line += [hit_ratio(run), array["busy"], ssd["busy"] if ssd else NONE]
+                lines.append(line)
+        return table(["cache", "mode", "new orders/min", "against none", "hit ratio", "array busy", "SSD busy"], lines)
+
+    return tell
+
+
+def disks():
+    """Arrays of one to sixteen disks: figure 13."""
+    lines = []
+    for count, profile in [(1, "face-disk")] + [(count, f"face-raid0x{count}") for count in (2, 4, 8, 16)]:
+        rates = {run["cache"]: run["new_orders_per_minute"] for run in read(f"tpcc-{profile}")}
+        gains = [f"{rates[cache]:.0f} ({rates[cache] / rates['none']:.2f})" for cache in ("lc", "face-gsc")]
+        lines.append([count, f"{rates['none']:.0f}"] + gains)
+    return table(["disks", "none, new orders/min", "lc", "face-gsc"], lines)
+
+
+def money():
+    """More memory or more flash for the same money: figure 12."""
+    start = read("tpcc-money-4MiB,40MiB")[0]["new_orders_per_minute"]
+    lines = [["nothing", f"{start:.0f}", f"{start:.0f}"]]
+    for step in (1, 2, 3):
+        memory = read(f"tpcc-money-{4 + 4 * step}MiB,0")[0]
+        flash = read(f"tpcc-money-4MiB,{40 * step}MiB")[1]
+        bought = f"{4 * step} MiB of memory or {40 * step} MiB of flash"
+        lines.append([bought] + [f"{run['new_orders_per_minute']:.0f}" for run in (memory, flash)])
+    return table(["bought", "memory, new orders/min", "flash (face-gsc), new orders/min"], lines)
+
+
+def restart(database):
+    """Crashes in the middle between two checkpoints: table 8."""
+
+    def tell():
+        stories, lines = read(f"restart-{database}"), []
+        for at in range(len(stories[0]["restarts"])):
+            for story in stories:
+                one = story["restarts"][at]
+                served = one["read_from_cache"]
+                line = [f"{one['interval_s']:.0f}", story["cache"], f"{one['log_bytes'] / 2**20:.1f}", f"{one['mounted_s']:.2f}"]
+                line += [f"{one['answered_s']:.2f}", f"{one['read_bytes'] / 2**20:.1f}"]
+                line += [NONE if served is None else f"{100 * served:.1f} %"]
+                before = one["new_orders_per_minute_before"]
+                line += [NONE if before is None else f"{before:.0f}", f"{one['new_orders_per_minute_after']:.0f}"]
+                lines.append(line)
+        head = "checkpoints, s apart; cache; log, MiB; mounted after s; answered after s; read, MiB; from the cache"
+        return table((head + "; new orders/min before; after").split("; "), lines)
+
+    return tell
+
+
 TABLES = {f"{database} {drive} {size}": whole(database, drive, size) for database in DATABASES for drive in DRIVES for size in SIZES}
 TABLES |= {f"{database} gains": gains(database) for database in DATABASES}
+TABLES |= {f"{database} modes": modes(database) for database in DATABASES}
+TABLES |= {f"{database} restart": restart(database) for database in DATABASES}
+TABLES |= {"disks": disks, "money": money}
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(TABLES[" ".join(sys.argv[1:])]())
     else:
-        renew(HERE / "tpcc-databases.md", TABLES)
+        for page in ("tpcc-databases.md", "tpcc-figures.md", "restart.md"):
+            renew(HERE / page, TABLES)
