@@ -54,11 +54,12 @@ struct Flight<'r> {
 }
 
 impl Flight<'_> {
-    /// Hands over what was pushed, waits for so many completions, and ends what has come.
+    /// Hands over what was pushed, waits for so many completions, and ends no more than those: what else has come can wait until
+    /// the device has the next transfers. All at once would leave a device idle that completes its whole queue together.
     fn turn(&mut self, want: usize, mut ended: impl FnMut(u64, i32)) -> io::Result<()> {
         let submitted = self.ring.submit_and_wait(want);
         let under_way = &mut self.under_way;
-        for entry in self.ring.completion() {
+        for entry in self.ring.completion().take(want) {
             *under_way -= 1;
             ended(entry.user_data(), entry.result());
         }
