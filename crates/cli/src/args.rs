@@ -20,7 +20,7 @@ use crate::serve::ServeCommand;
 use crate::timed::TimedArgs;
 use crate::top::TopArgs;
 use crate::tune::TuneArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::store::Layout;
 use entresol_trace::{Format, Split};
@@ -269,6 +269,19 @@ fn page_size(text: &str) -> Result<u32, String> {
 pub fn layout(text: &str) -> Result<Layout, String> {
     let named = [Layout::Log, Layout::Slots].into_iter().find(|layout| layout.name() == text);
     named.ok_or_else(|| "it must be log or slots".to_owned())
+}
+
+/// Whether something is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    On,
+    Off,
+}
+
+impl std::fmt::Display for OnOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == OnOff::On { "on" } else { "off" })
+    }
 }
 
 /// Bytes as a person writes them: 4096, 64KiB, 10GB.

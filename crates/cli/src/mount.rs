@@ -1,6 +1,6 @@
 //! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
 
-use crate::args::bytes;
+use crate::args::{OnOff, bytes};
 use crate::live::control;
 use crate::live::files::DirectArgs;
 use crate::live::held::Served;
@@ -37,6 +37,10 @@ pub struct MountArgs {
     /// Threads that carry out what has to wait [default: 16, and 128 with --emulate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
+    /// Whether the kernel's page cache stands above the mount: it answers what it holds and reads ahead, as above any file
+    /// system, and the cache sees the rest. Files opened with O_DIRECT go past it [default: on, and off with --emulate]
+    #[arg(long, value_name = "WHETHER", value_enum)]
+    pub page_cache: Option<OnOff>,
     /// The cache that the bytes of the files go through
     #[arg(long, value_name = "FILE", conflicts_with = "emulate")]
     pub cache: Option<PathBuf>,
@@ -140,8 +144,8 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
 }
 
 /// How a mount is served. Its source is its cache, so that `stats` finds that by the place where it is mounted.
-pub fn options(workers: u16, cache: Option<&Path>) -> Options {
-    let options = Options { workers: workers.into(), ..Options::default() };
+pub fn options(workers: u16, page_cache: OnOff, cache: Option<&Path>) -> Options {
+    let options = Options { workers: workers.into(), page_cache: page_cache == OnOff::On, ..Options::default() };
     match cache.and_then(control::mount_source) {
         Some(source) => Options { source, ..options },
         None => options,
@@ -157,7 +161,10 @@ struct Serving {
 impl Serving {
     fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
         let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
-        let options = options(arguments.workers.unwrap_or(workers), arguments.cache.as_deref());
+        // What memory answers takes no device's time.
+        let page_cache =
+            arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
+        let options = options(arguments.workers.unwrap_or(workers), page_cache, arguments.cache.as_deref());
         let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
         if !mount.shared_mappings() && !quiet {
             eprintln!(

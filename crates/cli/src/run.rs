@@ -1,5 +1,6 @@
 //! `entresol run`: a command that sees a directory through a cache, and nobody else does.
 
+use crate::args::OnOff;
 use crate::live::files::DirectArgs;
 use crate::live::hints::HintArgs;
 use crate::live::serve::CacheArgs;
@@ -47,6 +48,10 @@ pub struct RunArgs {
     /// Threads that carry out what has to wait
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
+    /// Whether the kernel's page cache stands above: it answers what it holds and reads ahead, as above any file system, and
+    /// the cache sees the rest. Files opened with O_DIRECT go past it
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub page_cache: OnOff,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -68,7 +73,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
-    let options = mount::options(arguments.workers, Some(&arguments.cache));
+    let options = mount::options(arguments.workers, arguments.page_cache, Some(&arguments.cache));
     let mounted = match Mount::start(&directory, &directory, files, options) {
         Ok(mounted) => mounted,
         Err(error) => return mount::end(served, heard, Err(error.into()), quiet).map(|()| u8::MAX),

@@ -7,9 +7,6 @@ use common::says;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 #[test]
 fn mappings_and_calls_see_each_other() {
@@ -108,68 +105,6 @@ fn it_stays_while_files_are_open_and_says_so() {
         let (code, said) = mounted.end();
         assert_eq!(code, Some(0));
         says(&said, &["busy", "close what is open"]);
-    });
-}
-
-/// Another namespace, begun meanwhile, as a container is.
-struct Elsewhere(Child);
-
-impl Elsewhere {
-    /// None, with a word about it, where there can be none.
-    fn begin() -> Option<Self> {
-        let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
-        for how in [&["-m"][..], &["-Urm"]] {
-            let Ok(mut child) = Command::new("unshare").args(how).args(["sleep", "30"]).spawn() else { break };
-            while child.try_wait().expect("a child").is_none() {
-                let its = fs::read_link(format!("/proc/{}/ns/mnt", child.id()));
-                if its.is_ok_and(|its| its != own) {
-                    return Some(Elsewhere(child));
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
-        println!("skipped: no mount namespace can be made here");
-        None
-    }
-
-    fn at(&self, path: &Path) -> PathBuf {
-        let within = path.strip_prefix("/").expect("an absolute path");
-        PathBuf::from(format!("/proc/{}/root", self.0.id())).join(within)
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn it_ends_although_another_namespace_has_a_copy_of_it() {
-    each(|mut mounted| {
-        let path = mounted.above().join("f");
-        fs::write(&path, [7; 30_000]).unwrap();
-        let Some(elsewhere) = Elsewhere::begin() else { return };
-        // The copy is as good as the mount, until that is ended.
-        let copy = elsewhere.at(&path);
-        assert_eq!(fs::read(&copy).unwrap(), [7; 30_000]);
-        let copied = File::open(&copy).unwrap();
-        let began = Instant::now();
-        mounted.signal("-TERM");
-        let (code, said) = mounted.end();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        // Where the connection cannot be broken off, the end of the process does it.
-        if !said.is_empty() {
-            says(&said, &["another mount namespace has a copy", "it ends with this process"]);
-        }
-        assert_eq!(fs::read_dir(mounted.above()).unwrap().count(), 0, "unmounted here");
-        copied.read_exact_at(&mut [0; 4096], 0).expect_err("nobody serves it");
-        assert!(mounted.start());
-        assert_eq!(fs::read(&path).unwrap(), [7; 30_000]);
-        drop(elsewhere);
-        mounted.unmount();
     });
 }
 

@@ -13,9 +13,12 @@ use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use support::mounted::{Mounted, each};
+
+const O_DIRECT: i32 = 0o40000;
 
 fn direct() -> Option<Mounted> {
     Mounted::new(Arc::new(DirectFiles))
@@ -217,7 +220,6 @@ fn directories_can_be_synced() {
 
 #[test]
 fn a_file_may_be_opened_with_o_direct_and_at_any_offset() {
-    const O_DIRECT: i32 = 0o40000;
     each(|mounted| {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).custom_flags(O_DIRECT).open(mounted.at("f"));
@@ -248,6 +250,8 @@ struct Noting {
     held: Mutex<bool>,
     released: Condvar,
     open: Mutex<Vec<FileId>>,
+    /// Requests to read that were answered at once.
+    reads: AtomicUsize,
 }
 
 struct Layer(Arc<Noting>);
@@ -288,7 +292,11 @@ impl FileData for Noted {
         self.0.size_bytes()
     }
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        if *self.2.held.lock().unwrap() { Ok(None) } else { self.0.read_now(offset, bytes) }
+        if *self.2.held.lock().unwrap() {
+            return Ok(None);
+        }
+        self.2.reads.fetch_add(1, Relaxed);
+        self.0.read_now(offset, bytes)
     }
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         self.2.note("miss");
@@ -318,8 +326,13 @@ impl FileData for Noted {
 }
 
 fn noting() -> Option<(Mounted, Arc<Noting>)> {
+    noting_below(false)
+}
+
+fn noting_below(page_cache: bool) -> Option<(Mounted, Arc<Noting>)> {
     let noting = Arc::new(Noting::default());
-    Mounted::new(Arc::new(Layer(noting.clone()))).map(|mounted| (mounted, noting))
+    let options = Options { page_cache, ..Options::default() };
+    Mounted::with(Arc::new(Layer(noting.clone())), options).map(|mounted| (mounted, noting))
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -351,6 +364,42 @@ fn all_handles_of_a_file_share_its_bytes_until_the_last_is_closed() {
     drop(reader);
     eventually("the end of the file", || noting.calls.lock().unwrap().len() == 2);
     assert_eq!(noting.taken(), ["close", "removed"]);
+}
+
+/// Requests to read that the layer sees of 64 pages, read one after the other, twice.
+fn asked_twice(file: &File, noting: &Noting) -> [usize; 2] {
+    [(); 2].map(|()| {
+        let before = noting.reads.load(Relaxed);
+        for page in 0..64 {
+            let mut bytes = [0; 4096];
+            file.read_exact_at(&mut bytes, page * 4096).unwrap();
+            assert_eq!(bytes, [page as u8 + 1; 4096]);
+        }
+        noting.reads.load(Relaxed) - before
+    })
+}
+
+#[test]
+fn a_page_cache_above_reads_ahead_and_answers_what_it_holds_and_o_direct_goes_past_it() {
+    let bytes: Vec<u8> = (0..64).flat_map(|page| [page + 1; 4096]).collect();
+    for page_cache in [true, false] {
+        let Some((mounted, noting)) = noting_below(page_cache) else { return };
+        fs::write(mounted.below("f"), &bytes).unwrap();
+        let [first, second] = asked_twice(&File::open(mounted.at("f")).unwrap(), &noting);
+        if page_cache {
+            assert!(first < 64, "{first} requests to read for 64 pages");
+            assert_eq!(second, 0, "all is there");
+            assert_eq!(
+                asked_twice(&File::open(mounted.at("f")).unwrap(), &noting),
+                [0, 0],
+                "it stays when it is closed"
+            );
+        } else {
+            assert_eq!([first, second], [64, 64]);
+        }
+        let direct = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(mounted.at("f")).unwrap();
+        assert_eq!(asked_twice(&direct, &noting), [64, 64]);
+    }
 }
 
 #[test]
@@ -432,7 +481,7 @@ impl Disk for SlowDevice {
 fn hits_are_answered_while_every_worker_waits_for_the_cache_device() {
     let noting = Arc::new(Noting::default());
     // One session thread, and no worker that could answer a hit.
-    let options = Options { session_threads: 1, workers: 2, ..Options::default() };
+    let options = Options { session_threads: 1, workers: 2, page_cache: false, ..Options::default() };
     let slow = |device| SlowDevice { device, noting: noting.clone() };
     let Some(mounted) = Mounted::cached_by(Mode::WriteBack, options, slow) else { return };
     let file = open(mounted.at("f"));

@@ -10,14 +10,19 @@ pub struct Mounted {
     server: Option<Child>,
     /// The mode of the cache and its policy, if there is one.
     cache: Option<[String; 2]>,
+    /// Whether the kernel's page cache stands above: on or off.
+    page_cache: &'static str,
 }
 
-/// Runs a test on the backing files as they are and through a cache of 400 pages, in two of its modes.
+/// Runs a test on the backing files as they are and through a cache of 400 pages, in two of its modes, with the kernel's page
+/// cache above and without.
 pub fn each(test: impl Fn(Mounted)) {
-    for cache in [None, Some(["write-back", "face-gsc"]), Some(["write-through", "lru"])] {
-        println!("{cache:?}");
-        let Some(mounted) = Mounted::with(cache) else { return };
-        test(mounted);
+    for page_cache in ["off", "on"] {
+        for cache in [None, Some(["write-back", "face-gsc"]), Some(["write-through", "lru"])] {
+            println!("{cache:?}, page cache {page_cache}");
+            let Some(mounted) = Mounted::set_up(cache, page_cache) else { return };
+            test(mounted);
+        }
     }
 }
 
@@ -27,8 +32,12 @@ impl Mounted {
         Self::with(None)
     }
 
-    /// As [`new`](Self::new), through a small cache of this mode and policy.
+    /// As [`new`](Self::new), through a small cache of this mode and policy, which sees every request.
     pub fn with(cache: Option<[&str; 2]>) -> Option<Self> {
+        Self::set_up(cache, "off")
+    }
+
+    fn set_up(cache: Option<[&str; 2]>, page_cache: &'static str) -> Option<Self> {
         let scratch = Scratch::new();
         for name in ["backing", "mount", "plain"] {
             std::fs::create_dir(scratch.path(name)).expect("a directory");
@@ -37,7 +46,7 @@ impl Mounted {
             scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
         }
         let cache = cache.map(|cache| cache.map(str::to_owned));
-        let mut mounted = Mounted { scratch, server: None, cache };
+        let mut mounted = Mounted { scratch, server: None, cache, page_cache };
         mounted.start().then_some(mounted)
     }
 
@@ -47,7 +56,7 @@ impl Mounted {
             println!("skipped: /dev/fuse: {error}");
             return false;
         }
-        let mut arguments = vec!["-q", "mount", "backing", "mount"];
+        let mut arguments = vec!["-q", "mount", "backing", "mount", "--page-cache", self.page_cache];
         let mut expected = "backing at mount, no cache\n".to_owned();
         if let Some([mode, policy]) = &self.cache {
             arguments.extend(["--cache", "cache", "--mode", mode, "--policy", policy]);

@@ -35,6 +35,7 @@ pub(super) struct Door {
     directories: Mutex<HashMap<u64, Arc<Listing>>>,
     next_handle: AtomicU64,
     pool: Pool,
+    page_cache: bool,
     shared_mappings: Arc<AtomicBool>,
 }
 
@@ -51,7 +52,7 @@ struct Listing {
 }
 
 impl Door {
-    pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, shared_mappings: Arc<AtomicBool>) -> Self {
+    pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, page_cache: bool, shared_mappings: Arc<AtomicBool>) -> Self {
         Self {
             _lock: lock,
             nodes,
@@ -59,8 +60,17 @@ impl Door {
             directories: Mutex::default(),
             next_handle: AtomicU64::new(1),
             pool,
+            page_cache,
             shared_mappings,
         }
+    }
+
+    /// How the kernel shall treat a file that is opened with these flags.
+    fn treated(&self, flags: i32) -> FopenFlags {
+        let direct = OFlags::from_bits_truncate(flags as u32).contains(OFlags::DIRECT);
+        // Kernels that do not keep both sorts of handle of one file coherent are left to do O_DIRECT in their own way.
+        let apart = direct && self.shared_mappings.load(Relaxed);
+        if self.page_cache && !apart { KEPT } else { PAST }
     }
 
     fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
@@ -184,8 +194,12 @@ fn finish_call(reply: ReplyEmpty, result: rustix::io::Result<()>) {
     }
 }
 
-/// How files are opened: the kernel keeps no bytes of them, and writes that do not lengthen a file may run together.
-const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+/// The kernel keeps no bytes of a file, and writes that do not lengthen it may run together.
+const PAST: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+
+/// The kernel's page cache keeps what it likes of a file's bytes, also when the file is closed, and reads ahead. Writes come
+/// here at once all the same.
+const KEPT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 
 impl Filesystem for Door {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -194,6 +208,8 @@ impl Filesystem for Door {
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let mappings = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         self.shared_mappings.store(mappings, Relaxed);
+        // All changes pass through the kernel, so none is ever news to its page cache.
+        let _ = config.add_capabilities(InitFlags::FUSE_EXPLICIT_INVAL_DATA);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         Ok(())
@@ -322,7 +338,7 @@ impl Filesystem for Door {
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let writable = OFlags::from_bits_truncate(flags.0 as u32).intersects(OFlags::WRONLY | OFlags::RDWR);
         match self.node(number).and_then(|node| Ok((node.data(writable)?, node))) {
-            Ok((data, node)) => reply.opened(self.keep(node, data), OPENED),
+            Ok((data, node)) => reply.opened(self.keep(node, data), self.treated(flags.0)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -333,7 +349,7 @@ impl Filesystem for Door {
         match created {
             Ok((stat, node, data)) => {
                 let attributes = attributes(&stat, node.number);
-                reply.created(&TRUST, &attributes, Generation(0), self.keep(node, data), OPENED);
+                reply.created(&TRUST, &attributes, Generation(0), self.keep(node, data), self.treated(flags));
             }
             Err(error) => reply.error(errno(&error)),
         }

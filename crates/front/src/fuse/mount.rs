@@ -6,7 +6,7 @@ use super::pool::Pool;
 use crate::files::FileLayer;
 use crate::{Error, Result};
 use fuser::{Config, MountOption, Session};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use std::io;
@@ -21,6 +21,9 @@ use std::time::{Duration, Instant};
 /// has a copy.
 const LINGER: Duration = Duration::from_secs(3);
 
+/// Through which the kernel is asked to mount.
+const DEVICE: &str = "/dev/fuse";
+
 /// Where the kernel lets the owner of a mount end it for everybody, if that is mounted.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
@@ -31,13 +34,16 @@ pub struct Options {
     pub session_threads: usize,
     /// Threads that carry out what may have to wait for a device.
     pub workers: usize,
+    /// Whether the kernel's page cache stands above the mount, as above any file system: it answers what it holds and reads
+    /// ahead, and the layer sees the rest. What is opened with O_DIRECT goes past it. Without, the layer sees every read.
+    pub page_cache: bool,
     /// What `df` and the like shall say is mounted.
     pub source: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { session_threads: 2, workers: 16, source: "entresol".to_owned() }
+        Self { session_threads: 2, workers: 16, page_cache: true, source: "entresol".to_owned() }
     }
 }
 
@@ -140,7 +146,7 @@ impl Mount {
 
         let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;
         let shared_mappings = Arc::new(AtomicBool::new(false));
-        let door = Door::new(lock, nodes, pool, shared_mappings.clone());
+        let door = Door::new(lock, nodes, pool, options.page_cache, shared_mappings.clone());
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName(options.source),
@@ -148,7 +154,7 @@ impl Mount {
             MountOption::DefaultPermissions,
         ];
         config.n_threads = Some(options.session_threads.max(1));
-        let session = Session::new(door, &mountpoint, &config).map_err(at_mountpoint_of(&mountpoint))?;
+        let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         let device = device_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
         let unmounter = Unmounter { mountpoint, device, progress: Arc::clone(&progress) };
@@ -158,10 +164,14 @@ impl Mount {
             result
         };
         let thread = std::thread::Builder::new().name("fuse session".into()).spawn(run)?;
-        Ok(Self { unmounter, session: Some(thread), shared_mappings: shared_mappings.load(Relaxed) })
+        Ok(Self {
+            unmounter,
+            session: Some(thread),
+            shared_mappings: options.page_cache || shared_mappings.load(Relaxed),
+        })
     }
 
-    /// Whether files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: from Linux 6.6 on.
+    /// Whether files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: with a page cache above, or from Linux 6.6 on.
     pub fn shared_mappings(&self) -> bool {
         self.shared_mappings
     }
@@ -203,6 +213,14 @@ impl Mount {
 
 fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::path(mountpoint, error)
+}
+
+/// A mount that was refused, perhaps because the kernel's device may not be opened: on some machines by root alone.
+fn refused(mountpoint: &Path, error: io::Error) -> Error {
+    match rustix::fs::access(DEVICE, Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) => Error::path(mountpoint, error),
+        Err(closed) => Error::path(DEVICE, closed),
+    }
 }
 
 impl Drop for Mount {

@@ -17,26 +17,31 @@ pub struct Mounted {
 /// Pages of the cache in front of a mounted directory: so few that most things are evicted.
 const CACHED_PAGES: usize = 100;
 
-/// Runs a test on the backing files as they are and through a small cache, in two of its modes.
+/// Runs a test on the backing files as they are and through a small cache, in two of its modes, with the kernel's page cache
+/// above and without.
 pub fn each(test: impl Fn(Mounted)) {
-    let direct = Mounted::new(Arc::new(DirectFiles));
-    direct.into_iter().for_each(&test);
-    [Mode::WriteBack, Mode::WriteThrough].into_iter().filter_map(Mounted::cached).for_each(test);
+    for page_cache in [false, true] {
+        let options = || Options { page_cache, ..Options::default() };
+        let direct = Mounted::with(Arc::new(DirectFiles), options());
+        direct.into_iter().for_each(&test);
+        let cached = |mode| Mounted::cached_by(mode, options(), |cache| cache);
+        [Mode::WriteBack, Mode::WriteThrough].into_iter().filter_map(cached).for_each(&test);
+    }
 }
 
 impl Mounted {
-    /// `None`, with a word about it, where nothing can be mounted.
+    /// The layer sees every request. `None`, with a word about it, where nothing can be mounted.
     pub fn new(layer: Arc<dyn FileLayer>) -> Option<Self> {
+        Self::with(layer, Options { page_cache: false, ..Options::default() })
+    }
+
+    /// As [`new`](Self::new), mounted in another way.
+    pub fn with(layer: Arc<dyn FileLayer>, options: Options) -> Option<Self> {
         let mut mounted = Self::prepared();
-        mounted.start(layer, Options::default()).then_some(mounted)
+        mounted.start(layer, options).then_some(mounted)
     }
 
-    /// As [`new`](Self::new), through a cache.
-    pub fn cached(mode: Mode) -> Option<Self> {
-        Self::cached_by(mode, Options::default(), |cache| cache)
-    }
-
-    /// As [`cached`](Self::cached), with another device in the place of the cache's.
+    /// As [`new`](Self::new), through a cache on what is made of its device.
     pub fn cached_by<C: Disk + 'static>(
         mode: Mode,
         options: Options,
