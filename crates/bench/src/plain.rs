@@ -78,7 +78,7 @@ impl Client {
 }
 
 /// Operations that clients finished, and how long they took.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pass {
     /// Operations of all clients.
     pub operations: u64,
@@ -91,11 +91,25 @@ pub struct Pass {
 /// # Errors
 /// What the database answered, an answer that is wrong, or that it was interrupted.
 pub fn pass(clients: &mut [Client], time: Duration, ended: &AtomicBool) -> Result<Pass, BenchError> {
+    let started = Instant::now();
+    work(clients, ended, |_| started.elapsed() < time)
+}
+
+/// One operation of each client.
+///
+/// # Errors
+/// As [`pass`].
+pub fn round(clients: &mut [Client], ended: &AtomicBool) -> Result<Pass, BenchError> {
+    work(clients, ended, |done| done == 0)
+}
+
+/// Lets clients work side by side as long as `more` says of how many operations they have finished.
+fn work(clients: &mut [Client], ended: &AtomicBool, more: impl Fn(u64) -> bool + Sync) -> Result<Pass, BenchError> {
     let (started, failed) = (Instant::now(), AtomicBool::new(false));
-    let over = || started.elapsed() >= time || ended.load(Relaxed) || failed.load(Relaxed);
+    let over = || ended.load(Relaxed) || failed.load(Relaxed);
     let work = |client: &mut Client| -> Result<u64, DriverError> {
         let mut operations = 0;
-        while !over() {
+        while more(operations) && !over() {
             match client.once() {
                 Ok(()) => operations += 1,
                 Err(error) if error.failure == Failure::Transient => {}

@@ -4,7 +4,7 @@
 //! JSON; the end of the input is its own.
 
 use super::recorder::{AskedFigures, Recorder};
-use crate::args::layout;
+use crate::args::{OnOff, layout};
 use crate::live::serve::{ModeArg, one_policy, top_tier};
 use crate::output;
 use crate::timed::Waf;
@@ -14,6 +14,7 @@ use entresol_core::Size;
 use entresol_engine::cache::{CacheConfig, ObjectCounts};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout, geometry};
+use entresol_front::Error;
 use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileCounts, FileId, FileLayer, NOT_CACHED, Pattern};
 use entresol_front::fuse::{Mount, Options};
 use entresol_front::hints::{Advised, Served, Use};
@@ -50,6 +51,8 @@ pub struct DaemonArgs {
     pub mode: ModeArg,
     #[arg(long, value_parser = layout, default_value = "log")]
     pub layout: Layout,
+    #[arg(long, value_enum, default_value = "off")]
+    pub page_cache: OnOff,
     #[arg(long)]
     pub dram: Option<Size>,
     #[arg(long)]
@@ -152,7 +155,7 @@ struct Daemon {
 pub fn run(arguments: &DaemonArgs) -> Result<()> {
     let daemon = Daemon::open(arguments)?;
     let workers = if arguments.backing_profile.is_some() { 128 } else { 16 };
-    let options = Options { workers, ..Options::default() };
+    let options = Options { workers, page_cache: arguments.page_cache == OnOff::On, ..Options::default() };
     let mount = Mount::start(&arguments.backing, &arguments.mountpoint, daemon.layer.clone(), options)?;
     tell(&daemon.figures()?)?;
     for line in std::io::stdin().lock().lines() {
@@ -180,12 +183,10 @@ pub fn run(arguments: &DaemonArgs) -> Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     daemon.hurry(true);
-    // Whoever began a mount namespace meanwhile has a copy of the mount, and with it the kernel's end of it stays. Nobody
-    // uses that: the directory is this benchmark's alone.
-    let (over, ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || over.send(mount.wait()));
-    if let Ok(waited) = ended.recv_timeout(Duration::from_secs(3)) {
-        waited?;
+    match mount.wait() {
+        // Nobody uses the copy: the directory is this benchmark's alone.
+        Ok(()) | Err(Error::Elsewhere { .. }) => {}
+        Err(error) => bail!(error),
     }
     if let Some(cached) = &daemon.cached {
         cached.close().context("the close of the cache")?;

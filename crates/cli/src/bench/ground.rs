@@ -3,7 +3,7 @@
 use super::mounted::Mounted;
 use super::place::Place;
 use super::variant::{Devices, Variant};
-use crate::args::{bytes, layout};
+use crate::args::{OnOff, bytes, layout};
 use crate::live::serve::ModeArg;
 use crate::output;
 use crate::timed::Waf;
@@ -34,6 +34,10 @@ pub struct GroundArgs {
     /// Where pages of the cache lie, as `entresol format` has it
     #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
     pub layout: Layout,
+    /// Whether the kernel's page cache stands above the mount. This machine's memory usually has room for the whole database, so
+    /// that with it a cache below is next to never asked
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
+    pub page_cache: OnOff,
     /// Memory for the upper tier of policies that manage two [default: the policy's own share]
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
@@ -224,6 +228,7 @@ impl Ground {
             waf: arguments.waf,
             mode: arguments.mode,
             layout: arguments.layout,
+            page_cache: arguments.page_cache,
             page_size,
             pages: 0,
             dram: arguments.dram,

@@ -7,10 +7,11 @@ use super::overhead_report as report;
 use super::tpcc::loaded;
 use super::turns::{Turns, tell};
 use super::variant::Variant;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use entresol_bench::BenchError;
 use entresol_bench::driver::Database;
-use entresol_bench::plain::{Client, Load, Pass, pass};
+use entresol_bench::plain::{Client, Load, Pass, pass, round};
 use entresol_bench::server::processor_time;
 use entresol_bench::tpcc::Scale;
 use entresol_core::Size;
@@ -67,6 +68,14 @@ pub enum LoadArg {
     Updates,
     /// All of a table in order
     Scan,
+    /// The same, each time after the kernel has forgotten what it held of files, which root alone can make it do
+    ColdScan,
+}
+
+impl LoadArg {
+    fn is_scan(self) -> bool {
+        matches!(self, LoadArg::Scan | LoadArg::ColdScan)
+    }
 }
 
 impl From<LoadArg> for Load {
@@ -74,7 +83,7 @@ impl From<LoadArg> for Load {
         match load {
             LoadArg::Reads => Load::Reads,
             LoadArg::Updates => Load::Updates,
-            LoadArg::Scan => Load::Scan,
+            LoadArg::Scan | LoadArg::ColdScan => Load::Scan,
         }
     }
 }
@@ -105,7 +114,7 @@ pub struct Timed {
 }
 
 /// Processor time by who spent it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Spent {
     pub server: Duration,
     pub mount: Duration,
@@ -117,6 +126,22 @@ impl Spent {
     pub fn all(&self) -> Duration {
         self.server + self.mount + self.clients
     }
+
+    fn with(&self, other: &Spent, of: fn(Duration, Duration) -> Duration) -> Spent {
+        Spent {
+            server: of(self.server, other.server),
+            mount: of(self.mount, other.mount),
+            clients: of(self.clients, other.clients),
+        }
+    }
+
+    fn plus(&self, other: &Spent) -> Spent {
+        self.with(other, |one, more| one + more)
+    }
+
+    fn since(&self, before: &Spent) -> Spent {
+        self.with(before, Duration::saturating_sub)
+    }
 }
 
 /// All loads at one place, once.
@@ -125,6 +150,13 @@ pub struct Measured {
     /// From 1.
     pub repeat: u32,
     pub loads: Vec<Timed>,
+}
+
+/// Writes what is dirty and makes the kernel forget what it holds of files.
+fn drop_kernel_caches() -> Result<()> {
+    const SWITCH: &str = "/proc/sys/vm/drop_caches";
+    rustix::fs::sync();
+    std::fs::write(SWITCH, "1").with_context(|| format!("{SWITCH}; --load cold-scan is for root"))
 }
 
 /// A benchmark and what it works with.
@@ -173,7 +205,7 @@ impl<'a> Bench<'a> {
         let mut ground = Ground::prepare(&arguments.ground, &arguments.policy, wanted, quiet, load)?;
         ground.devices.pages = ground.cache_pages(arguments.cache_size)?;
         let (bytes, memory) = (ground.loaded_bytes, arguments.ground.memory);
-        if memory < bytes && arguments.load.iter().any(|&load| load != LoadArg::Scan) {
+        if memory < bytes && arguments.load.iter().any(|load| !load.is_scan()) {
             bail!(
                 "--memory: {} for a database of {}: for reads and updates it is to have room for all",
                 mib(memory),
@@ -216,8 +248,7 @@ impl<'a> Bench<'a> {
 
     fn time(&mut self, load: LoadArg, mut mounted: Option<&mut Mounted>) -> Result<Timed> {
         let database = self.ground.server.database();
-        let (seed, number) =
-            (self.arguments.ground.seed, if load == LoadArg::Scan { 1 } else { self.arguments.clients });
+        let (seed, number) = (self.arguments.ground.seed, if load.is_scan() { 1 } else { self.arguments.clients });
         let connect = |client| Client::connect(&*database, load.into(), self.scale, seed, client);
         let mut clients = (0..number).map(connect).collect::<Result<Vec<_>, _>>()?;
         let ended = self.ground.ended.clone();
@@ -227,16 +258,34 @@ impl<'a> Bench<'a> {
             None => Ok(None),
         };
         let cache_before = figures(&mut mounted)?;
-        let before = self.spent(&mut mounted);
-        let pass = pass(&mut clients, self.arguments.duration, &ended)?;
-        let after = self.spent(&mut mounted);
-        let cache = figures(&mut mounted)?.zip(cache_before).map(|(now, before)| now.since(&before));
-        let processor = Spent {
-            server: after.server.saturating_sub(before.server),
-            mount: after.mount.saturating_sub(before.mount),
-            clients: after.clients.saturating_sub(before.clients),
+        let duration = self.arguments.duration;
+        let (pass, processor) = match load {
+            LoadArg::ColdScan => {
+                let (mut sum, mut processor) = (Pass::default(), Spent::default());
+                while sum.took < duration {
+                    drop_kernel_caches()?;
+                    let (one, spent) = self.counted(&mut mounted, || round(&mut clients, &ended))?;
+                    sum.operations += one.operations;
+                    sum.took += one.took;
+                    processor = processor.plus(&spent);
+                }
+                (sum, processor)
+            }
+            _ => self.counted(&mut mounted, || pass(&mut clients, duration, &ended))?,
         };
+        let cache = figures(&mut mounted)?.zip(cache_before).map(|(now, before)| now.since(&before));
         Ok(Timed { load, pass, processor, cache })
+    }
+
+    /// What work takes of the processor.
+    fn counted(
+        &mut self,
+        mounted: &mut Option<&mut Mounted>,
+        work: impl FnOnce() -> Result<Pass, BenchError>,
+    ) -> Result<(Pass, Spent)> {
+        let before = self.spent(mounted);
+        let pass = work()?;
+        Ok((pass, self.spent(mounted).since(&before)))
     }
 
     fn spent(&mut self, mounted: &mut Option<&mut Mounted>) -> Spent {

@@ -3,6 +3,7 @@
 use super::daemon::Figures;
 use super::mounted::Mounted;
 use super::place::Place;
+use crate::args::OnOff;
 use crate::live::serve::{ModeArg, one_policy};
 use crate::timed::Waf;
 use anyhow::Result;
@@ -50,6 +51,7 @@ pub struct Devices {
     pub waf: Option<Waf>,
     pub mode: ModeArg,
     pub layout: Layout,
+    pub page_cache: OnOff,
     pub page_size: u32,
     /// Pages of a cache.
     pub pages: u64,
@@ -66,6 +68,7 @@ impl Devices {
         let mut arguments = vec![text(place.work()), text(place.mountpoint())];
         let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
         option("seed", self.seed.to_string());
+        option("page-cache", self.page_cache.to_string());
         let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
         if let Some(profile) = backing {
             option("backing-profile", profile.clone());
