@@ -201,7 +201,7 @@ impl Keeper {
             // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
             urgent |= !self.log.is_version_durable(entry.place);
             match cover {
-                Cover::Same(place) if place == entry.place && entry.dirty => {
+                Cover::Same(place) if place == entry.place && entry.dirty && !self.is_superseded(page, place) => {
                     let result = self.log.cleaned(page);
                     self.noted(result)?;
                 }
@@ -213,6 +213,14 @@ impl Keeper {
             }
         }
         Ok(urgent)
+    }
+
+    /// Is a newer version of the page on its way below, past the dirty copy at this place? Then that stays dirty until the newer
+    /// one is durable (rule 4): were it clean, it would have to be gone before anything newer is written below (rule 3),
+    /// which nobody waits for any more.
+    fn is_superseded(&self, page: u64, place: u64) -> bool {
+        let newer = self.pending.get(&page).is_some_and(|pending| pending.cover == Cover::Newer(Some(place)));
+        newer && !mutant::is(Mutant::SupersededCleaned)
     }
 
     /// After a sync that failed nothing is known of what was written below: what the log has is queued again.
