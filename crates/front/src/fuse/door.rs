@@ -1,20 +1,20 @@
 //! The kernel's requests, each answered by the backing directory or by a file's layer.
 
-use super::attributes::{TRUST, attributes, errno, kind, system, timespec};
+use super::attributes::{TRUST, attributes, errno, system, timespec};
+use super::listing::Listing;
 use super::nodes::{Node, Nodes, is_hidden};
 use super::pool::Pool;
 use crate::files::{FileData, Sought};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{AtFlags, Dir, FallocateFlags, Gid, Mode, OFlags, Stat, Timestamps, Uid};
+use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, OFlags, Stat, Timestamps, Uid};
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -43,12 +43,6 @@ pub(super) struct Door {
 struct Handle {
     data: Arc<dyn FileData>,
     _node: Arc<Node>,
-}
-
-/// An open directory, with its names as they were when they were last read from the start.
-struct Listing {
-    node: Arc<Node>,
-    names: Mutex<Vec<(u64, FileType, OsString)>>,
 }
 
 impl Door {
@@ -502,7 +496,7 @@ impl Filesystem for Door {
         match self.node(number) {
             Ok(node) => {
                 let handle = self.next_handle.fetch_add(1, Relaxed);
-                let listing = Arc::new(Listing { node, names: Mutex::default() });
+                let listing = Arc::new(Listing::new(node));
                 self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, listing);
                 reply.opened(FileHandle(handle), FopenFlags::empty());
             }
@@ -514,17 +508,10 @@ impl Filesystem for Door {
         let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(listing) = directories.get(&handle.0).cloned() else { return reply.error(Errno::EBADF) };
         drop(directories);
-        let mut names = listing.names.lock().unwrap_or_else(PoisonError::into_inner);
-        if offset == 0 {
-            match listing.read() {
-                Ok(read) => *names = read,
-                Err(error) => return reply.error(system(error)),
-            }
-        }
-        for (position, (number, kind, name)) in names.iter().enumerate().skip(offset as usize) {
-            if reply.add(INodeNo(*number), position as u64 + 1, *kind, name) {
-                break;
-            }
+        let added =
+            listing.entries_from(offset, |(number, kind, name), next| reply.add(INodeNo(*number), next, *kind, name));
+        if let Err(error) = added {
+            return reply.error(system(error));
         }
         reply.ok();
     }
@@ -603,20 +590,5 @@ fn give(reply: ReplyXattr, length: rustix::io::Result<usize>, room: u32, bytes: 
         Ok(length) if room == 0 => reply.size(length as u32),
         Ok(length) => reply.data(&bytes[..length]),
         Err(error) => reply.error(system(error)),
-    }
-}
-
-impl Listing {
-    fn read(&self) -> rustix::io::Result<Vec<(u64, FileType, OsString)>> {
-        let mut names = Vec::new();
-        for entry in Dir::new(self.node.open(OFlags::RDONLY | OFlags::DIRECTORY)?)? {
-            let entry = entry?;
-            let kind = kind(entry.file_type().as_raw_mode());
-            let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
-            if !is_hidden(&self.node, &name) {
-                names.push((entry.ino(), kind, name));
-            }
-        }
-        Ok(names)
     }
 }

@@ -2,13 +2,14 @@
 //! through a [`FileLayer`](crate::files::FileLayer).
 //!
 //! Names, permissions and directories are the backing directory's own; the bytes of regular files go through the layer,
-//! one [`FileData`](crate::files::FileData) for each open file however many handles it has. Files are opened for direct I/O and may still be
-//! mapped: the kernel caches no bytes of them twice, and what leaves the database's buffer pool is what the layer sees.
-//! There is no write-back cache in the kernel, so a write that returned is in the layer. POSIX and flock locks stay the
-//! kernel's.
+//! one [`FileData`](crate::files::FileData) for each open file however many handles it has. The kernel's page cache stands above, as
+//! above any file system, unless [`Options::page_cache`] is off: then files are opened for direct I/O, may still be mapped, and
+//! the layer sees every read. There is no write-back cache in the kernel, so a write that returned is in the layer. POSIX and
+//! flock locks stay the kernel's.
 
 mod attributes;
 mod door;
+mod listing;
 mod mount;
 mod nodes;
 mod pool;
