@@ -392,7 +392,9 @@ fn drives(program: &str, db: &str, more: &[&str]) {
     for run in runs {
         let (rate, transactions) = (&run["transactions_per_second"], &run["transactions"]);
         let (rate, transactions) = (rate.as_f64().expect("a rate"), transactions.as_u64().expect("a count"));
-        assert!(rate > 0.0 && (rate * 2.0 / transactions as f64 - 1.0).abs() < 0.25, "{run}");
+        // Two seconds, or longer on a machine that others use: then no longer than the run was looked at.
+        let (took, looked) = (transactions as f64 / rate, run["looked_s"].as_f64().expect("a time"));
+        assert!(rate > 0.0 && took > 1.5 && took < looked + 0.5, "{run}");
         assert!(run["latency_ms"]["mean"].as_f64().expect("a time") > 0.0, "{run}");
         assert!(!run["per_second"].as_array().expect("seconds").is_empty(), "{run}");
     }
