@@ -392,9 +392,9 @@ fn drives(program: &str, db: &str, more: &[&str]) {
     for run in runs {
         let (rate, transactions) = (&run["transactions_per_second"], &run["transactions"]);
         let (rate, transactions) = (rate.as_f64().expect("a rate"), transactions.as_u64().expect("a count"));
-        // Two seconds, or longer on a machine that others use: then no longer than the run was looked at.
+        // Two seconds, or longer where the last transaction is held up, but within what was looked at.
         let (took, looked) = (transactions as f64 / rate, run["looked_s"].as_f64().expect("a time"));
-        assert!(rate > 0.0 && took > 1.5 && took < looked + 0.5, "{run}");
+        assert!(rate > 0.0 && took > 1.6 && took < looked, "{run}");
         assert!(run["latency_ms"]["mean"].as_f64().expect("a time") > 0.0, "{run}");
         assert!(!run["per_second"].as_array().expect("seconds").is_empty(), "{run}");
     }

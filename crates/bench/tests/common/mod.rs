@@ -120,9 +120,8 @@ pub fn damage_is_found(session: &mut dyn Session, ledger: &Ledger) {
         assert!(broken(session, condition).expect("an answer") > 0, "condition {number} after {sql}");
     }
     // Not the last of all: nobody may have been told of it before the kill.
-    let payments = ledger.committed.iter().rev();
-    let payment =
-        payments.filter_map(|entry| if let Entry::Payment { id, .. } = entry { Some(id) } else { None }).next();
+    let mut newest = ledger.committed.iter().rev();
+    let payment = newest.find_map(|entry| if let Entry::Payment { id, .. } = entry { Some(id) } else { None });
     session.batch(&format!("DELETE FROM history WHERE h_id = {}", payment.expect("a payment"))).expect("it");
     let found = faults(session, ledger);
     assert!(found.len() == 1 && found[0].starts_with("lost: Payment"), "{found:?}");
