@@ -278,10 +278,9 @@ pub enum OnOff {
     Off,
 }
 
-impl std::fmt::Display for OnOff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if *self == OnOff::On { "on" } else { "off" })
-    }
+/// The word by which a value is given on the command line.
+pub fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Bytes as a person writes them: 4096, 64KiB, 10GB.

@@ -1,6 +1,6 @@
 //! `entresol tune`: a policy that finds its own settings, simulated with time or in a live buffer, beside fixed ones.
 
-use crate::args::{ReadArgs, count, share};
+use crate::args::{ReadArgs, count, share, word};
 use crate::timed::{Devices, TimedArgs};
 use crate::trace_source::{self, Named};
 use crate::tune_live::{self, LiveRow, Time};
@@ -125,10 +125,6 @@ pub enum TunerName {
 const SAMPLE: usize = 16;
 
 impl TunerName {
-    fn text(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
     fn build(self, space: &Space, start: &Point, plan: &Plan) -> Box<dyn Tuner + Send> {
         let seed = plan.cell_options.seed;
         let search = match self {
@@ -400,7 +396,7 @@ impl Plan<'_> {
                         if at >= jobs {
                             break;
                         }
-                        let name = at.checked_sub(1).and_then(|at| arguments.tuner.get(at)).map(|name| name.text());
+                        let name = at.checked_sub(1).and_then(|at| arguments.tuner.get(at)).map(|&name| word(name));
                         let result = self.one(name, tuner(at), policy, cell, world).map(|(run, accuracy)| {
                             if at == 0 {
                                 *emulated.lock().expect("no thread panics with it") = accuracy;

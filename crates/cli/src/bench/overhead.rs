@@ -7,6 +7,7 @@ use super::overhead_report as report;
 use super::tpcc::loaded;
 use super::turns::{Turns, tell};
 use super::variant::Variant;
+use crate::args::word;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::BenchError;
@@ -229,7 +230,7 @@ impl<'a> Bench<'a> {
         };
         let mut loads = Vec::new();
         for &load in &self.arguments.load {
-            bar.note(format!("{}, run {repeat}: {}", on.name(), report::name(load)));
+            bar.note(format!("{}, run {repeat}: {}", on.name(), word(load)));
             let timed = self.time(load, mounted.as_mut());
             loads.push(timed.map_err(|error| said(&*self.ground.server, error))?);
             bar.advance(1);

@@ -3,9 +3,9 @@
 use super::ground::{Ground, mib};
 use super::overhead::{LoadArg, Measured, On, OverheadArgs, Timed};
 use super::parts::{distinct, median};
+use crate::args::word;
 use crate::output;
 use anyhow::Result;
-use clap::ValueEnum;
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -17,11 +17,6 @@ pub struct Told<'a> {
     pub runs: &'a [Measured],
 }
 
-/// What a load is called.
-pub fn name(load: LoadArg) -> String {
-    load.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
 /// Loads at one place, a line each, as soon as they are over.
 pub fn lines(run: &Measured) -> String {
     let line = |timed: &Timed| {
@@ -30,7 +25,7 @@ pub fn lines(run: &Measured) -> String {
         format!(
             "{}, run {repeat}, {}: {rate:.1} a second, {spent:.1} us of processor time each\n",
             on.name(),
-            name(timed.load)
+            word(timed.load)
         )
     };
     run.loads.iter().map(line).collect()
@@ -113,7 +108,7 @@ impl Told<'_> {
                     |of: fn(&Timed) -> Duration| Cell::fixed(self.middle(on, load, |timed| timed.spent_us(of)), 1);
                 let pages: Vec<f64> = self.of(on, load).into_iter().filter_map(Timed::pages).collect();
                 table.push([
-                    Cell::from(name(load)),
+                    Cell::from(word(load)),
                     Cell::from(on.name()),
                     Cell::fixed(self.middle(on, load, Timed::rate), 2),
                     Cell::fixed(against.throughput, 3),
@@ -158,7 +153,7 @@ pub fn page(told: &Told) -> Page {
     let (places, loads) = (told.places(), &told.arguments.load);
     let chart = |title: &str, of: fn(Against) -> f64| {
         let factor = Axis::new(format!("against {}", places[0].name()), NumberFormat::Factor);
-        let mut chart = BarChart::new(title, factor, BarLayout::Grouped, loads.iter().map(|&load| name(load)));
+        let mut chart = BarChart::new(title, factor, BarLayout::Grouped, loads.iter().map(|&load| word(load)));
         for on in &places {
             chart = chart.series(on.name(), loads.iter().map(|&load| of(told.against(on, load))));
         }
@@ -179,7 +174,7 @@ pub fn json(told: &Told) -> Result<String> {
     let timed = |timed: &Timed| -> Value {
         let spent = timed.processor;
         json!({
-            "load": name(timed.load), "operations": timed.pass.operations, "seconds": timed.pass.took.as_secs_f64(),
+            "load": word(timed.load), "operations": timed.pass.operations, "seconds": timed.pass.took.as_secs_f64(),
             "processor_s": {"server": spent.server.as_secs_f64(), "mount": spent.mount.as_secs_f64(),
                 "clients": spent.clients.as_secs_f64()},
             "pages": timed.cache,
@@ -193,7 +188,7 @@ pub fn json(told: &Told) -> Result<String> {
     let against = told.arguments.load.iter().flat_map(|&load| {
         let row = move |on: &On| {
             let Against { throughput, processor } = told.against(on, load);
-            json!({"load": name(load), "on": on.name(), "throughput": throughput, "processor": processor})
+            json!({"load": word(load), "on": on.name(), "throughput": throughput, "processor": processor})
         };
         told.places().into_iter().map(row).collect::<Vec<_>>()
     });

@@ -3,11 +3,10 @@
 use super::daemon::Figures;
 use super::mounted::Mounted;
 use super::place::Place;
-use crate::args::OnOff;
+use crate::args::{OnOff, word};
 use crate::live::serve::{ModeArg, one_policy};
 use crate::timed::Waf;
 use anyhow::Result;
-use clap::ValueEnum;
 use entresol_core::Size;
 use entresol_engine::store::Layout;
 use serde::Serialize;
@@ -68,13 +67,13 @@ impl Devices {
         let mut arguments = vec![text(place.work()), text(place.mountpoint())];
         let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
         option("seed", self.seed.to_string());
-        option("page-cache", self.page_cache.to_string());
+        option("page-cache", word(self.page_cache));
         let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
         if let Some(profile) = backing {
             option("backing-profile", profile.clone());
         }
-        if let Some(waf) = self.waf.and_then(|waf| waf.to_possible_value()) {
-            option("waf", waf.get_name().to_owned());
+        if let Some(waf) = self.waf {
+            option("waf", word(waf));
         }
         if self.record.is_some() && *variant == Variant::None {
             option("record", text(place.recording()));
@@ -86,8 +85,7 @@ impl Devices {
             option("pages", self.pages.to_string());
             option("policy", policy.clone());
             option("layout", self.layout.name().to_owned());
-            let mode = self.mode.to_possible_value().map(|mode| mode.get_name().to_owned());
-            option("mode", mode.unwrap_or_default());
+            option("mode", word(self.mode));
             if let Some(dram) = self.dram {
                 let bytes = dram.pages(self.page_size, self.pages) * u64::from(self.page_size);
                 option("dram", format!("{bytes}B"));

@@ -8,6 +8,7 @@ use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::serve::{LOW_BY_HIGH, ModeArg, one_policy, percent, top_tier};
+use crate::args::word;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
@@ -108,7 +109,7 @@ impl Running {
                 let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
                 let drained =
                     if drained { format!(", {written} pages were written below first") } else { String::new() };
-                Ok(format!("mode is {}{drained}", name(mode)))
+                Ok(format!("mode is {}{drained}", word(mode)))
             }
             Setting::Policy(spec) => {
                 let before = self.cache.config();
@@ -234,11 +235,6 @@ impl Running {
     }
 }
 
-/// A mode as it is given on the command line.
-fn name(mode: ModeArg) -> String {
-    mode.to_possible_value().expect("no mode is hidden").get_name().to_owned()
-}
-
 fn mode_arg(mode: Mode) -> ModeArg {
     match mode {
         Mode::WriteBack => ModeArg::WriteBack,
@@ -287,7 +283,7 @@ impl Controlled for Running {
         let state = State {
             open_s: self.started.elapsed().as_secs_f64(),
             policy: self.policy(),
-            mode: name(mode_arg(stats.mode)),
+            mode: word(mode_arg(stats.mode)),
             page_bytes: self.page_bytes,
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
@@ -309,7 +305,7 @@ impl Controlled for Running {
             places: self.places.places(),
             page_bytes: self.page_bytes,
             policy: self.policy(),
-            mode: name(mode_arg(self.cache.stats()?.mode)),
+            mode: word(mode_arg(self.cache.stats()?.mode)),
         })
     }
 
@@ -320,7 +316,7 @@ impl Controlled for Running {
         for setting in settings {
             match self.apply(setting) {
                 Ok(line) => {
-                    let now = json!({ "policy": self.policy(), "mode": name(mode_arg(self.cache.config().mode)) });
+                    let now = json!({ "policy": self.policy(), "mode": word(mode_arg(self.cache.config().mode)) });
                     self.log.event(Level::Info, "set", &line, now);
                     done.push(line);
                 }
