@@ -123,6 +123,10 @@ pub struct SimulateArgs {
     /// Size of the DRAM above the cache: the top tier of policies that manage two, an LRU pool above the others
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
+    /// Have what comes after so many bytes of a sequential stream pass by the cache, the lowest layer, unless the policy holds it
+    /// (bcache's sequential_cutoff, 4MiB there); 0: all is the policy's to decide
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none, conflicts_with = "sample")]
+    pub sequential_cutoff: u64,
     /// A stack of layers instead, each fed the misses and write-backs of the one before it:
     /// POLICY:SIZE[:SIZE][:OPTION=VALUE]... separated by commas; may be given several times
     #[arg(long, value_name = "LAYERS", conflicts_with_all = ["policy", "size", "dram", "sample", "baseline"])]
@@ -289,6 +293,14 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(bytes),
         Ok(Size::Pages(bytes)) if bytes > 0 && !text.contains('p') => Ok(bytes),
         _ => Err("it must be a number of bytes above 0, such as 4096, 64KiB or 10GB".to_owned()),
+    }
+}
+
+/// The same, or 0 for nothing of the kind.
+pub fn bytes_or_none(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Size::Bytes(0) | Size::Pages(0)) if !text.contains('p') => Ok(0),
+        _ => bytes(text).map_err(|why| format!("{why}, or 0")),
     }
 }
 

@@ -25,7 +25,8 @@ const COMMANDS: &[&[&str]] = &[
 ];
 
 /// Options that stand at the top: they mean the same to every command.
-const SHARED: &[&str] = &["cache", "backing", "policy", "mode", "dram", "cache-size", "dirty-high", "dirty-low"];
+const SHARED: &[&str] =
+    &["cache", "backing", "policy", "mode", "dram", "cache-size", "dirty-high", "dirty-low", "sequential-cutoff"];
 
 /// Options that make sense on a command line only.
 const NOT_CONFIGURED: &[&str] =

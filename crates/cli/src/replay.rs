@@ -38,6 +38,9 @@ pub struct ReplayArgs {
     /// How pages are kept on the cache device
     #[arg(long, value_name = "log|slots", value_parser = args::layout, default_value = "log")]
     pub layout: StoreLayout,
+    /// Have what comes after so many bytes of a sequential stream pass by, simulated and live; 0: nothing does
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = args::bytes_or_none)]
+    pub sequential_cutoff: u64,
     /// Flush after every N writes, as a database does at a commit; 0: at the end only
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub flush_every: u64,
@@ -143,7 +146,8 @@ fn one(
     let trace = world.trace;
     let pages = |size: &Size| size.pages(trace.page_bytes, trace.footprint() as u64) as usize;
     let tiers: Vec<usize> = sizes.iter().map(pages).collect();
-    let options = CellOptions { seed: arguments.seed, ..CellOptions::default() };
+    let sequential_cutoff = arguments.sequential_cutoff;
+    let options = CellOptions { seed: arguments.seed, sequential_cutoff, ..CellOptions::default() };
     let layer = LayerSpec { policy: policy.clone(), sizes };
     let simulated = run_cell(world, &[layer], size.to_string(), &options)?;
     let config = CacheConfig {
@@ -161,6 +165,7 @@ fn one(
     let backing = nameless(&arguments.dir, "backing", layout.pages * u64::from(trace.page_bytes))?;
     BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16])?;
     let cache = BlockCache::open(cache, backing, [2; 16], &config)?;
+    cache.set_sequential_cutoff(sequential_cutoff)?;
     let bar = Progress::start(&format!("{name} {size}"), Some(trace.len() as u64), Unit::Items("requests"), quiet);
     let started = std::time::Instant::now();
     drive(trace, layout, &cache, arguments.flush_every, &bar).with_context(|| format!("{name} {size}"))?;

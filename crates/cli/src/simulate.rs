@@ -81,7 +81,7 @@ fn fingerprint(arguments: &SimulateArgs) -> String {
         format!("{}:{:?}:{modified:?}", path.display(), metadata.map(|data| data.len()).ok())
     });
     format!(
-        "entresol {} simulate {:?} {:?} {:?} {} {} {:?} {} {} {} {:?} {} {}",
+        "entresol {} simulate {:?} {:?} {:?} {} {} {:?} {} {} {} {:?} {} {} {}",
         env!("CARGO_PKG_VERSION"),
         files.collect::<Vec<_>>(),
         read.format,
@@ -95,6 +95,7 @@ fn fingerprint(arguments: &SimulateArgs) -> String {
         arguments.interval,
         arguments.parts,
         arguments.drain,
+        arguments.sequential_cutoff,
     )
 }
 
@@ -117,6 +118,7 @@ impl Plan {
                 parts: arguments.parts,
                 drain: arguments.drain,
                 seed: arguments.seed,
+                sequential_cutoff: arguments.sequential_cutoff,
             },
             threads: arguments.threads.map_or_else(every_processor, usize::from),
         })

@@ -288,6 +288,7 @@ impl<'a> Plan<'a> {
                 parts: arguments.parts,
                 drain: arguments.drain,
                 seed: arguments.seed,
+                sequential_cutoff: arguments.sequential_cutoff,
             },
             timed,
             threads: arguments.threads.map_or_else(every_processor, usize::from),

@@ -46,9 +46,13 @@ fn trace(seed: u64) -> Trace {
 }
 
 fn simulated(world: &World, policy: &PolicySpec, tiers: &[usize]) -> Counted {
+    simulated_past(world, policy, tiers, 0)
+}
+
+fn simulated_past(world: &World, policy: &PolicySpec, tiers: &[usize], sequential_cutoff: u64) -> Counted {
     let policy = policy.clone();
     let sizes = tiers.iter().map(|&pages| Size::Pages(pages as u64)).collect();
-    let options = CellOptions { seed: SEED, ..CellOptions::default() };
+    let options = CellOptions { seed: SEED, sequential_cutoff, ..CellOptions::default() };
     let row = run_cell(world, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
     Counted {
         read_hits: row.read_hits,
@@ -77,7 +81,18 @@ fn live_counts(
     policy: &PolicySpec,
     tiers: &[usize],
     layout: Layout,
+    spool: Option<&mut Spool>,
+) -> Counted {
+    live_counts_past(trace, policy, tiers, layout, spool, 0)
+}
+
+fn live_counts_past(
+    trace: &Trace,
+    policy: &PolicySpec,
+    tiers: &[usize],
+    layout: Layout,
     mut spool: Option<&mut Spool>,
+    sequential_cutoff: u64,
 ) -> Counted {
     let power = Power::steady();
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 20, layout };
@@ -88,6 +103,7 @@ fn live_counts(
     let options = policy.options.clone();
     let config = CacheConfig { handles: trace.footprint(), seed: SEED, options, ..CacheConfig::new(info, tiers) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
+    cache.set_sequential_cutoff(sequential_cutoff).expect("a cache that runs");
     let mut recording = spool.is_some().then(|| cache.record().expect("nobody listens"));
     // What each half of a page was last filled with.
     let mut truth: HashMap<u64, [u8; 2]> = HashMap::new();
@@ -170,6 +186,27 @@ fn the_block_cache_counts_what_the_simulator_counts() {
     }
     println!("{compared} cells");
     assert!(compared > 200);
+}
+
+/// Of a scan and a loop among other requests the same pass by, whatever the policy, and what passes it does not hear of.
+#[test]
+fn the_same_requests_of_long_streams_pass_by() {
+    let trace = trace(6);
+    let world = World::new(&trace);
+    let cutoff = 10 * PAGE;
+    for policy in live().map(plain) {
+        let info = policy.info;
+        let tiers: &[usize] = if info.tiers.len() == 1 { &[40] } else { &[10, 30] };
+        let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
+        let simulated = simulated_past(&world, &policy, &tiers, cutoff);
+        let bypasses = simulated.bypasses;
+        // Of the scan 290 pages are beyond the cutoff, and none is held.
+        assert!(bypasses >= 290, "{} {tiers:?}: {bypasses} bypasses", info.name);
+        for layout in [Layout::Log, Layout::Slots] {
+            let live = live_counts_past(&trace, &policy, &tiers, layout, None, cutoff);
+            assert_eq!(live, simulated, "{} {tiers:?} {layout:?}: (live, simulated)", info.name);
+        }
+    }
 }
 
 /// What it decides it decides alike: which candidates, when, and what becomes of what is held then.

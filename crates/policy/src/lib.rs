@@ -13,6 +13,7 @@ mod counts;
 mod interface;
 mod options;
 pub mod parts;
+mod streams;
 
 pub mod adaptive;
 pub mod choice;
@@ -32,3 +33,4 @@ pub use interface::{
     Choice, ChoiceCandidate, Config, Driver, Info, OptionInfo, PageState, Policy, Switch, TierSet, Tunable,
 };
 pub use options::{BuildError, Options};
+pub use streams::Streams;

@@ -27,6 +27,9 @@ pub struct CellOptions {
     pub drain: bool,
     /// Seed of random choices.
     pub seed: u64,
+    /// Bytes of a sequential stream after which the rest of it passes by the lowest layer, which is what stands before the backing
+    /// store; 0 where all is the policy's to decide.
+    pub sequential_cutoff: u64,
 }
 
 /// Why a cell cannot be run.
@@ -164,7 +167,9 @@ impl<'w> Run<'w> {
                 peak_temporal_distance: (placed.spec.info.name == "mq").then(|| world.peak_distance()),
             };
             let forward = stack.layers.len() > 1 && !log;
-            let mode = LayerMode { forward, parts: options.parts && depth == 0, log };
+            let cuts = options.sequential_cutoff > 0 && depth + 1 == stack.layers.len();
+            let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(world.trace.page_bytes)));
+            let mode = LayerMode { forward, parts: options.parts && depth == 0, log, cutoff_pages };
             let builder = LayerBuilder { world, mode };
             layers.push(catalogue::build(placed.spec.info, &config, &placed.spec.options, builder)?);
         }

@@ -4,7 +4,7 @@ use crate::row::PartCounts;
 use crate::world::World;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
-use entresol_policy::{Counts, Driver, Info, Policy};
+use entresol_policy::{Counts, Driver, Info, Policy, Streams};
 use std::ops::Range;
 
 /// How far ahead of the current request the loop asks the policy to prefetch: about the requests that fit into the
@@ -72,6 +72,8 @@ pub struct LayerMode {
     pub parts: bool,
     /// It keeps movements for [`Layer::decide`].
     pub log: bool,
+    /// Pages of a sequential stream after which the rest of it passes by; none where all is the policy's to decide.
+    pub cutoff_pages: Option<u64>,
 }
 
 /// Builds a layer around a policy of the catalogue.
@@ -95,12 +97,13 @@ impl<'w> Visitor for LayerBuilder<'w> {
             counts: Counts::default(),
             tap: None,
         };
+        let streams = self.mode.cutoff_pages.map(|pages| Box::new(Streams::new(pages)));
         if !self.mode.forward && !self.mode.parts && !self.mode.log {
-            return Box::new(Driven { policy, driver, watch: Watch { parts: None, hits_for_write: 0 } });
+            return Box::new(Driven { policy, driver, streams, watch: Watch { parts: None, hits_for_write: 0 } });
         }
         driver.tap = (self.mode.forward || self.mode.log).then(|| Tap { log: self.mode.log, ..Tap::default() });
         let parts = self.mode.parts.then(|| PartCounts::new(self.world.trace));
-        Box::new(Driven { policy, driver, watch: Watch { parts, hits_for_write: 0 } })
+        Box::new(Driven { policy, driver, streams, watch: Watch { parts, hits_for_write: 0 } })
     }
 }
 
@@ -223,6 +226,7 @@ struct Watch {
 struct Driven<'w, P> {
     policy: P,
     driver: Counting<'w>,
+    streams: Option<Box<Streams>>,
     watch: Watch,
 }
 
@@ -231,9 +235,18 @@ impl<P: Policy> Driven<'_, P> {
     fn step(&mut self, at: usize, request: Request) -> Outcome {
         self.driver.at = at;
         self.driver.writing = request.op.is_write();
-        let outcome = self.policy.access(request, &mut self.driver);
+        let passes = self.streams.is_some() && self.passes(request.page);
+        let outcome =
+            if passes { self.driver.bypass(request) } else { self.policy.access(request, &mut self.driver) };
         self.driver.counts.outcome(request, outcome);
         outcome
+    }
+
+    /// Is the request one of a long stream that the policy need not hear of?
+    fn passes(&mut self, page: Page) -> bool {
+        let at = self.driver.address(page);
+        let long = self.streams.as_mut().is_some_and(|streams| streams.passes(at));
+        long && self.policy.state(page).tiers.is_empty() && self.policy.placed(at.object) == 0
     }
 
     /// The loop when something is watched or sent: exact, not hot.

@@ -129,7 +129,7 @@ pub struct SweepOutcome {
 
 /// Runs cells on `threads` threads. `report` is told of each as it is done, from any thread, one at a time.
 ///
-/// Four or more cells of plain LRU are answered by one pass over the trace, when no warm-up, series or parts are asked
+/// Four or more cells of plain LRU are answered by one pass over the trace, when no warm-up, cutoff, series or parts are asked
 /// for; their rows share its processor time evenly.
 pub fn sweep(
     world: &World,
@@ -138,7 +138,8 @@ pub fn sweep(
     threads: usize,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<SweepOutcome, CellError> {
-    let simple = options.warmup == 0.0 && options.interval.is_none() && !options.parts && !options.drain;
+    let whole = options.warmup == 0.0 && options.sequential_cutoff == 0;
+    let simple = whole && options.interval.is_none() && !options.parts && !options.drain;
     let lru: Vec<usize> = (0..cells.len()).filter(|&i| simple && cells[i].is_plain_lru()).collect();
     let one_pass = if lru.len() >= 4 { lru } else { Vec::new() };
     // The pass counts as one job, the first, since it is the longest.

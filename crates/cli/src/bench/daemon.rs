@@ -53,6 +53,8 @@ pub struct DaemonArgs {
     pub layout: Layout,
     #[arg(long, value_enum, default_value = "off")]
     pub page_cache: OnOff,
+    #[arg(long, default_value_t = 0)]
+    pub sequential_cutoff: u64,
     #[arg(long)]
     pub dram: Option<Size>,
     #[arg(long)]
@@ -300,6 +302,7 @@ impl Daemon {
             backing_device = device;
             Ok(below)
         })?;
+        files.cache().set_sequential_cutoff(arguments.sequential_cutoff)?;
         let recovered = files.cache().recovered();
         let opened = OpenFigures {
             pages: recovered.pages,

@@ -3,7 +3,7 @@
 use super::mounted::Mounted;
 use super::place::Place;
 use super::variant::{Devices, Variant};
-use crate::args::{OnOff, bytes, layout};
+use crate::args::{OnOff, bytes, bytes_or_none, layout};
 use crate::live::serve::ModeArg;
 use crate::output;
 use crate::timed::Waf;
@@ -38,6 +38,9 @@ pub struct GroundArgs {
     /// that with it a cache below is next to never asked
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
     pub page_cache: OnOff,
+    /// Have what comes after so many bytes of a sequential stream pass by the cache; 0: nothing does
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none)]
+    pub sequential_cutoff: u64,
     /// Memory for the upper tier of policies that manage two [default: the policy's own share]
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
@@ -229,6 +232,7 @@ impl Ground {
             mode: arguments.mode,
             layout: arguments.layout,
             page_cache: arguments.page_cache,
+            sequential_cutoff: arguments.sequential_cutoff,
             page_size,
             pages: 0,
             dram: arguments.dram,

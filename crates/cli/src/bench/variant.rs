@@ -51,6 +51,7 @@ pub struct Devices {
     pub mode: ModeArg,
     pub layout: Layout,
     pub page_cache: OnOff,
+    pub sequential_cutoff: u64,
     pub page_size: u32,
     /// Pages of a cache.
     pub pages: u64,
@@ -86,6 +87,7 @@ impl Devices {
             option("policy", policy.clone());
             option("layout", self.layout.name().to_owned());
             option("mode", word(self.mode));
+            option("sequential-cutoff", self.sequential_cutoff.to_string());
             if let Some(dram) = self.dram {
                 let bytes = dram.pages(self.page_size, self.pages) * u64::from(self.page_size);
                 option("dram", format!("{bytes}B"));

@@ -129,6 +129,9 @@ pub struct Requests {
     pub admissions: u64,
     pub admissions_failed: u64,
     pub bypasses: u64,
+    /// Of them those of long sequential streams.
+    #[serde(default)]
+    pub passed: u64,
     pub around: u64,
     pub write_backs: u64,
     pub write_back_ios: u64,
@@ -284,6 +287,7 @@ impl Figures {
                 admissions: counts.admissions,
                 admissions_failed: counts.admissions_failed,
                 bypasses: counts.bypasses,
+                passed: counts.passed,
                 around: counts.around,
                 write_backs: counts.write_backs,
                 write_back_ios: counts.write_back_ios,

@@ -8,7 +8,7 @@ use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::serve::{LOW_BY_HIGH, ModeArg, one_policy, percent, top_tier};
-use crate::args::word;
+use crate::args::{bytes_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
@@ -34,6 +34,10 @@ const SETTINGS: &[(&str, &str)] = &[
     ),
     ("dirty-high", "the share of its pages that may be dirty, such as 50%; 100% is no limit"),
     ("dirty-low", "the share down to which they are written below when they are more, such as 40%"),
+    (
+        "sequential-cutoff",
+        "the bytes of a sequential stream after which the rest of it passes by, such as 4MiB; 0 lets nothing pass",
+    ),
     ("dram", "a size such as 64MiB, with a policy that manages two tiers"),
     ("place", "a table, an index or a file of the directory, with a policy that places tables"),
     ("unplace", "one that was placed"),
@@ -67,6 +71,7 @@ enum Setting {
     DeviceSize(u64),
     DirtyHigh(f64),
     DirtyLow(f64),
+    SequentialCutoff(u64),
     Dram(Size),
     Place(String),
     Unplace(String),
@@ -138,6 +143,11 @@ impl Running {
                 self.limit_dirty(high, if low < high { low } else { high * LOW_BY_HIGH }).context("dirty-high")
             }
             Setting::DirtyLow(low) => self.limit_dirty(self.cache.dirty_limits()?.0, low).context("dirty-low"),
+            Setting::SequentialCutoff(bytes) => {
+                self.cache.set_sequential_cutoff(bytes).context("sequential-cutoff")?;
+                let which = if bytes == 0 { "nothing".to_owned() } else { format!("what comes after {bytes} bytes") };
+                Ok(format!("{which} of a sequential stream passes by"))
+            }
             Setting::Dram(size) => {
                 let CacheConfig { policy, options, mut tiers, .. } = self.cache.config();
                 let [_, room] = tiers[..] else {
@@ -271,6 +281,10 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
         },
         "dirty-high" => Setting::DirtyHigh(share()?),
         "dirty-low" => Setting::DirtyLow(share()?),
+        "sequential-cutoff" => {
+            let bytes = bytes_or_none(value).map_err(|error| anyhow!("sequential-cutoff: '{value}': {error}"));
+            Setting::SequentialCutoff(bytes?)
+        }
         _ => Setting::Dram(size()?),
     })
 }

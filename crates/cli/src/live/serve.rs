@@ -5,6 +5,7 @@ use super::identity::{self, Identity};
 use super::log::LogArg;
 use super::survey::{self, Superblock};
 use super::{ReadFile, check_apart, hold, in_use_or, patiently};
+use crate::args::bytes_or_none;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
@@ -39,6 +40,10 @@ pub struct CacheArgs {
     /// With --dirty-high: share down to which they are then written [default: nine tenths of that]
     #[arg(long, value_name = "PERCENT", requires = "dirty_high", value_parser = percent)]
     pub dirty_low: Option<f64>,
+    /// With --cache: what comes after so many bytes of a sequential stream passes by, unless the policy holds it (bcache's
+    /// sequential_cutoff, 4MiB there); 0: all is the policy's to decide
+    #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
+    pub sequential_cutoff: u64,
     /// With --cache: memory for the upper tier of a policy that manages two [default: the policy's own share]
     #[arg(long, value_name = "SIZE", requires = "cache")]
     pub dram: Option<Size>,
@@ -57,6 +62,7 @@ impl CacheArgs {
             cache_size,
             dirty_high: None,
             dirty_low: None,
+            sequential_cutoff: 0,
             dram: None,
             log: LogArg::Text,
         }
@@ -68,7 +74,7 @@ impl CacheArgs {
             let low = self.dirty_low.unwrap_or(high * LOW_BY_HIGH);
             cache.set_dirty_limits(high, low).context("--dirty-high, --dirty-low")?;
         }
-        Ok(())
+        Ok(cache.set_sequential_cutoff(self.sequential_cutoff)?)
     }
 }
 

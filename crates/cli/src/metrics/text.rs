@@ -192,8 +192,14 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "entresol_bypasses_total",
         kind: "counter",
-        help: "Requests that the policy sent past the cache.",
+        help: "Requests that went past the cache by the policy's word, or as part of a long sequential stream.",
         samples: |f| count(f.requests.bypasses),
+    },
+    Family {
+        name: "entresol_passed_total",
+        kind: "counter",
+        help: "Of them requests of long sequential streams, of which the policy did not hear.",
+        samples: |f| count(f.requests.passed),
     },
     Family {
         name: "entresol_around_total",

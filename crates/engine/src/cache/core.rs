@@ -9,7 +9,7 @@ use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
 use crate::store::Entry;
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
-use entresol_policy::{Choice, Config, Policy};
+use entresol_policy::{Choice, Config, Policy, Streams};
 use std::io;
 use std::ops::Range;
 
@@ -36,6 +36,8 @@ pub(super) trait Core: Send {
     fn is_off(&self) -> bool;
     /// What becomes of writes.
     fn mode(&self) -> Mode;
+    /// What long sequential streams pass by from now on, if they are to.
+    fn follow(&mut self, streams: Option<Box<Streams>>);
     /// Finds the newest version of a page; its bytes, if memory has them.
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
     /// The copy of a page that the log holds cannot be read; the error if that is a loss. Else the page is found elsewhere.
@@ -204,6 +206,14 @@ impl<P: Policy> Engine<P> {
         }
     }
 
+    /// Takes notice of a request in its stream; whether it is one of a long stream that the policy need not hear of. What the
+    /// policy holds it hears of.
+    fn passes(&mut self, page: u64) -> bool {
+        let Some(streams) = &mut self.world.streams else { return false };
+        let at = self.world.objects.address(page);
+        streams.passes(at) && self.policy.placed(at.object) == 0 && !self.is_cached(page)
+    }
+
     fn is_cached(&mut self, page: u64) -> bool {
         self.meet(page);
         self.is_held(page)
@@ -214,10 +224,15 @@ impl<P: Policy> Engine<P> {
     }
 
     fn write_page(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> io::Result<()> {
+        let passes = self.passes(page);
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
             self.world.counts.around += 1;
             self.world.counts.writes += 1;
             self.world.objects.went_around(page);
+            return self.world.keeper.write_past(page, bytes);
+        }
+        if passes {
+            self.world.count_passed(page, op);
             return self.world.keeper.write_past(page, bytes);
         }
         let Some((handle, result)) = self.access(page, op, bytes, tag) else {
@@ -333,6 +348,10 @@ impl<P: Policy> Core for Engine<P> {
         self.mode
     }
 
+    fn follow(&mut self, streams: Option<Box<Streams>>) {
+        self.world.streams = streams;
+    }
+
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
         if self.off {
             return self.world.keeper.locate_below(page, bytes);
@@ -349,8 +368,10 @@ impl<P: Policy> Core for Engine<P> {
         if self.off {
             return;
         }
-        // The reader has what it wants and is not told of trouble with other pages: they stay queued or are listed.
-        if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
+        if self.passes(page) {
+            self.world.count_passed(page, Op::Read);
+        } else if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
+            // The reader has what it wants and is not told of trouble with other pages: they stay queued or are listed.
             let in_log = self.policy.state(handle).tiers.contains(self.world.log_tier());
             self.world.fill(handle, in_log);
         }

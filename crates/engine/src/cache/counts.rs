@@ -26,8 +26,10 @@ pub struct Counts {
     pub write_backs: u64,
     /// I/Os that it meant them to take.
     pub write_back_ios: u64,
-    /// Requests that the policy sent past the cache.
+    /// Requests that went past the cache by the policy's word, or as part of a long sequential stream.
     pub bypasses: u64,
+    /// Of them those of long sequential streams, of which the policy did not hear.
+    pub passed: u64,
     /// Writes that the mode sent past the policy.
     pub around: u64,
     /// Requests for which the directory had no handle.

@@ -37,7 +37,7 @@ use crate::block::Block;
 use crate::disk::{DeviceCounts, Disk, Gauge};
 use crate::store::{Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
 use entresol_core::{ObjectId, Op};
-use entresol_policy::{BuildError, Choice, Config, Info, Options};
+use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
 use flight::read_page_below;
 use keeper::Source;
 use std::io;
@@ -451,6 +451,17 @@ impl BlockCache {
         self.exclusive_after(ahead)?.core().set_mode(mode)?;
         config.mode = mode;
         self.read_only.store(mode == Mode::ReadOnly, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Has what comes after so many bytes of a sequential stream pass by without the policy being asked, unless the policy holds
+    /// it: 0, as after an open, lets nothing pass. See [`Streams`].
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn set_sequential_cutoff(&self, bytes: u64) -> io::Result<()> {
+        let streams = (bytes > 0).then(|| Box::new(Streams::new(bytes.div_ceil(self.page_bytes))));
+        self.locks.turn()?.core().follow(streams);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use super::objects::Objects;
 use super::upkeep;
 use crate::store::Entry;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
-use entresol_policy::Driver;
+use entresol_policy::{Driver, Streams};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
@@ -29,6 +29,8 @@ pub(super) struct World {
     pub directory: Directory,
     pub counts: Counts,
     pub objects: Objects,
+    /// What long sequential streams pass by, if they do.
+    pub streams: Option<Box<Streams>>,
     /// Of the volatile tier, if there is one.
     frames: Frames,
     /// Handles of frames that may be newer than anything the log has or was sent below.
@@ -49,6 +51,7 @@ impl World {
             directory: Directory::new(handles),
             counts: Counts::default(),
             objects,
+            streams: None,
             frames: Frames::new(handles),
             unlogged: BTreeSet::new(),
             log_tier: Tier(tiers as u8 - 1),
@@ -63,8 +66,9 @@ impl World {
     pub fn emptied(mut self, tiers: usize, handles: usize) -> Self {
         self.keeper.release_all();
         let page_bytes = self.current.bytes.len();
-        let (counts, now_us) = (self.counts, self.now_us);
-        World { counts, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, self.objects.emptied()) }
+        let (counts, streams, now_us) = (self.counts, self.streams, self.now_us);
+        let objects = self.objects.emptied();
+        World { counts, streams, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, objects) }
     }
 
     /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.
@@ -98,6 +102,14 @@ impl World {
     pub fn count(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool) {
         self.counts.outcome(op, outcome);
         self.objects.outcome(page, op, outcome, absorbed, self.log_tier);
+    }
+
+    /// Counts a request that went past the policy as one of a long stream: as the policy's own bypass, and by itself.
+    pub fn count_passed(&mut self, page: u64, op: Op) {
+        self.counts.passed += 1;
+        self.counts.bypasses += 1;
+        self.counts.fetches += u64::from(!op.is_write());
+        self.count(page, op, Outcome::BYPASSED, false);
     }
 
     /// Ends a request: the error that befell it.

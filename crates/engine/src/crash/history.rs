@@ -27,6 +27,8 @@ pub(super) struct Setup {
     pub upkeep: Upkeep,
     /// The shares of dirty pages from which on, and down to which, pages are cleaned ahead.
     pub dirty_limits: (f64, f64),
+    /// Pages of a sequential stream after which the rest passes by; 0 where nothing does.
+    pub cutoff_pages: u64,
 }
 
 /// A policy and the capacities of its tiers, of which the lower one fits the room that a device has.
@@ -71,13 +73,16 @@ impl Setup {
         let backing_pages = 8 + random.below(60);
         let upkeep = [Upkeep::Requests, Upkeep::Hand][random.below(2) as usize];
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
-        Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits }
+        // Of so few pages most are the next of some stream.
+        let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
+        Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits, cutoff_pages }
     }
 
     /// Does every write reach the log before it goes below, so that no page is ever torn?
     fn is_atomic(&self) -> bool {
         let one_tier = self.tiers.len() == 1;
-        one_tier && self.mode != Mode::WriteAround && self.policy != "expcache" && self.policy != "io-cache"
+        let stays = self.mode != Mode::WriteAround && self.cutoff_pages == 0;
+        one_tier && stays && self.policy != "expcache" && self.policy != "io-cache"
     }
 
     fn config(&self) -> CacheConfig {
@@ -105,6 +110,8 @@ pub(super) struct Tally {
     pub changes: u64,
     /// Cache devices that were made larger in use.
     pub growths: u64,
+    /// Requests of long streams that passed by.
+    pub passed: u64,
 }
 
 /// What came of a flipped bit.
@@ -181,8 +188,12 @@ impl History {
     fn open(&self) -> Outcome<BlockCache> {
         let opened = BlockCache::open(self.cache.clone(), self.backing.clone(), BACKING, &self.setup.config());
         let (high, low) = self.setup.dirty_limits;
-        let limited = |cache: &BlockCache| cache.set_dirty_limits(high, low).expect("limits that can be");
-        opened.inspect(limited).map_err(|error| self.why(format!("opening: {error}")))
+        let cutoff_bytes = self.setup.cutoff_pages * u64::from(self.setup.geometry.page_bytes);
+        let adjusted = |cache: &BlockCache| {
+            cache.set_dirty_limits(high, low).expect("limits that can be");
+            cache.set_sequential_cutoff(cutoff_bytes).expect("a cache that runs");
+        };
+        opened.inspect(adjusted).map_err(|error| self.why(format!("opening: {error}")))
     }
 
     fn why(&self, error: String) -> Stop {
@@ -362,6 +373,7 @@ impl History {
         self.tally.renewed += stats.log.renewed;
         self.tally.rescued += stats.keeper.rescued;
         self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
+        self.tally.passed += stats.counts.passed;
         result
     }
 

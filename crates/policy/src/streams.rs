@@ -1,0 +1,174 @@
+//! Long sequential streams, which a cache may let pass by.
+//!
+//! A scan that is longer than a cache brings nothing that it will be asked for again before it leaves, and a disk is good at
+//! scans. bcache therefore lets a stream pass from its `sequential_cutoff` on, whatever it caches otherwise. So can any policy
+//! here: its driver asks [`Streams`] about each request before the policy hears of it, and what passes the policy never hears
+//! of. As simulator and engine ask in the same order they let the same requests pass.
+
+use entresol_core::Address;
+
+/// Streams that are followed at a time; bcache follows 128, which end where any of their requests did.
+const FOLLOWED: usize = 64;
+
+/// Blocks of an object that keep apart from those of the next in a [`place`].
+const BLOCK_BITS: u32 = 40;
+
+/// No place that a stream comes to.
+const NOWHERE: u64 = u64::MAX;
+
+/// The streams that requests belong to, as far back as the last 64 that began.
+///
+/// A stream is a run of requests for the pages of one object in ascending order, with requests of others in between. Where
+/// one comes to the beginning of another the two are one, so that parts that were read ahead out of order count together. A new
+/// stream takes the place of the oldest that has not grown since it was passed over last.
+///
+/// ```
+/// use entresol_core::{Address, ObjectId};
+/// use entresol_policy::Streams;
+/// let mut streams = Streams::new(3);
+/// let long: Vec<bool> = (0..5).map(|block| streams.passes(Address { object: ObjectId(0), block })).collect();
+/// assert_eq!(long, [false, false, false, true, true]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Streams {
+    cutoff_pages: u64,
+    /// Of each stream the place of its first page, and that of the page after its last.
+    starts: [u64; FOLLOWED],
+    nexts: [u64; FOLLOWED],
+    /// A bit for each that has grown since the hand was there.
+    grown: u64,
+    hand: usize,
+    /// The one that grew last: a scan asks for nothing else.
+    latest: usize,
+}
+
+/// Object and block as one number, in which neighbours are neighbours. Beyond 2^40 blocks objects run into one another, which
+/// takes one stream for another and harms nothing else.
+fn place(at: Address) -> u64 {
+    (u64::from(at.object.0) << BLOCK_BITS).wrapping_add(at.block)
+}
+
+/// The first of the places that is this one. All are looked at, as a processor does several at once.
+fn find(places: &[u64; FOLLOWED], place: u64) -> Option<usize> {
+    let found = places.iter().enumerate().fold(0u64, |found, (at, &other)| found | u64::from(other == place) << at);
+    (found != 0).then(|| found.trailing_zeros() as usize)
+}
+
+impl Streams {
+    /// Lets pass what comes after so many pages of a stream.
+    pub fn new(cutoff_pages: u64) -> Self {
+        Streams {
+            cutoff_pages,
+            starts: [NOWHERE; FOLLOWED],
+            nexts: [NOWHERE; FOLLOWED],
+            grown: 0,
+            hand: 0,
+            latest: 0,
+        }
+    }
+
+    /// Takes notice of a request; whether as many pages as the cutoff came before it in its stream.
+    pub fn passes(&mut self, at: Address) -> bool {
+        let place = place(at);
+        let known = if self.nexts[self.latest] == place { Some(self.latest) } else { find(&self.nexts, place) };
+        match known {
+            Some(stream) => self.grow(stream),
+            None => {
+                self.begin(place);
+                self.cutoff_pages == 0
+            }
+        }
+    }
+
+    /// A stream is a page longer; whether it was long before.
+    fn grow(&mut self, stream: usize) -> bool {
+        let before = self.nexts[stream].wrapping_sub(self.starts[stream]);
+        let next = self.nexts[stream].wrapping_add(1);
+        self.nexts[stream] = next;
+        if let Some(other) = find(&self.starts, next).filter(|&other| other != stream) {
+            self.nexts[stream] = self.nexts[other];
+            (self.starts[other], self.nexts[other]) = (NOWHERE, NOWHERE);
+        }
+        self.grown |= 1 << stream;
+        self.latest = stream;
+        before >= self.cutoff_pages
+    }
+
+    fn begin(&mut self, place: u64) {
+        // It ends: what the hand passes over has not grown when it comes back.
+        while self.grown & 1 << self.hand != 0 {
+            self.grown &= !(1 << self.hand);
+            self.hand = (self.hand + 1) % FOLLOWED;
+        }
+        (self.starts[self.hand], self.nexts[self.hand]) = (place, place.wrapping_add(1));
+        self.hand = (self.hand + 1) % FOLLOWED;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::{ObjectId, Random};
+
+    fn at(object: u32, block: u64) -> Address {
+        Address { object: ObjectId(object), block }
+    }
+
+    fn passed(streams: &mut Streams, object: u32, blocks: impl IntoIterator<Item = u64>) -> u64 {
+        blocks.into_iter().map(|block| u64::from(streams.passes(at(object, block)))).sum()
+    }
+
+    #[test]
+    fn a_stream_passes_from_its_cutoff_on() {
+        let mut streams = Streams::new(100);
+        assert_eq!(passed(&mut streams, 0, 0..100), 0);
+        assert_eq!(passed(&mut streams, 0, 100..150), 50);
+        assert_eq!(passed(&mut streams, 0, 151..251), 0, "a gap ends it");
+        assert_eq!(passed(&mut streams, 0, (0..1000).rev()), 0, "descending is none");
+        assert_eq!(passed(&mut streams, 0, (0..1000).map(|block| 2 * block)), 0);
+    }
+
+    #[test]
+    fn streams_keep_apart() {
+        let mut streams = Streams::new(10);
+        let both = (0..40).map(|i| passed(&mut streams, 0, [i]) + passed(&mut streams, 1, [i])).sum::<u64>();
+        assert_eq!(both, 2 * 30);
+        // The end of one object is not the beginning of the next.
+        assert_eq!(passed(&mut streams, 5, 0..10), 0);
+        assert_eq!(passed(&mut streams, 6, 0..10), 0);
+    }
+
+    #[test]
+    fn parts_out_of_order_are_one_stream() {
+        let mut streams = Streams::new(100);
+        // Each pair of parts of 16 pages comes the wrong way round.
+        let parts = (0..20u64).map(|part| part ^ 1).flat_map(|part| 16 * part..16 * (part + 1));
+        // A part that comes too early is a stream of its own until the one before it is there.
+        let in_turn = (100..320u64).filter(|page| page / 16 % 2 == 0).count() as u64;
+        assert_eq!(passed(&mut streams, 0, parts), in_turn);
+    }
+
+    #[test]
+    fn streams_that_grow_stay_while_others_come_and_go() {
+        let seed = 0x57ee;
+        println!("seed {seed:#x}");
+        let mut random = Random::new(seed);
+        let mut streams = Streams::new(8);
+        let mut passed_of = [0; 4];
+        for round in 0..500 {
+            for (stream, passed) in passed_of.iter_mut().enumerate() {
+                *passed += u64::from(streams.passes(at(stream as u32, round)));
+                // Fewer than are followed come between two of its requests.
+                for _ in 0..10 {
+                    assert!(!streams.passes(at(100, 2 * random.below(1 << 30))));
+                }
+            }
+        }
+        assert_eq!(passed_of, [492; 4]);
+    }
+
+    #[test]
+    fn a_cutoff_of_nothing_lets_all_pass() {
+        assert_eq!(passed(&mut Streams::new(0), 0, [5, 9, 1, 2]), 4);
+    }
+}
