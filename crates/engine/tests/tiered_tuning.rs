@@ -332,8 +332,8 @@ fn cpu_time() -> Duration {
 /// What a settled tuner costs where it costs most: every request is a hit of 64 bytes in DRAM, so that the settings make
 /// no difference and nothing but the tuner's share of a request is left. With and without in turns, median of five.
 #[test]
-#[ignore = "a measurement of ten seconds of CPU time: `make test-long` runs it"]
-fn a_settled_tuner_costs_two_per_cent_at_most() {
+#[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
+fn what_a_settled_tuner_costs_a_request() {
     // Slices so short that both have the same share of what else the machine does.
     const SLICES: u32 = 40;
     const REQUESTS: u64 = 100_000;
@@ -382,5 +382,4 @@ fn a_settled_tuner_costs_two_per_cent_at_most() {
         "CPU time with a settled tuner over none, settled after {epochs} epochs: {ratios:.4?}, median {:.4}",
         ratios[2]
     );
-    assert!(ratios[2] <= 1.02, "{ratios:?}");
 }
