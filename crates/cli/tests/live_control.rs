@@ -202,7 +202,10 @@ fn set_limits_how_many_pages_are_dirty() {
     says(&set(&["dirty-high=100%"]), &["any number of pages may be dirty"]);
     says(&set(&["sequential-cutoff=4MiB"]), &["what comes after 4194304 bytes of a sequential stream passes by"]);
     says(&set(&["sequential-cutoff=0"]), &["nothing of a sequential stream passes by"]);
-    says(&scratch.refused(&["set", "--cache", "cache", "sequential-cutoff=4p"]), &["'4p': it must be a number of bytes"]);
+    says(
+        &scratch.refused(&["set", "--cache", "cache", "sequential-cutoff=4p"]),
+        &["'4p': it must be a number of bytes"],
+    );
     says(&scratch.refused(&["set", "--cache", "cache", "dirty-high=120%"]), &["'120%': it is not between 0% and 100%"]);
     says(&scratch.refused(&["set", "--cache", "cache", "dirty-high=5GiB"]), &["'5GiB': it is no percentage"]);
     drop(client);

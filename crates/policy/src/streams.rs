@@ -57,14 +57,7 @@ fn find(places: &[u64; FOLLOWED], place: u64) -> Option<usize> {
 impl Streams {
     /// Lets pass what comes after so many pages of a stream.
     pub fn new(cutoff_pages: u64) -> Self {
-        Streams {
-            cutoff_pages,
-            starts: [NOWHERE; FOLLOWED],
-            nexts: [NOWHERE; FOLLOWED],
-            grown: 0,
-            hand: 0,
-            latest: 0,
-        }
+        Streams { cutoff_pages, starts: [NOWHERE; FOLLOWED], nexts: [NOWHERE; FOLLOWED], grown: 0, hand: 0, latest: 0 }
     }
 
     /// Takes notice of a request; whether as many pages as the cutoff came before it in its stream.

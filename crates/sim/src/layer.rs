@@ -236,8 +236,7 @@ impl<P: Policy> Driven<'_, P> {
         self.driver.at = at;
         self.driver.writing = request.op.is_write();
         let passes = self.streams.is_some() && self.passes(request.page);
-        let outcome =
-            if passes { self.driver.bypass(request) } else { self.policy.access(request, &mut self.driver) };
+        let outcome = if passes { self.driver.bypass(request) } else { self.policy.access(request, &mut self.driver) };
         self.driver.counts.outcome(request, outcome);
         outcome
     }
