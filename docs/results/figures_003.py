@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Figures 4 to 12 of 003 on recorded and generated traces, and the tables of multi-tier-003.md.
 
-`figures_003.py` simulates what target/results/003 lacks, with the program that ENTRESOL names (target/release/entresol),
-and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to measure anew. About ten
-minutes of one processor. What a table says of the paper is what its text says; its figures are not to be had.
+`figures_003.py` records and simulates what target/results/003 lacks, with the program that ENTRESOL names
+(target/release/entresol), and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to
+measure anew. About fifteen minutes of one processor, and before that five of both for the recording, whose databases lie
+in FIGURES_SCRATCH (/dev/shm, 2 GB). What a table says of the paper is what its text says; its figures are not to be had.
 """
 
 import json
@@ -17,17 +18,24 @@ ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "003"
 ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 RECORDED = ROOT.parent / "shared" / "data" / "traces" / "recorded"
+SCRATCH = os.environ.get("FIGURES_SCRATCH", "/dev/shm")
 
 # The file, what the paper's trace of that name touches in GB (table 2), and what our page calls it.
 TRACES = {
     "tpcc": ("pg_tpcc_w20_prebuf.csv.zst", 1320, "TPC-C"),
     "flat": (None, 1320, "generated"),
+    "ch": (None, 1130, "CH, below 64 pages"),
     "tpch": ("pg_tpch_sf0.1_prebuf.csv.zst", 1130, "TPC-H"),
     "voter": ("pg_voter_sb16m.csv.zst", 1050, "Voter, below a pool"),
     "auctionmark": ("pg_auctionmark_sb16m_first1.2M.csv.zst", 815, "AuctionMark, below a pool"),
 }
 # 003, figure 3a: a quarter of the blocks of the paper's TPC-C gets 87 % of the references.
 FLAT = "hotcold:pages=150k:hot=25:to=87:n=2M:write=25:update=100:ids=scattered"
+# The server has 64 pages of its own: with 32 its sessions, which hold some each, run out of them ("no unpinned buffers
+# available"). What it reads and writes comes by a fast device, so that few wait for it.
+POOL_PAGES = 64
+CH = ["--db", "postgresql", "--memory", f"{POOL_PAGES * 8}KiB", "--warehouses", 3, "--clients", 6, "--analysts", 1]
+CH += ["--warmup", "5s", "--duration", "150s", "--seed", 42, "--policy", "none", "--backing-profile", "p4800x"]
 
 DRAM_NS = 160  # section 6.4: 2x to 8x of it are 320 to 1280 ns
 LINE_BYTES = 64
@@ -70,7 +78,9 @@ def trace(name):
     path = OUT / f"{name}.etr"
     if not path.exists():
         file, part = TRACES[name][0], path.with_suffix(".part")
-        if file is None:
+        if name == "ch":
+            entresol("bench", "ch", *CH, "--scratch", SCRATCH, "--record", part, "--json", OUT / "ch.run.json")
+        elif file is None:
             entresol("trace", "generate", "--page-size", 8192, FLAT, part)
         else:
             entresol("trace", "convert", RECORDED / file, part)
@@ -231,7 +241,7 @@ def tuned(name, setting):
 
 def figure_9():
     lines = []
-    for name, setting in [("tpcc", "bus"), ("tpcc", "lines"), ("flat", "bus"), ("flat", "lines")]:
+    for name, setting in [(name, setting) for name in ("tpcc", "flat", "ch") for setting in NAMES]:
         found = tuned(name, setting)
         start = found["start"]
         for run in found["tuners"]:
@@ -346,7 +356,7 @@ def assumptions():
         "lines4": "the same, 4 lines at a time",
     }
     lines = []
-    for name in ("tpcc", "flat"):
+    for name in ("tpcc", "flat", "ch"):
         for setting, what in about.items():
             cells = []
             for times in (2, 8):
@@ -371,7 +381,49 @@ def hits():
     return table(head, lines)
 
 
+def measured(name):
+    """What `trace stat` says of a trace."""
+    path = OUT / f"stat-{name}.json"
+    if not path.exists():
+        part = path.with_suffix(".part")
+        entresol("trace", "stat", trace(name), "--json", part)
+        part.rename(path)
+    return json.loads(path.read_text())
+
+
+def streams():
+    """How large and how skewed each trace is, and what a pool as small as that of CH's server would have of it."""
+    lines = []
+    for name in TRACES:
+        of = measured(name)
+        skew = {point["percent"]: point["share"] for point in of["spread"]["all"]["skew"]}
+        pool = max((p for p in of["lru_curve"] if p["capacity_pages"] <= POOL_PAGES), key=lambda p: p["capacity_pages"])
+        shares = [of["writes"]["page_requests"] / of["page_requests"], *(skew[p] for p in (1, 25, 50)), 1 - pool["miss_ratio"]]
+        size = f"{of['unique_bytes'] / 2**20:.0f}"
+        lines.append([TRACES[name][2], of["page_requests"], of["unique_pages"], size] + [f"{100 * s:.1f}" for s in shares])
+    # Section 6.3: what the coldest blocks get, from the other end.
+    lines += [["003, TPC-C", "100 M", "", "", "", "", "87", "", ""], ["003, CH-benCHmark", "100 M", "", "", "", "", "57", "91", ""]]
+    head = ["trace", "requests", "pages", "MiB", "writes, %", "to the hottest 1 %, %", "25 %", "50 %"]
+    return table(head + [f"{POOL_PAGES} pages under LRU have, %"], lines)
+
+
+def recording():
+    """What went on while CH was recorded."""
+    trace("ch")
+    run = json.loads((OUT / "ch.run.json").read_text())["runs"][0]
+    if run["faults"]:
+        raise SystemExit(f"CH: {run['faults']}")
+    asked, pool, seconds = run["asked"], run["pool"], run["looked_s"]
+    answered = sorted({query["number"] for query in run["queries"] if query["counted"]})
+    cells = [f"{run['new_orders_per_minute']:.0f}", ", ".join(map(str, answered)), f"{asked['requests'] / seconds:.0f}"]
+    cells += [pool["asked"], f"{100 * (1 - pool['read'] / pool['asked']):.1f}", pool["read"]]
+    cells += [asked["requests"] - asked["writes"], asked["writes"]]
+    head = ["new orders/min", "queries answered", "pages/s below", "pages asked of the pool", "it had, %", "it lacked"]
+    return table(head + ["reads below", "writes below"], [cells])
+
+
 TABLES = {f"figure {n}": globals()[f"figure_{n}"] for n in range(4, 13)} | {"assumptions": assumptions, "hits": hits}
+TABLES |= {"streams": streams, "recording": recording}
 
 
 if __name__ == "__main__":
