@@ -184,7 +184,7 @@ bench-tpch: deps
 		--json target/bench/tpch-mariadb.json --html target/bench/tpch-mariadb.html
 
 # Figures 4 to 12 of 003 and the tuners over seeds: docs/results/multi-tier-003.md and the table of adaptive-migration.md,
-# from what target/results lacks (twenty minutes of one core).
+# from what target/results lacks (half an hour of one core; ten minutes of it record CH-benCHmark on PostgreSQL in /dev/shm).
 .PHONY: figures-003
 figures-003: deps
 	cargo build --release --locked -p entresol

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Figures 4 to 12 of 003 on recorded and generated traces, and the tables of multi-tier-003.md.
 
-`figures_003.py` simulates what target/results/003 lacks, with the program that ENTRESOL names (target/release/entresol),
-and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to measure anew. About ten
-minutes of one processor. What a table says of the paper is what its text says; its figures are not to be had.
+`figures_003.py` records and simulates what target/results/003 lacks, with the program that ENTRESOL names
+(target/release/entresol), and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to
+measure anew. About fifteen minutes of one processor, and before that eight of both for two recordings, whose databases lie
+in FIGURES_SCRATCH (/dev/shm, 2 GB). What a table says of the paper is what its text says; its figures are not to be had.
 """
 
 import json
@@ -11,23 +12,37 @@ import os
 import subprocess
 import sys
 
+from below_pool import filtered
 from face_tables import HERE, renew, table
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "003"
 ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 RECORDED = ROOT.parent / "shared" / "data" / "traces" / "recorded"
+SCRATCH = os.environ.get("FIGURES_SCRATCH", "/dev/shm")
 
 # The file, what the paper's trace of that name touches in GB (table 2), and what our page calls it.
 TRACES = {
     "tpcc": ("pg_tpcc_w20_prebuf.csv.zst", 1320, "TPC-C"),
     "flat": (None, 1320, "generated"),
+    "ch": (None, 1130, "CH, below 64 pages"),
     "tpch": ("pg_tpch_sf0.1_prebuf.csv.zst", 1130, "TPC-H"),
     "voter": ("pg_voter_sb16m.csv.zst", 1050, "Voter, below a pool"),
     "auctionmark": ("pg_auctionmark_sb16m_first1.2M.csv.zst", 815, "AuctionMark, below a pool"),
 }
+# What a small pool does to a stream: TPC-C again, below one with as large a share of its pages as CH's server has.
+BELOW = {"tpcc-below": ("pg_tpcc_w20_prebuf.csv.zst", 1320, "TPC-C, below 217 pages")}
+BELOW_PAGES = 217
+ABOUT = TRACES | BELOW | {"ch-again": (None, 1130, "CH again, another seed")}
 # 003, figure 3a: a quarter of the blocks of the paper's TPC-C gets 87 % of the references.
 FLAT = "hotcold:pages=150k:hot=25:to=87:n=2M:write=25:update=100:ids=scattered"
+# The server has 64 pages of its own: with 32 its sessions, which hold some each, run out of them ("no unpinned buffers
+# available"). What it reads and writes comes by a fast device, so that few wait for it.
+POOL_PAGES = 64
+CH = ["--db", "postgresql", "--memory", f"{POOL_PAGES * 8}KiB", "--warehouses", 3, "--clients", 6, "--analysts", 1]
+CH += ["--warmup", "5s", "--duration", "150s", "--policy", "none", "--backing-profile", "p4800x"]
+# Recorded twice: what is different in the second is what one recording leaves open.
+CH_SEEDS = {"ch": 42, "ch-again": 43}
 
 DRAM_NS = 160  # section 6.4: 2x to 8x of it are 320 to 1280 ns
 LINE_BYTES = 64
@@ -69,8 +84,15 @@ def trace(name):
     """A trace in our own format, which is read fastest."""
     path = OUT / f"{name}.etr"
     if not path.exists():
-        file, part = TRACES[name][0], path.with_suffix(".part")
-        if file is None:
+        file, part = ABOUT[name][0], path.with_suffix(".part")
+        if name in CH_SEEDS:
+            files = ["--record", part, "--json", OUT / f"{name}.run.json"]
+            entresol("bench", "ch", *CH, "--seed", CH_SEEDS[name], "--scratch", SCRATCH, *files)
+        elif name in BELOW:
+            filtered(RECORDED / file, BELOW_PAGES, path.with_suffix(".csv"))
+            entresol("trace", "convert", "--page-size", 8192, path.with_suffix(".csv"), part)
+            path.with_suffix(".csv").unlink()
+        elif file is None:
             entresol("trace", "generate", "--page-size", 8192, FLAT, part)
         else:
             entresol("trace", "convert", RECORDED / file, part)
@@ -101,7 +123,7 @@ def device(times, setting):
 
 def share(name, gb):
     """A size of the paper as a share of the footprint."""
-    return f"{100 * gb / TRACES[name][1]:.4g}%"
+    return f"{100 * gb / ABOUT[name][1]:.4g}%"
 
 
 def simulate(key, name, setting, tiers, policies):
@@ -148,7 +170,7 @@ def percent(row, base):
 
 
 def label(name, setting):
-    return [TRACES[name][2], NAMES[setting]]
+    return [ABOUT[name][2], NAMES[setting]]
 
 
 BOTH = [(name, setting) for name in TRACES for setting in NAMES]
@@ -231,7 +253,7 @@ def tuned(name, setting):
 
 def figure_9():
     lines = []
-    for name, setting in [("tpcc", "bus"), ("tpcc", "lines"), ("flat", "bus"), ("flat", "lines")]:
+    for name, setting in [(name, setting) for name in ("tpcc", "flat", "ch") for setting in NAMES]:
         found = tuned(name, setting)
         start = found["start"]
         for run in found["tuners"]:
@@ -285,7 +307,8 @@ def figure_10():
                 continue
             lines.append(label(name, setting) + [f"{times}x"] + recommended(advised(name, setting, times)))
     paper = [("TPC-C", "2x", "16 GB DRAM + 1 TB NVM"), ("TPC-C", "8x", "16 GB DRAM + 512 GB NVM")]
-    paper += [("Voter", "2x", "4 GB DRAM + 128 GB NVM"), ("AuctionMark", "2x", "8 GB DRAM"), ("CH-benCHmark", "2x", "4 GB DRAM + 1 TB NVM")]
+    paper += [("Voter", "2x", "4 GB DRAM + 128 GB NVM"), ("AuctionMark", "2x", "8 GB DRAM")]
+    paper += [("CH-benCHmark", "2x", "4 GB DRAM + 1 TB NVM")]
     lines += [[f"003, {name}", "", times, what] + [""] * 4 for name, times, what in paper]
     head = ["trace", "reading", "NVM", "most requests/s per dollar", "requests/s per dollar"]
     return table(head + ["best without NVM", "best without DRAM", "of 16 GB + 1 TB"], lines)
@@ -346,16 +369,31 @@ def assumptions():
         "lines4": "the same, 4 lines at a time",
     }
     lines = []
-    for name in ("tpcc", "flat"):
-        for setting, what in about.items():
-            cells = []
-            for times in (2, 8):
-                rows = three_tiers(name, setting, times, [EAGER, over_d("0.01"), over_n("0.1")], "a")
-                cells += [percent(rows[policy], rows[EAGER]) for policy in (over_d("0.01"), over_n("0.1"))]
-            dram, *each = equal_cost(name, setting)
-            lines.append([TRACES[name][2], what] + cells + [" ".join(f"{rate(row) / rate(dram):.2f}" for row in each)])
+    for name in ("tpcc", "flat", "ch"):
+        lines += [[ABOUT[name][2], what] + in_short(name, setting) for setting, what in about.items()]
     lines.append(["003, TPC-C", "", "+79 %", "-68 %", "+33 %", "-43 %", "4.3 2.1 1"])
+    lines.append(["003, CH-benCHmark", "", "+85 %", "", "", "", "5.9 - 1.7"])
     return table(["trace", "assumption", "D 2x", "N 2x", "D 8x", "N 8x", "figure 4"], lines)
+
+
+def in_short(name, setting):
+    """What D = 0.01 and N = 0.1 change over the eager policy at 2x and 8x, and figure 4."""
+    cells = []
+    for times in (2, 8):
+        rows = three_tiers(name, setting, times, [EAGER, over_d("0.01"), over_n("0.1")], "a")
+        cells += [percent(rows[policy], rows[EAGER]) for policy in (over_d("0.01"), over_n("0.1"))]
+    dram, *each = equal_cost(name, setting)
+    return cells + [" ".join(f"{rate(row) / rate(dram):.2f}" for row in each)]
+
+
+def below():
+    """What a small pool takes from a stream, and from the figures: TPC-C as the pool is asked, and as it asks."""
+    lines = []
+    for name in ("tpcc", "tpcc-below", *CH_SEEDS):
+        of = measured(name)
+        writes = f"{100 * of['writes']['page_requests'] / of['page_requests']:.1f}"
+        lines += [label(name, setting) + [of["page_requests"], writes] + in_short(name, setting) for setting in NAMES]
+    return table(["trace", "reading", "requests", "writes, %", "D 2x", "N 2x", "D 8x", "N 8x", "figure 4"], lines)
 
 
 def hits():
@@ -371,7 +409,52 @@ def hits():
     return table(head, lines)
 
 
+def measured(name):
+    """What `trace stat` says of a trace."""
+    path = OUT / f"stat-{name}.json"
+    if not path.exists():
+        part = path.with_suffix(".part")
+        entresol("trace", "stat", trace(name), "--json", part)
+        part.rename(path)
+    return json.loads(path.read_text())
+
+
+def streams():
+    """How large and how skewed each trace is, and what a pool as small as that of CH's server would have of it."""
+    lines = []
+    for name in TRACES:
+        of = measured(name)
+        skew = {point["percent"]: point["share"] for point in of["spread"]["all"]["skew"]}
+        pool = max((p for p in of["lru_curve"] if p["capacity_pages"] <= POOL_PAGES), key=lambda p: p["capacity_pages"])
+        writes = of["writes"]["page_requests"] / of["page_requests"]
+        shares = [writes, skew[1], skew[25], skew[50], 1 - pool["miss_ratio"]]
+        size = f"{of['unique_bytes'] / 2**20:.0f}"
+        lines.append([TRACES[name][2], of["page_requests"], of["unique_pages"], size] + [f"{100 * s:.1f}" for s in shares])
+    # Section 6.3: what the coldest blocks get, from the other end.
+    lines += [["003, TPC-C"] + [""] * 5 + ["87", "", ""], ["003, CH-benCHmark"] + [""] * 5 + ["57", "91", ""]]
+    head = ["trace", "requests", "pages", "MiB", "writes, %", "to the hottest 1 %, %", "25 %", "50 %"]
+    return table(head + [f"{POOL_PAGES} pages under LRU have, %"], lines)
+
+
+def recording():
+    """What went on while CH was recorded."""
+    lines = []
+    for name, seed in CH_SEEDS.items():
+        trace(name)
+        run = json.loads((OUT / f"{name}.run.json").read_text())["runs"][0]
+        if run["faults"]:
+            raise SystemExit(f"{name}: {run['faults']}")
+        asked, pool, seconds = run["asked"], run["pool"], run["looked_s"]
+        answered = [query["number"] for query in run["queries"] if query["counted"]]
+        cells = [seed, f"{run['new_orders_per_minute']:.0f}", f"{len(answered)} of {len(set(answered))} kinds"]
+        cells += [f"{asked['requests'] / seconds:.0f}", pool["asked"], f"{100 * (1 - pool['read'] / pool['asked']):.1f}"]
+        lines.append(cells + [pool["read"], asked["requests"] - asked["writes"], asked["writes"]])
+    head = ["seed", "new orders/min", "queries answered", "pages/s below", "pages asked of the pool", "it had, %"]
+    return table(head + ["it lacked", "reads below", "writes below"], lines)
+
+
 TABLES = {f"figure {n}": globals()[f"figure_{n}"] for n in range(4, 13)} | {"assumptions": assumptions, "hits": hits}
+TABLES |= {"streams": streams, "recording": recording, "below": below}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tuners over seeds beside a grid of fixed settings: the tables `seeds` and `epochs` of adaptive-migration.md.
+"""Tuners over seeds beside a grid of fixed settings: the tables `seeds`, `seeds ch` and `epochs` of adaptive-migration.md.
 
 `tuner_seeds.py` runs what target/results/tune lacks, with the program that ENTRESOL names (target/release/entresol), and
 renews the page; `tuner_seeds.py NAME` prints a table. The policies of the grid draw at random only where a probability is
-neither 0 nor 1, so the grid is run with one seed.
+neither 0 nor 1, so the grid is run with one seed. CH is the recording of figures_003.py, and made if it is not there.
 """
 
 import json
@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 from face_tables import HERE, renew, table
+from figures_003 import trace
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "tune"
@@ -30,6 +31,12 @@ RUNS = {
     "generated TPC-C": (["generate:tpcc:n=2M:warehouses=10:seed=9", "--page-size", "8192", "--warmup", "10%"], 2),
     "TPC-H, TPC-C, TPC-H": ([TPCH, TPCC, TPCH, "--limit", "1500k"], 2),
 }
+# As multi-tier-003.md has it, recorded below a small pool.
+CH_RUNS = {
+    "recorded CH": (["ch", "--warmup", "10%"], 3),
+    "CH, epochs of 5000": (["ch", "--warmup", "10%", "--epoch", "5000"], 3),
+    "CH, TPC-C, CH": (["ch", TPCC, "ch", "--limit", "1500k"], 2),
+}
 
 
 # Requests of an epoch, and epochs not counted after a change.
@@ -40,7 +47,8 @@ def tune(name, seed, grid, tuners, more=()):
     which = "-".join(str(part) for part in (name.replace(", ", " "), seed, grid, *more))
     path = OUT / f"{which.replace(' ', '-').replace('--', '')}.json"
     if not path.exists():
-        words = ["-q", "tune", *RUNS[name][0], *more, "--clients", 8, "--tiers", TIERS, "--seed", seed, "--grid", grid]
+        given = [trace("ch") if word == "ch" else word for word in (RUNS | CH_RUNS)[name][0]]
+        words = ["-q", "tune", *given, *more, "--clients", 8, "--tiers", TIERS, "--seed", seed, "--grid", grid]
         part = path.with_suffix(".part")
         command = [ENTRESOL, *words, "--tuner", ",".join(tuners), "--json", part]
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
@@ -56,9 +64,9 @@ def over(a, b):
     return f"{100 * (a / b - 1):+.1f}"
 
 
-def seeds():
+def seeds(runs):
     lines = []
-    for name, (_, grid) in RUNS.items():
+    for name, (_, grid) in runs.items():
         fixed = tune(name, SEEDS[0], grid, TUNERS[:1])
         best, start = fixed["grid"][0], rate(fixed["start"])
         settings = " ".join(f"{value:g}" for value in best["values"])
@@ -86,7 +94,7 @@ def epochs():
     return table(["epoch", "settle"] + list(TUNERS), lines)
 
 
-TABLES = {"seeds": seeds, "epochs": epochs}
+TABLES = {"seeds": lambda: seeds(RUNS), "seeds ch": lambda: seeds(CH_RUNS), "epochs": epochs}
 
 
 if __name__ == "__main__":
@@ -94,6 +102,6 @@ if __name__ == "__main__":
     if not RECORDED.exists():
         sys.exit(f"the recorded traces are not in {RECORDED}: nothing to simulate")
     if len(sys.argv) > 1:
-        print(TABLES[sys.argv[1]]())
+        print(TABLES[" ".join(sys.argv[1:])]())
     else:
         renew(HERE / "adaptive-migration.md", TABLES)

@@ -1,8 +1,8 @@
 //! The search against simulating everything, and what it answers where there is no advice.
 
 use entresol_advise::hierarchy::{
-    AdviceError, Candidate, Catalogue, Class, FINALISTS, Fate, Known, Limits, Objective, Policies, Question, Scale,
-    SearchOptions, Tried, Workload, candidates, choose, front, search, what_if,
+    AdviceError, Candidate, Catalogue, Class, Cramped, FINALISTS, Fate, Known, Limits, Objective, Policies, Question,
+    Scale, SearchOptions, Tried, Warning, Workload, Worse, candidates, choose, front, search, warnings, what_if,
 };
 use entresol_core::Random;
 use entresol_sim::{Work, World};
@@ -401,4 +401,66 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
     assert_eq!(found_out.more.len(), tried[best].candidate.caches().len(), "{found_out:?}");
     assert!(found_out.more.iter().all(|more| more.gb > 0.0 && more.gain_per_gb.is_finite()), "{found_out:?}");
     println!("{found_out:#?}");
+}
+
+/// A cache that makes things slower is named with what is faster, against what was measured; and one whose flash has too little room
+/// is named whatever is predicted of it.
+#[test]
+fn caches_that_are_worse_than_none_are_named() {
+    // Nothing is asked for twice soon: a cache only adds I/Os to those of the disk.
+    let trace = trace("loop:n=24k:pages=6k:write=50");
+    let world = World::new(&trace);
+    // A cache of flash that is slower than what is below it.
+    let text = "date = \"today\"\nsource = \"a test\"\n\
+        [[item]]\nname = \"S\"\ntier = \"ssd\"\nprofile = \"yang-nand\"\ncapacities_gb = [0.002, 0.012]\ndollars_per_gb = 1.0\n\
+        endurance_writes = 1e5\n\
+        [[item]]\nname = \"H\"\ntier = \"disk\"\nprofile = \"p4800x\"\ncapacities_gb = [1]\ndollars_per_gb = 2.0\n\
+        endurance_writes = 1e5\n";
+    let catalogue = Catalogue::from_toml("a test", text).expect("a catalogue");
+    let scale = Scale { below_pool: true, ..Scale::new(&world, None) };
+    let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+    let tried = decided(&catalogue, list, &workload(&world, 4), false);
+    let found = warnings(&tried, trace.page_bytes);
+    println!("{found:?}");
+    let (mut slower, mut cramped) = (0, 0);
+    for Warning { at, what } in &found {
+        let rate = |at: usize| tried[at].measured().expect("simulated").requests_per_second;
+        let caches = tried[*at].candidate.caches();
+        match what {
+            Worse::Slower { without, times } => {
+                slower += 1;
+                assert!(tried[*without].candidate.caches().len() < caches.len());
+                assert_eq!(tried[*without].candidate.lowest(), tried[*at].candidate.lowest());
+                assert!(*times <= 1.0 && (rate(*at) / rate(*without) - times).abs() < 1e-9, "{times}");
+            }
+            Worse::Cramped(Cramped { pages, enough_pages }) => {
+                cramped += 1;
+                assert!(*pages == caches[0].pages && pages < enough_pages, "{pages} of {enough_pages}");
+            }
+        }
+    }
+    // The smaller of the two caches lacks room, and both are of no use.
+    assert_eq!((slower, cramped), (2, 1), "{found:?}");
+    // What has no cache is not warned of.
+    assert!(found.iter().all(|warning| !tried[warning.at].candidate.caches().is_empty()));
+}
+
+/// The two smallest caches that were built for docs/results/advise-built.md, of 12 and 24 MiB in pages of 8 KiB.
+#[test]
+fn a_cache_has_room_from_where_one_that_was_built_did_what_was_predicted() {
+    let trace = trace("uniform:n=12k:pages=1500");
+    let world = World::new(&trace);
+    let catalogue = drawn(&mut Random::new(1));
+    let scale = Scale { below_pool: true, ..Scale::new(&world, Some(8e6)) };
+    let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
+    let mut cached = list.into_iter().find(|candidate| candidate.bare_flash().is_some()).expect("one with a cache");
+    let mut cramped = |pages| {
+        cached.parts[0].pages = pages;
+        cached.cramped(8192)
+    };
+    assert!(cramped(1152).is_some() && cramped(1536).is_some(), "12 MiB, its log included or not");
+    assert_eq!(cramped(3072), None, "24 MiB");
+    let largest = (1..1 << 20).rev().find(|&pages| cramped(pages).is_some());
+    assert_eq!(largest, Some(2015), "what is cramped is smaller than all that is not");
+    assert!((1..=2015).all(|pages| cramped(pages).is_some()));
 }

@@ -207,3 +207,37 @@ fn no_advice_without_a_reason_and_what_would_do() {
     assert!(of("prices.toml", "20%").contains("a number of bytes"));
     assert!(refused(&["--budget", "900"]).contains("--footprint"), "as large as it is it tells nothing");
 }
+
+/// Flash that is slower than what is below it, once with too little room beside its pages and once with enough.
+#[test]
+fn caches_that_are_worse_than_none_are_told() {
+    let scratch = Scratch::new();
+    let item = |name: &str, tier: &str, profile: &str, sizes: &str| {
+        format!(
+            "[[item]]\nname = \"{name}\"\ntier = \"{tier}\"\nprofile = \"{profile}\"\ncapacities_gb = [{sizes}]\n\
+             dollars_per_gb = 1.0\nendurance_writes = 1e5\n"
+        )
+    };
+    let items = item("Flash", "ssd", "yang-nand", "0.002, 0.012") + &item("Array", "disk", "p4800x", "1");
+    scratch.file("slow.toml", &format!("date = \"2026-11\"\nsource = \"a test\"\n{items}"));
+    let words = ["-q", "advise", "hierarchy", "generate:loop:n=24k:pages=6k:write=50", "--catalogue", "slow.toml"];
+    let more = ["--below-pool", "--budget", "100", "--every", "--clients", "4", "--json", "w.json", "--html", "w.html"];
+    let text = scratch.ok(&[&words[..], &more].concat());
+    let advice: Value = serde_json::from_str(&scratch.read("w.json")).expect("json");
+    let warnings = advice["warnings"].as_array().expect("warnings");
+    let (slower, cramped): (Vec<_>, Vec<_>) = warnings.iter().partition(|warning| warning["slower"].is_object());
+    assert!(slower.len() == 2 && cramped.len() == 1 && cramped[0]["cramped"]["pages"] == 488, "{warnings:?}");
+    assert!(slower.iter().all(|warning| warning["slower"]["times"].as_f64().expect("a factor") < 1.0), "{slower:?}");
+    for told in [text, scratch.read("w.html")] {
+        for part in [
+            "warning: 0.002 GB Flash over 1 GB Array is no faster than without its cache: 0.",
+            "warning: 0.012 GB Flash over 1 GB Array is no faster than without its cache: 0.",
+            " times the throughput of 1 GB Array",
+            "with 488 pages of flash, fewer than 1584, its cache has so little room",
+            "the prediction does not have the rounds in which it makes room, and is too high",
+        ] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+        assert!(!told.contains("warning, of what is recommended"), "what has no cache is recommended");
+    }
+}

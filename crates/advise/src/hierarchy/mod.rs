@@ -6,7 +6,8 @@
 //! 3. [`search`] simulates them with device time, the cheapest first, and leaves out what a cheaper one, already simulated, beats
 //!    even at its bound. Nothing that is left out can be the answer.
 //! 4. [`choose`] takes the best by an [`Objective`] within [`Limits`], or says which comes nearest.
-//! 5. [`what_if`] asks again with other prices, another NVM and halves of the trace.
+//! 5. [`warnings`] says which caches are worse than none, or too small for their prediction.
+//! 6. [`what_if`] asks again with other prices, another NVM and halves of the trace.
 
 pub mod bound;
 mod candidate;
@@ -14,6 +15,7 @@ mod catalogue;
 mod choose;
 mod measure;
 mod search;
+mod warn;
 mod whatif;
 
 pub use candidate::{Candidate, Candidates, Part, Policies, Scale, candidates};
@@ -21,6 +23,7 @@ pub use catalogue::{Catalogue, Class, Endurance, Item, Piece};
 pub use choose::{Choice, Limits, Objective, choose, front};
 pub use measure::{Known, Measured, PartUse, Workload};
 pub use search::{FINALISTS, Fate, SearchOptions, Tried, search, usual_sample};
+pub use warn::{Cramped, Warning, Worse, warnings};
 pub use whatif::{Answer, BreakEven, More, Question, WhatIf, theta, what_if};
 
 /// Why there is no advice.

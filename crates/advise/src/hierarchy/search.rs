@@ -191,7 +191,10 @@ fn decide(
         let of = |((candidate, most_per_second), fate)| Tried { candidate, most_per_second, fate };
         tried.extend(batch.into_iter().zip(fates).map(of));
         for (at, entry) in tried.iter().enumerate().skip(first) {
-            let Some(measured) = entry.measured().filter(|measured| options.limits.hold(measured)) else { continue };
+            // What is predicted too high leaves nothing else out.
+            let believed = entry.candidate.cramped(workload.world.trace.page_bytes).is_none();
+            let within = |measured: &&Measured| believed && options.limits.hold(measured);
+            let Some(measured) = entry.measured().filter(within) else { continue };
             if fastest.is_none_or(|(per_second, _)| measured.requests_per_second > per_second) {
                 fastest = Some((measured.requests_per_second, at));
             }

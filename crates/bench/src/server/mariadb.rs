@@ -1,6 +1,8 @@
 //! MariaDB as Debian packages it.
 
-use super::{CHECKPOINT_WITHIN, Guarded, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready};
+use super::{
+    CHECKPOINT_WITHIN, Guarded, PoolCounts, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready,
+};
 use crate::driver::{Database, MariaDb, Session};
 use crate::{BenchError, DriverError, Failure};
 use rustix::process::Signal;
@@ -202,6 +204,12 @@ impl Server for MariaDbServer {
 
     fn redo_bytes(&self) -> Result<u64, BenchError> {
         Ok(number(&mut *self.database().connect()?, "SHOW GLOBAL STATUS LIKE 'Innodb_checkpoint_age'")?)
+    }
+
+    fn pool(&self) -> Result<Option<PoolCounts>, BenchError> {
+        let mut session = self.database().connect()?;
+        let mut count = |of| number(&mut *session, &format!("SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_{of}'"));
+        Ok(Some(PoolCounts { asked: count("read_requests")?, read: count("reads")? }))
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

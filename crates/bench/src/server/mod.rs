@@ -44,6 +44,23 @@ pub struct Setup {
     pub checkpoint: Duration,
 }
 
+/// What a server's buffer pool was asked for, by the server's own count from a time of its own on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Pages that were asked for, whether it had them or not.
+    pub asked: u64,
+    /// Those that it did not have and read.
+    pub read: u64,
+}
+
+impl PoolCounts {
+    /// What came after an earlier look.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        PoolCounts { asked: self.asked.saturating_sub(before.asked), read: self.read.saturating_sub(before.read) }
+    }
+}
+
 /// A server that can be made, started, stopped and killed.
 pub trait Server: Send {
     /// What it is called.
@@ -94,6 +111,13 @@ pub trait Server: Send {
     /// # Errors
     /// What it answered.
     fn redo_bytes(&self) -> Result<u64, BenchError>;
+
+    /// What its buffer pool was asked for; none of what keeps no such count. Sessions tell at the end of a statement, and not
+    /// more than about once a second, so a look is that much behind.
+    ///
+    /// # Errors
+    /// What it answered.
+    fn pool(&self) -> Result<Option<PoolCounts>, BenchError>;
 
     /// Has its own checker read everything: what that found wrong.
     ///

@@ -1,6 +1,6 @@
 //! PostgreSQL as Debian packages it.
 
-use super::{Guarded, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready};
+use super::{Guarded, PoolCounts, STOPPED_WITHIN, Server, Setup, last_lines, number, wait_until_ready};
 use crate::BenchError;
 use crate::driver::{Database, PostgreSql};
 use rustix::process::Signal;
@@ -157,6 +157,13 @@ impl Server for PostgreSqlServer {
         let since =
             "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn)::bigint FROM pg_control_checkpoint()";
         Ok(number(&mut *self.database().connect()?, since)?)
+    }
+
+    fn pool(&self) -> Result<Option<PoolCounts>, BenchError> {
+        let mut session = self.database().connect()?;
+        // A page by which a table grows is counted as one that was read.
+        let mut sum = |of| number(&mut *session, &format!("SELECT sum({of})::bigint FROM pg_stat_database"));
+        Ok(Some(PoolCounts { asked: sum("blks_hit + blks_read")?, read: sum("blks_read")? }))
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

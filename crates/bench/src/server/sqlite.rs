@@ -1,6 +1,6 @@
 //! SQLite where a server would be: a file, whose only process is the clients'.
 
-use super::{Server, Setup};
+use super::{PoolCounts, Server, Setup};
 use crate::BenchError;
 use crate::driver::{Database, Sqlite};
 use std::path::Path;
@@ -73,6 +73,11 @@ impl Server for SqliteFile {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(BenchError::at(&log)(error)),
         }
+    }
+
+    fn pool(&self) -> Result<Option<PoolCounts>, BenchError> {
+        // Each session has a pool of its own.
+        Ok(None)
     }
 
     fn check(&mut self) -> Result<Vec<String>, BenchError> {

@@ -7,8 +7,8 @@ use crate::trace_source::{self, Named};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use entresol_advise::hierarchy::{
-    Catalogue, Choice, Known, Limits, Objective, Policies, Question, Scale, SearchOptions, Tried, WhatIf, Workload,
-    candidates, choose, search, usual_sample, what_if,
+    Catalogue, Choice, Known, Limits, Objective, Policies, Question, Scale, SearchOptions, Tried, Warning, WhatIf,
+    Workload, candidates, choose, search, usual_sample, warnings, what_if,
 };
 use entresol_core::Size;
 use entresol_report::{Progress, TextStyle, Unit, percent};
@@ -177,6 +177,8 @@ pub struct Advice<'a> {
     pub choice: &'a Choice,
     /// All candidates, by price.
     pub candidates: &'a [Tried],
+    /// What speaks against caches of candidates: they are slower than none, or too small to be believed.
+    pub warnings: &'a [Warning],
     /// The answer under other circumstances, when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIf>,
@@ -241,6 +243,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         sample: options.sample,
         choice: &choice,
         candidates: &tried,
+        warnings: &warnings(&tried, world.trace.page_bytes),
         what_if: what_if.transpose()?,
     };
     if let Some(path) = &arguments.json {

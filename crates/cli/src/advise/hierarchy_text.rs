@@ -1,12 +1,14 @@
 //! What `advise hierarchy` prints.
 
 use super::hierarchy::Advice;
-use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried, WhatIf};
+use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
 use entresol_report::{Cell, Column, NumberFormat, Table, TextStyle, Tone, grouped, percent};
 use std::fmt::Write;
 
 /// Rows of a table on the terminal; files have all.
 const ROWS_MAX: usize = 24;
+/// Warnings in the summary; JSON has all.
+const WARNINGS_MAX: usize = 8;
 /// Lifetimes from here on are no matter.
 const YEARS_MAX: f64 = 1e4;
 
@@ -152,7 +154,36 @@ pub fn summary(advice: &Advice) -> String {
     for line in neighbours(advice) {
         let _ = writeln!(out, "  {line}");
     }
+    for line in warnings(advice) {
+        let _ = writeln!(out, "{line}");
+    }
     out
+}
+
+/// What speaks against caches, a line each; that of the recommended one first.
+fn warnings(advice: &Advice) -> Vec<String> {
+    let (tried, best) = (advice.candidates, advice.choice.best);
+    let line = |Warning { at, what }: &Warning| {
+        let whose = if *at == best { "warning, of what is recommended" } else { "warning" };
+        let of = &tried[*at].candidate;
+        match what {
+            Worse::Slower { without, times } => {
+                let without = &tried[*without].candidate;
+                format!(
+                    "{whose}: {of} is no faster than without its cache: {times:.3} times the throughput of {without}"
+                )
+            }
+            Worse::Cramped(cramped) => format!("{whose}: {of}: {cramped}"),
+        }
+    };
+    let (of_best, others): (Vec<_>, Vec<_>) = advice.warnings.iter().partition(|warning| warning.at == best);
+    let mut lines: Vec<String> = of_best.into_iter().chain(others).map(line).collect();
+    let more = lines.len().saturating_sub(WARNINGS_MAX);
+    lines.truncate(WARNINGS_MAX);
+    if more > 0 {
+        lines.push(format!("{more} more warnings of this kind; --json has all"));
+    }
+    lines
 }
 
 fn why(objective: Objective) -> &'static str {

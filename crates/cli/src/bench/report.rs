@@ -152,8 +152,12 @@ impl Told<'_> {
         let asked = run.asked?;
         let (rate, waiting) = (asked.requests as f64 / run.looked_s, asked.waited_s / run.looked_s);
         let computing = run.processor.as_secs_f64() / run.looked_s;
+        let pool = run.pool.map_or(String::new(), |pool| {
+            let had = pool.asked.saturating_sub(pool.read) as f64 / pool.asked.max(1) as f64;
+            format!(", behind a pool that had {:.1} % of {} pages asked for", 100.0 * had, pool.asked)
+        });
         let said = format!(
-            "{}: while it was measured {rate:.0} pages a second, {:.1} for a new order; {waiting:.1} requests waited for and {computing:.2} \
+            "{}: while it was measured {rate:.0} pages a second, {:.1} for a new order{pool}; {waiting:.1} requests waited for and {computing:.2} \
              processors busy at a time: --below-pool --clients {:.0} --work {:.1} --processors {}",
             path.display(),
             rate * 60.0 / run.ran.new_orders_a_minute().max(1.0),
@@ -237,7 +241,8 @@ fn run_json(run: &Measured) -> Value {
     });
     json!({
         "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(), "looked_s": run.looked_s,
-        "asked": run.asked, "processor_s": run.processor.as_secs_f64(),
+        "asked": run.asked, "pool": run.pool.map(|pool| json!({"asked": pool.asked, "read": pool.read})),
+        "processor_s": run.processor.as_secs_f64(),
         "new_orders_per_minute": run.ran.new_orders_a_minute(),
         "transactions_per_second": run.ran.transactions_a_second(),
         "server_ready_s": run.ready.as_secs_f64(),

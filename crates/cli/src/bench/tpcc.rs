@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
 use entresol_bench::driver::{Database, Session};
-use entresol_bench::server::processor_time_but;
+use entresol_bench::server::{PoolCounts, processor_time_but};
 use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
 use entresol_report::{Progress, Unit};
 use std::path::PathBuf;
@@ -87,6 +87,8 @@ pub struct Measured {
     pub backing_device: Option<DeviceFigures>,
     /// What was asked of the device below, where it was recorded.
     pub asked: Option<AskedFigures>,
+    /// What the server's own pool was asked for, where what passed it was recorded and the server counts it.
+    pub pool: Option<PoolCounts>,
     /// Processor time of the clients and the server between the two looks.
     pub processor: Duration,
     /// Time between the two looks at the figures.
@@ -185,7 +187,7 @@ impl<'a> Bench<'a> {
         let (mut mounted, ready) = self.ground.start(variant)?;
         let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
         let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
-        let Driven { ran, before, after, processor, looked_s } = driven;
+        let Driven { ran, before, after, pool, processor, looked_s } = driven;
         // What comes now is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
@@ -203,6 +205,7 @@ impl<'a> Bench<'a> {
             cache_device,
             backing_device,
             asked,
+            pool,
             processor,
             looked_s,
             ran,
@@ -227,7 +230,12 @@ impl<'a> Bench<'a> {
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, plan, &watch));
             let beside = scope.spawn(|| beside(&watch, &mounted));
-            let look = || Ok::<_, anyhow::Error>((ask(&mounted, "figures")?, processor_time_but(pid), Instant::now()));
+            let look = || {
+                // Asking costs a little, so only where it says what is missing in a recording.
+                let recorded = self.ground.devices.record.is_some() && *variant == Variant::None;
+                let pool = if recorded { self.ground.server.pool()? } else { None };
+                Ok::<_, anyhow::Error>((ask(&mounted, "figures")?, pool, processor_time_but(pid), Instant::now()))
+            };
             let (started, mut shown) = (Instant::now(), 0);
             let (mut before, mut after) = (None, None);
             while !clients.is_finished() {
@@ -258,10 +266,12 @@ impl<'a> Bench<'a> {
             // What ended the clients, if that was beside them.
             let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
             let ran = ran.map_err(|error| failed(error.into()))?;
-            let nothing = || (Figures::default(), Duration::ZERO, started);
-            let ((before, spent, since), (after, processor, until)) = (before.unwrap_or_else(nothing), after?);
+            let nothing = || (Figures::default(), None, Duration::ZERO, started);
+            let ((before, pool, spent, since), (after, last, processor, until)) =
+                (before.unwrap_or_else(nothing), after?);
+            let pool = last.zip(pool).map(|(last, first)| last.since(&first));
             let (processor, looked_s) = (processor.saturating_sub(spent), (until - since).as_secs_f64());
-            Ok((Driven { ran, before, after, processor, looked_s }, beside))
+            Ok((Driven { ran, before, after, pool, processor, looked_s }, beside))
         })
     }
 
@@ -286,6 +296,8 @@ pub struct Driven {
     pub ran: Ran,
     pub before: Figures,
     pub after: Figures,
+    /// What the server's pool was asked for between the two looks.
+    pub pool: Option<PoolCounts>,
     /// Processor time of clients and server between the two looks.
     pub processor: Duration,
     /// Between the two looks.
