@@ -38,6 +38,10 @@ pub struct GroundArgs {
     /// that with it a cache below is next to never asked
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
     pub page_cache: OnOff,
+    /// Whether the kernel shall read and write logs and temporary files by itself, and all files of a mount without a cache and
+    /// without an emulated device
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub passthrough: OnOff,
     /// Memory for the upper tier of policies that manage two [default: the policy's own share]
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
@@ -229,6 +233,7 @@ impl Ground {
             mode: arguments.mode,
             layout: arguments.layout,
             page_cache: arguments.page_cache,
+            passthrough: arguments.passthrough,
             page_size,
             pages: 0,
             dram: arguments.dram,

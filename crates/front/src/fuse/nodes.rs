@@ -1,5 +1,6 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
+use super::passthrough::Ways;
 use crate::files::{FileData, FileId, FileLayer, HIDDEN};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -22,6 +23,8 @@ pub(super) struct Node {
     pub id: FileId,
     layer: Arc<dyn FileLayer>,
     opened: Mutex<Option<Opened>>,
+    /// How the kernel gets at its bytes.
+    pub ways: Mutex<Ways>,
 }
 
 impl Drop for Node {
@@ -42,7 +45,7 @@ struct Opened {
 impl Node {
     fn new(place: OwnedFd, stat: &Stat, number: u64, layer: Arc<dyn FileLayer>) -> Self {
         let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        Self { place, number, id, layer, opened: Mutex::default() }
+        Self { place, number, id, layer, opened: Mutex::default(), ways: Mutex::default() }
     }
 
     /// A path that leads here, whatever the file is called now.
