@@ -182,6 +182,9 @@ impl Filesystem for Door {
         let mappings = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
         self.kernel.shared_mappings.store(mappings, Relaxed);
         self.kernel.passthrough.ask(config);
+        // Else each write to a file that is not opened for direct I/O asks first for the extended attribute that would have to go
+        // with it, passed through or not. What is written above and not yet below is then for us to look at: `write`.
+        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         // All changes pass through the kernel, so none is ever news to its page cache.
         let _ = config.add_capabilities(InitFlags::FUSE_EXPLICIT_INVAL_DATA);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -375,7 +378,7 @@ impl Filesystem for Door {
         handle: FileHandle,
         offset: u64,
         bytes: &[u8],
-        _: WriteFlags,
+        how: WriteFlags,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
@@ -384,6 +387,11 @@ impl Filesystem for Door {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
+        if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+            && let Err(error) = file.node.disown()
+        {
+            return reply.error(system(error));
+        }
         // The kernel's limit is far below 4 GiB.
         let count = bytes.len() as u32;
         let flags = OFlags::from_bits_truncate(flags.0 as u32);

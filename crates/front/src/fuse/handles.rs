@@ -13,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub(super) struct Handle {
     _way: Arc<Way>,
     pub data: Arc<dyn FileData>,
-    _node: Arc<Node>,
+    pub node: Arc<Node>,
 }
 
 /// All of them.
@@ -39,7 +39,7 @@ impl Handles {
 
     pub fn keep(&self, node: Arc<Node>, data: Arc<dyn FileData>, way: Arc<Way>) -> FileHandle {
         let number = self.number();
-        let handle = Arc::new(Handle { _way: way, data, _node: node });
+        let handle = Arc::new(Handle { _way: way, data, node });
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
         FileHandle(number)
     }

@@ -77,6 +77,14 @@ impl Node {
         data.map_or(Ok(()), |data| data.settle())
     }
 
+    /// A file that was written is no longer run with the rights of its user or group.
+    pub fn disown(&self) -> rustix::io::Result<()> {
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.place)?.st_mode);
+        let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
+        let rights = mode & (Mode::SUID | group);
+        if rights.is_empty() { Ok(()) } else { rustix::fs::chmod(self.path(), mode - rights) }
+    }
+
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
