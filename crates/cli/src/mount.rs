@@ -13,7 +13,7 @@ use clap::Args;
 use entresol_device::profile;
 use entresol_front::Error;
 use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
-use entresol_front::fuse::{Mount, Options};
+use entresol_front::fuse::{Mount, Options, Passing};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -41,6 +41,10 @@ pub struct MountArgs {
     /// system, and the cache sees the rest. Files opened with O_DIRECT go past it [default: on, and off with --emulate]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub page_cache: Option<OnOff>,
+    /// Whether the kernel shall read and write files past the cache by itself, and all files where there is none. For root, on
+    /// Linux 6.9 and later; else this process does it, as it does what --emulate slows down
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub passthrough: OnOff,
     /// The cache that the bytes of the files go through
     #[arg(long, value_name = "FILE", conflicts_with = "emulate")]
     pub cache: Option<PathBuf>,
@@ -66,6 +70,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
         let begun = Serving::begin(arguments, files, 16, quiet);
+        begun.iter().for_each(|serving| passing(&served, &serving.mount));
         return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);
     }
     live::files::check_complete(&arguments.backing)?;
@@ -143,9 +148,22 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
     }))
 }
 
+/// Says who reads and writes what goes past a cache, where the kernel was to.
+pub fn passing(served: &Served, mount: &Mount) {
+    let (message, by) = match mount.passing() {
+        Passing::Unwanted => return,
+        Passing::Granted => ("the kernel reads and writes files past the cache by itself".to_owned(), "kernel"),
+        Passing::Refused(why) => {
+            (format!("files past the cache go through this process, not the kernel alone: {why}"), "mount")
+        }
+    };
+    served.log().event(Level::Info, "passthrough", &message, json!({ "by": by }));
+}
+
 /// How a mount is served. Its source is its cache, so that `stats` finds that by the place where it is mounted.
-pub fn options(workers: u16, page_cache: OnOff, cache: Option<&Path>) -> Options {
-    let options = Options { workers: workers.into(), page_cache: page_cache == OnOff::On, ..Options::default() };
+pub fn options(workers: u16, page_cache: OnOff, passthrough: OnOff, cache: Option<&Path>) -> Options {
+    let (page_cache, passthrough) = (page_cache == OnOff::On, passthrough == OnOff::On);
+    let options = Options { workers: workers.into(), page_cache, passthrough, ..Options::default() };
     match cache.and_then(control::mount_source) {
         Some(source) => Options { source, ..options },
         None => options,
@@ -164,7 +182,8 @@ impl Serving {
         // What memory answers takes no device's time.
         let page_cache =
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
-        let options = options(arguments.workers.unwrap_or(workers), page_cache, arguments.cache.as_deref());
+        let workers = arguments.workers.unwrap_or(workers);
+        let options = options(workers, page_cache, arguments.passthrough, arguments.cache.as_deref());
         let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
         if !mount.shared_mappings() && !quiet {
             eprintln!(

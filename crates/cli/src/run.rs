@@ -52,6 +52,10 @@ pub struct RunArgs {
     /// the cache sees the rest. Files opened with O_DIRECT go past it
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub page_cache: OnOff,
+    /// Whether the kernel shall read and write files past the cache by itself. For root, on Linux 6.9 and later; else this process
+    /// does it
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub passthrough: OnOff,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -73,11 +77,12 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
-    let options = mount::options(arguments.workers, arguments.page_cache, Some(&arguments.cache));
+    let options = mount::options(arguments.workers, arguments.page_cache, arguments.passthrough, Some(cache));
     let mounted = match Mount::start(&directory, &directory, files, options) {
         Ok(mounted) => mounted,
         Err(error) => return mount::end(served, heard, Err(error.into()), quiet).map(|()| u8::MAX),
     };
+    mount::passing(&served, &mounted);
     // What the command leaves behind becomes this process's, so that its end is known.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
     let mut command = Command::new(&arguments.command[0]);

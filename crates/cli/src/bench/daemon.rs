@@ -55,6 +55,8 @@ pub struct DaemonArgs {
     pub page_cache: OnOff,
     #[arg(long, default_value_t = 0)]
     pub sequential_cutoff: u64,
+    #[arg(long, value_enum, default_value = "on")]
+    pub passthrough: OnOff,
     #[arg(long)]
     pub dram: Option<Size>,
     #[arg(long)]
@@ -157,7 +159,8 @@ struct Daemon {
 pub fn run(arguments: &DaemonArgs) -> Result<()> {
     let daemon = Daemon::open(arguments)?;
     let workers = if arguments.backing_profile.is_some() { 128 } else { 16 };
-    let options = Options { workers, page_cache: arguments.page_cache == OnOff::On, ..Options::default() };
+    let [page_cache, passthrough] = [arguments.page_cache, arguments.passthrough].map(|whether| whether == OnOff::On);
+    let options = Options { workers, page_cache, passthrough, ..Options::default() };
     let mount = Mount::start(&arguments.backing, &arguments.mountpoint, daemon.layer.clone(), options)?;
     tell(&daemon.figures()?)?;
     for line in std::io::stdin().lock().lines() {

@@ -41,6 +41,10 @@ pub struct GroundArgs {
     /// Have what comes after so many bytes of a sequential stream pass by the cache; 0: nothing does
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none)]
     pub sequential_cutoff: u64,
+    /// Whether the kernel shall read and write logs and temporary files by itself, and all files of a mount without a cache and
+    /// without an emulated device
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub passthrough: OnOff,
     /// Memory for the upper tier of policies that manage two [default: the policy's own share]
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
@@ -233,6 +237,7 @@ impl Ground {
             layout: arguments.layout,
             page_cache: arguments.page_cache,
             sequential_cutoff: arguments.sequential_cutoff,
+            passthrough: arguments.passthrough,
             page_size,
             pages: 0,
             dram: arguments.dram,

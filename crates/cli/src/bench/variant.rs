@@ -52,6 +52,7 @@ pub struct Devices {
     pub layout: Layout,
     pub page_cache: OnOff,
     pub sequential_cutoff: u64,
+    pub passthrough: OnOff,
     pub page_size: u32,
     /// Pages of a cache.
     pub pages: u64,
@@ -69,6 +70,7 @@ impl Devices {
         let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
         option("seed", self.seed.to_string());
         option("page-cache", word(self.page_cache));
+        option("passthrough", word(self.passthrough));
         let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
         if let Some(profile) = backing {
             option("backing-profile", profile.clone());

@@ -7,6 +7,7 @@ use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -25,8 +26,8 @@ pub struct ObservedBlock {
     calls: Arc<Observed>,
 }
 
-/// Files whose calls are counted and timed, also of those that go past the cache: a sync is a flush, a hole that is punched a
-/// discard.
+/// Files whose calls are counted and timed: a sync is a flush, a hole that is punched a discard. Of those that go past the cache
+/// reads and writes that the kernel does by itself are no calls.
 pub struct ObservedFiles {
     layer: Arc<dyn FileLayer>,
     calls: Arc<Observed>,
@@ -182,6 +183,10 @@ impl FileData for ObservedFile {
 
     fn settle(&self) -> io::Result<()> {
         self.data.settle()
+    }
+
+    fn below(&self) -> Option<BorrowedFd<'_>> {
+        self.data.below()
     }
 
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {

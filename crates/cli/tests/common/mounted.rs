@@ -12,17 +12,21 @@ pub struct Mounted {
     cache: Option<[String; 2]>,
     /// Whether the kernel's page cache stands above: on or off.
     page_cache: &'static str,
+    /// Whether the kernel reads and writes by itself what goes past a cache: on, where it grants that, or off.
+    passthrough: &'static str,
 }
 
 /// Runs a test on the backing files as they are and through a cache of 400 pages, in two of its modes, with the kernel's page
-/// cache above and without.
+/// cache above and without. What goes past the cache the kernel reads and writes by itself, of files as they are in a world of its own.
 pub fn each(test: impl Fn(Mounted)) {
-    for page_cache in ["off", "on"] {
-        for cache in [None, Some(["write-back", "face-gsc"]), Some(["write-through", "lru"])] {
-            println!("{cache:?}, page cache {page_cache}");
-            let Some(mounted) = Mounted::set_up(cache, page_cache) else { return };
-            test(mounted);
-        }
+    let (back, through) = (Some(["write-back", "face-gsc"]), Some(["write-through", "lru"]));
+    let worlds = ["off", "on"].map(|page_cache| [(None, page_cache), (back, page_cache), (through, page_cache)]);
+    let worlds = worlds.as_flattened().iter().map(|&(cache, page_cache)| (cache, page_cache, cache.is_some()));
+    for (cache, page_cache, passed) in worlds.chain([(None, "on", true)]) {
+        let passthrough = if passed { "on" } else { "off" };
+        println!("{cache:?}, page cache {page_cache}, passthrough {passthrough}");
+        let Some(mounted) = Mounted::set_up(cache, page_cache, passthrough) else { return };
+        test(mounted);
     }
 }
 
@@ -34,10 +38,10 @@ impl Mounted {
 
     /// As [`new`](Self::new), through a small cache of this mode and policy, which sees every request.
     pub fn with(cache: Option<[&str; 2]>) -> Option<Self> {
-        Self::set_up(cache, "off")
+        Self::set_up(cache, "off", "on")
     }
 
-    fn set_up(cache: Option<[&str; 2]>, page_cache: &'static str) -> Option<Self> {
+    fn set_up(cache: Option<[&str; 2]>, page_cache: &'static str, passthrough: &'static str) -> Option<Self> {
         let scratch = Scratch::new();
         for name in ["backing", "mount", "plain"] {
             std::fs::create_dir(scratch.path(name)).expect("a directory");
@@ -46,7 +50,7 @@ impl Mounted {
             scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
         }
         let cache = cache.map(|cache| cache.map(str::to_owned));
-        let mut mounted = Mounted { scratch, server: None, cache, page_cache };
+        let mut mounted = Mounted { scratch, server: None, cache, page_cache, passthrough };
         mounted.start().then_some(mounted)
     }
 
@@ -57,6 +61,7 @@ impl Mounted {
             return false;
         }
         let mut arguments = vec!["-q", "mount", "backing", "mount", "--page-cache", self.page_cache];
+        arguments.extend(["--passthrough", self.passthrough]);
         let mut expected = "backing at mount, no cache\n".to_owned();
         if let Some([mode, policy]) = &self.cache {
             arguments.extend(["--cache", "cache", "--mode", mode, "--policy", policy]);

@@ -5,6 +5,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -32,6 +33,10 @@ fn would_wait(error: Errno) -> bool {
 impl FileData for DirectFile {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    fn below(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {

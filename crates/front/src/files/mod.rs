@@ -15,6 +15,7 @@ pub use names::{NOT_CACHED, Pattern};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// What tells a file from all others of the backing file system while it exists. The number may return with another file
@@ -65,6 +66,12 @@ pub trait FileData: Send + Sync {
     /// What the storage answered.
     fn settle(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// The backing file, if its bytes are these and nobody needs to see who reads and writes them: a door may then have the
+    /// system do that without a call of what is below.
+    fn below(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// As [`read`](FileData::read), if that can be done without waiting for a device; else `None`.

@@ -1,8 +1,10 @@
 //! The kernel's requests, each answered by the backing directory or by a file's layer.
 
 use super::attributes::{TRUST, attributes, errno, system, timespec};
+use super::handles::{Handle, Handles};
 use super::listing::Listing;
 use super::nodes::{Node, Nodes, is_hidden};
+use super::passthrough::{Passthrough, Way};
 use super::pool::Pool;
 use crate::files::{FileData, Sought};
 use fuser::{
@@ -16,8 +18,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 /// The largest read and write that the kernel may send.
@@ -31,40 +33,32 @@ pub(super) struct Door {
     /// Held as long as it is served.
     _lock: OwnedFd,
     nodes: Nodes,
-    files: RwLock<HashMap<u64, Arc<Handle>>>,
+    files: Handles,
     directories: Mutex<HashMap<u64, Arc<Listing>>>,
-    next_handle: AtomicU64,
     pool: Pool,
-    page_cache: bool,
-    shared_mappings: Arc<AtomicBool>,
+    kernel: Kernel,
 }
 
-/// An open file. The bytes are let go first: the node may then say that nobody needs them.
-struct Handle {
-    data: Arc<dyn FileData>,
-    _node: Arc<Node>,
+/// What the kernel does by itself.
+pub(super) struct Kernel {
+    /// Its page cache stands above.
+    pub page_cache: bool,
+    /// It maps files that are opened for direct I/O; known when the mount begins.
+    pub shared_mappings: Arc<AtomicBool>,
+    pub passthrough: Arc<Passthrough>,
 }
 
 impl Door {
-    pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, page_cache: bool, shared_mappings: Arc<AtomicBool>) -> Self {
-        Self {
-            _lock: lock,
-            nodes,
-            files: RwLock::default(),
-            directories: Mutex::default(),
-            next_handle: AtomicU64::new(1),
-            pool,
-            page_cache,
-            shared_mappings,
-        }
+    pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, kernel: Kernel) -> Self {
+        Self { _lock: lock, nodes, files: Handles::new(), directories: Mutex::default(), pool, kernel }
     }
 
     /// How the kernel shall treat a file that is opened with these flags.
-    fn treated(&self, flags: i32) -> FopenFlags {
+    fn treated(&self, flags: i32, way: &Way) -> FopenFlags {
         let direct = OFlags::from_bits_truncate(flags as u32).contains(OFlags::DIRECT);
         // Kernels that do not keep both sorts of handle of one file coherent are left to do O_DIRECT in their own way.
-        let apart = direct && self.shared_mappings.load(Relaxed);
-        if self.page_cache && !apart { KEPT } else { PAST }
+        let apart = direct && self.kernel.shared_mappings.load(Relaxed);
+        way.flags(self.kernel.page_cache && !apart, direct)
     }
 
     fn node(&self, number: INodeNo) -> io::Result<Arc<Node>> {
@@ -72,21 +66,13 @@ impl Door {
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<Handle>, Errno> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files.get(&handle.0).cloned().ok_or(Errno::EBADF)
+        self.files.get(handle)
     }
 
     /// The directory in which a name is made, which must not be the cache's own.
     fn maker(&self, parent: INodeNo, name: &OsStr) -> io::Result<Arc<Node>> {
         let parent = self.node(parent)?;
         if is_hidden(&parent, name) { Err(rustix::io::Errno::PERM.into()) } else { Ok(parent) }
-    }
-
-    fn keep(&self, node: Arc<Node>, data: Arc<dyn FileData>) -> FileHandle {
-        let number = self.next_handle.fetch_add(1, Relaxed);
-        let handle = Arc::new(Handle { data, _node: node });
-        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
-        FileHandle(number)
     }
 
     /// Answers with a name's node, after `make` has made it.
@@ -188,20 +174,17 @@ fn finish_call(reply: ReplyEmpty, result: rustix::io::Result<()>) {
     }
 }
 
-/// The kernel keeps no bytes of a file, and writes that do not lengthen it may run together.
-const PAST: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
-
-/// The kernel's page cache keeps what it likes of a file's bytes, also when the file is closed, and reads ahead. Writes come
-/// here at once all the same.
-const KEPT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
-
 impl Filesystem for Door {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // What the kernel does not have it does without; of the mappings the caller is told.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let mappings = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
-        self.shared_mappings.store(mappings, Relaxed);
+        self.kernel.shared_mappings.store(mappings, Relaxed);
+        self.kernel.passthrough.ask(config);
+        // Else each write to a file that is not opened for direct I/O asks first for the extended attribute that would have to go
+        // with it, passed through or not. What is written above and not yet below is then for us to look at: `write`.
+        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         // All changes pass through the kernel, so none is ever news to its page cache.
         let _ = config.add_capabilities(InitFlags::FUSE_EXPLICIT_INVAL_DATA);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -332,7 +315,14 @@ impl Filesystem for Door {
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let writable = OFlags::from_bits_truncate(flags.0 as u32).intersects(OFlags::WRONLY | OFlags::RDWR);
         match self.node(number).and_then(|node| Ok((node.data(writable)?, node))) {
-            Ok((data, node)) => reply.opened(self.keep(node, data), self.treated(flags.0)),
+            Ok((data, node)) => {
+                let way = self.kernel.passthrough.way(&node, &*data, |file| reply.open_backing(file));
+                let (treated, handle) = (self.treated(flags.0, &way), self.files.keep(node, data, way.clone()));
+                match &*way {
+                    Way::Passed(backing) => reply.opened_passthrough(handle, treated, backing),
+                    Way::Asked { .. } => reply.opened(handle, treated),
+                }
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -343,7 +333,13 @@ impl Filesystem for Door {
         match created {
             Ok((stat, node, data)) => {
                 let attributes = attributes(&stat, node.number);
-                reply.created(&TRUST, &attributes, Generation(0), self.keep(node, data), self.treated(flags));
+                let way = self.kernel.passthrough.way(&node, &*data, |file| reply.open_backing(file));
+                let (treated, handle) = (self.treated(flags, &way), self.files.keep(node, data, way.clone()));
+                let one = Generation(0);
+                match &*way {
+                    Way::Passed(file) => reply.created_passthrough(&TRUST, &attributes, one, handle, treated, file),
+                    Way::Asked { .. } => reply.created(&TRUST, &attributes, one, handle, treated),
+                }
             }
             Err(error) => reply.error(errno(&error)),
         }
@@ -382,7 +378,7 @@ impl Filesystem for Door {
         handle: FileHandle,
         offset: u64,
         bytes: &[u8],
-        _: WriteFlags,
+        how: WriteFlags,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
@@ -391,6 +387,11 @@ impl Filesystem for Door {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
+        if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
+            && let Err(error) = file.node.disown()
+        {
+            return reply.error(system(error));
+        }
         // The kernel's limit is far below 4 GiB.
         let count = bytes.len() as u32;
         let flags = OFlags::from_bits_truncate(flags.0 as u32);
@@ -430,7 +431,7 @@ impl Filesystem for Door {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let closed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        let closed = self.files.take(handle);
         // The last handle may have much to put away.
         self.pool.run(move || {
             drop(closed);
@@ -495,7 +496,7 @@ impl Filesystem for Door {
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         match self.node(number) {
             Ok(node) => {
-                let handle = self.next_handle.fetch_add(1, Relaxed);
+                let handle = self.files.number();
                 let listing = Arc::new(Listing::new(node));
                 self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, listing);
                 reply.opened(FileHandle(handle), FopenFlags::empty());

@@ -4,14 +4,18 @@
 //! Names, permissions and directories are the backing directory's own; the bytes of regular files go through the layer,
 //! one [`FileData`](crate::files::FileData) for each open file however many handles it has. The kernel's page cache stands above, as
 //! above any file system, unless [`Options::page_cache`] is off: then files are opened for direct I/O, may still be mapped, and
-//! the layer sees every read. There is no write-back cache in the kernel, so a write that returned is in the layer. POSIX and
-//! flock locks stay the kernel's.
+//! the layer sees every read. There is no write-back cache in the kernel, so a write that returned is in the layer. Files with
+//! which the layer does nothing are read and written by the kernel itself where it grants that ([`Options::passthrough`]). POSIX
+//! and flock locks stay the kernel's.
 
 mod attributes;
 mod door;
+mod handles;
 mod listing;
 mod mount;
 mod nodes;
+mod passthrough;
 mod pool;
 
 pub use mount::{Mount, Options, Unmounter};
+pub use passthrough::Passing;

@@ -1,7 +1,8 @@
 //! Mounting, waiting, unmounting.
 
-use super::door::Door;
+use super::door::{Door, Kernel};
 use super::nodes::Nodes;
+use super::passthrough::{Passing, Passthrough};
 use super::pool::Pool;
 use crate::files::FileLayer;
 use crate::{Error, Result};
@@ -37,13 +38,16 @@ pub struct Options {
     /// Whether the kernel's page cache stands above the mount, as above any file system: it answers what it holds and reads
     /// ahead, and the layer sees the rest. What is opened with O_DIRECT goes past it. Without, the layer sees every read.
     pub page_cache: bool,
+    /// Whether the kernel reads and writes files with whose bytes the layer does nothing
+    /// ([`FileData::below`](crate::files::FileData::below)) by itself, if it grants that: [`Mount::passing`].
+    pub passthrough: bool,
     /// What `df` and the like shall say is mounted.
     pub source: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { session_threads: 2, workers: 16, page_cache: true, source: "entresol".to_owned() }
+        Self { session_threads: 2, workers: 16, page_cache: true, passthrough: true, source: "entresol".to_owned() }
     }
 }
 
@@ -52,6 +56,7 @@ pub struct Mount {
     unmounter: Unmounter,
     session: Option<JoinHandle<io::Result<()>>>,
     shared_mappings: bool,
+    passing: Passing,
 }
 
 /// Unmounts from any thread.
@@ -146,7 +151,13 @@ impl Mount {
 
         let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;
         let shared_mappings = Arc::new(AtomicBool::new(false));
-        let door = Door::new(lock, nodes, pool, options.page_cache, shared_mappings.clone());
+        let passthrough = Arc::new(Passthrough::new(options.passthrough));
+        let kernel = Kernel {
+            page_cache: options.page_cache,
+            shared_mappings: shared_mappings.clone(),
+            passthrough: passthrough.clone(),
+        };
+        let door = Door::new(lock, nodes, pool, kernel);
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName(options.source),
@@ -155,6 +166,7 @@ impl Mount {
         ];
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
+        let passing = passthrough.attempt(&session, backing);
         let device = device_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
         let unmounter = Unmounter { mountpoint, device, progress: Arc::clone(&progress) };
@@ -168,12 +180,18 @@ impl Mount {
             unmounter,
             session: Some(thread),
             shared_mappings: options.page_cache || shared_mappings.load(Relaxed),
+            passing,
         })
     }
 
     /// Whether files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: with a page cache above, or from Linux 6.6 on.
     pub fn shared_mappings(&self) -> bool {
         self.shared_mappings
+    }
+
+    /// Whether the kernel reads and writes by itself what the layer has nothing to do with.
+    pub fn passing(&self) -> &Passing {
+        &self.passing
     }
 
     /// What unmounts this from another thread.

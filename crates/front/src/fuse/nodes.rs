@@ -1,5 +1,6 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
+use super::passthrough::Ways;
 use crate::files::{FileData, FileId, FileLayer, HIDDEN};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -22,6 +23,8 @@ pub(super) struct Node {
     pub id: FileId,
     layer: Arc<dyn FileLayer>,
     opened: Mutex<Option<Opened>>,
+    /// How the kernel gets at its bytes.
+    pub ways: Mutex<Ways>,
 }
 
 impl Drop for Node {
@@ -42,7 +45,7 @@ struct Opened {
 impl Node {
     fn new(place: OwnedFd, stat: &Stat, number: u64, layer: Arc<dyn FileLayer>) -> Self {
         let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        Self { place, number, id, layer, opened: Mutex::default() }
+        Self { place, number, id, layer, opened: Mutex::default(), ways: Mutex::default() }
     }
 
     /// A path that leads here, whatever the file is called now.
@@ -72,6 +75,14 @@ impl Node {
     pub fn settle(&self) -> io::Result<()> {
         let data = self.opened().as_ref().and_then(|opened| opened.data.upgrade());
         data.map_or(Ok(()), |data| data.settle())
+    }
+
+    /// A file that was written is no longer run with the rights of its user or group.
+    pub fn disown(&self) -> rustix::io::Result<()> {
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.place)?.st_mode);
+        let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
+        let rights = mode & (Mode::SUID | group);
+        if rights.is_empty() { Ok(()) } else { rustix::fs::chmod(self.path(), mode - rights) }
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {

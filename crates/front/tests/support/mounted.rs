@@ -18,10 +18,11 @@ pub struct Mounted {
 const CACHED_PAGES: usize = 100;
 
 /// Runs a test on the backing files as they are and through a small cache, in two of its modes, with the kernel's page cache
-/// above and without.
+/// above and without; on files as they are also with the kernel reading and writing them by itself, where it grants that.
 pub fn each(test: impl Fn(Mounted)) {
+    Mounted::with(Arc::new(DirectFiles), Options::default()).into_iter().for_each(&test);
     for page_cache in [false, true] {
-        let options = || Options { page_cache, ..Options::default() };
+        let options = || Options { page_cache, passthrough: false, ..Options::default() };
         let direct = Mounted::with(Arc::new(DirectFiles), options());
         direct.into_iter().for_each(&test);
         let cached = |mode| Mounted::cached_by(mode, options(), |cache| cache);
