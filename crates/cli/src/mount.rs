@@ -41,8 +41,8 @@ pub struct MountArgs {
     /// system, and the cache sees the rest. Files opened with O_DIRECT go past it [default: on, and off with --emulate]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub page_cache: Option<OnOff>,
-    /// Whether the kernel shall read and write files past the cache by itself, and all files where there is none. For root, on
-    /// Linux 6.9 and later; else this process does it, as it does what --emulate slows down
+    /// Whether the kernel shall read and write files past the cache by itself, and all files where there is none. Takes
+    /// Linux 6.9 and CAP_SYS_ADMIN; else this process does it, as it does what --emulate slows down
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// The cache that the bytes of the files go through

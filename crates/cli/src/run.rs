@@ -52,8 +52,8 @@ pub struct RunArgs {
     /// the cache sees the rest. Files opened with O_DIRECT go past it
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub page_cache: OnOff,
-    /// Whether the kernel shall read and write files past the cache by itself. For root, on Linux 6.9 and later; else this process
-    /// does it
+    /// Whether the kernel shall read and write files past the cache by itself. Takes Linux 6.9 and CAP_SYS_ADMIN; else this
+    /// process does it
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// The command and its arguments

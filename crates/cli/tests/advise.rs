@@ -219,7 +219,7 @@ fn caches_that_are_worse_than_none_are_told() {
         )
     };
     let items = item("Flash", "ssd", "yang-nand", "0.002, 0.012") + &item("Array", "disk", "p4800x", "1");
-    scratch.file("slow.toml", &format!("date = \"2026-11\"\nsource = \"a test\"\n{items}"));
+    scratch.file("slow.toml", format!("date = \"2026-11\"\nsource = \"a test\"\n{items}"));
     let words = ["-q", "advise", "hierarchy", "generate:loop:n=24k:pages=6k:write=50", "--catalogue", "slow.toml"];
     let more = ["--below-pool", "--budget", "100", "--every", "--clients", "4", "--json", "w.json", "--html", "w.html"];
     let text = scratch.ok(&[&words[..], &more].concat());

@@ -141,6 +141,7 @@ impl Mount {
             Err(error) => return Err(at_backing(error)),
         }
         let nodes = Nodes::new(open(OFlags::PATH).map_err(at_backing)?, layer).map_err(at_backing)?;
+        let directory = open(OFlags::PATH).map_err(at_backing)?;
         clear_dead_mount(mountpoint).map_err(at_mountpoint)?;
         let mountpoint = mountpoint.canonicalize().map_err(at_mountpoint)?;
 
@@ -166,7 +167,7 @@ impl Mount {
         ];
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
-        let passing = passthrough.attempt(&session, backing);
+        let passing = passthrough.attempt(&session, directory);
         let device = device_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
         let unmounter = Unmounter { mountpoint, device, progress: Arc::clone(&progress) };

@@ -16,7 +16,6 @@ use fuser::{BackingId, FopenFlags, InitFlags, KernelConfig};
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -94,8 +93,9 @@ impl Passthrough {
         }
     }
 
-    /// Tries it with a file of no name, so that what is refused now is not asked for at each `open`.
-    pub fn attempt(&self, connection: impl AsFd, backing: &Path) -> Passing {
+    /// Tries it with a file of no name in the backing directory, so that what is refused now is not asked for at each `open`. The
+    /// directory was opened before the mount, which may be over it and which nobody serves yet.
+    pub fn attempt(&self, connection: impl AsFd, backing: impl AsFd) -> Passing {
         if !self.wanted {
             return Passing::Unwanted;
         }
@@ -103,7 +103,7 @@ impl Passthrough {
             return Passing::Refused(io::Error::other("the kernel cannot (Linux 6.9 can)"));
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(backing, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
+        let file = rustix::fs::openat(backing, ".", flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
         // It is kept: the kernel has no other use for its number than to tell it from others.
         match file.and_then(|file| BackingId::create_raw(connection, file)) {
             Ok(_) => {
