@@ -6,6 +6,7 @@ use super::listing::Listing;
 use super::nodes::{Node, Nodes, is_hidden};
 use super::passthrough::{Passthrough, Way};
 use super::pool::Pool;
+use super::reply::{answer, finish, finish_call};
 use crate::files::{FileData, Sought};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
@@ -18,7 +19,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -37,6 +39,8 @@ pub(super) struct Door {
     directories: Mutex<HashMap<u64, Arc<Listing>>>,
     pool: Pool,
     kernel: Kernel,
+    /// A thread that takes requests is at a sync.
+    syncing: AtomicBool,
 }
 
 /// What the kernel does by itself.
@@ -50,7 +54,8 @@ pub(super) struct Kernel {
 
 impl Door {
     pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, kernel: Kernel) -> Self {
-        Self { _lock: lock, nodes, files: Handles::new(), directories: Mutex::default(), pool, kernel }
+        let (files, directories, syncing) = (Handles::new(), Mutex::default(), AtomicBool::new(false));
+        Self { _lock: lock, nodes, files, directories, pool, kernel, syncing }
     }
 
     /// How the kernel shall treat a file that is opened with these flags.
@@ -150,27 +155,6 @@ impl Door {
             rustix::fs::utimensat(rustix::fs::CWD, node.path(), &times, AtFlags::empty())?;
         }
         Ok(())
-    }
-}
-
-fn answer(reply: ReplyEntry, found: io::Result<(Arc<Node>, Stat)>) {
-    match found {
-        Ok((node, stat)) => reply.entry(&TRUST, &attributes(&stat, node.number), Generation(0)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn finish(reply: ReplyEmpty, result: io::Result<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn finish_call(reply: ReplyEmpty, result: rustix::io::Result<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(system(error)),
     }
 }
 
@@ -440,7 +424,17 @@ impl Filesystem for Door {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.later(handle, reply, move |data| data.sync(data_only));
+        // For a log on a fast device to wake a worker takes longer than the sync. One thread may be at one, for the others go on.
+        let here = |file: &Handle| file.data.below().is_some() && !self.syncing.swap(true, Acquire);
+        match self.file(handle) {
+            Ok(file) if here(&file) => {
+                let synced = file.data.sync(data_only);
+                self.syncing.store(false, Release);
+                finish(reply, synced);
+            }
+            Ok(file) => self.pool.run(move || finish(reply, file.data.sync(data_only))),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn fallocate(

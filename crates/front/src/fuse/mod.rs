@@ -16,6 +16,7 @@ mod mount;
 mod nodes;
 mod passthrough;
 mod pool;
+mod reply;
 
 pub use mount::{Mount, Options, Unmounter};
 pub use passthrough::Passing;

@@ -31,7 +31,7 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How a mount is served.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads that take requests from the kernel.
+    /// Threads that take requests from the kernel, of which one may be at a sync of a file that the layer does nothing with.
     pub session_threads: usize,
     /// Threads that carry out what may have to wait for a device.
     pub workers: usize,
@@ -47,7 +47,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { session_threads: 2, workers: 16, page_cache: true, passthrough: true, source: "entresol".to_owned() }
+        Self { session_threads: 3, workers: 16, page_cache: true, passthrough: true, source: "entresol".to_owned() }
     }
 }
 
