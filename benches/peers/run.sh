@@ -30,6 +30,8 @@ scripts() {
     sed -i 's/--output-format=json"/--output-format=json --eta=never"/' "$COPY/guest_bench.sh"
     sed -i 's/seq 100); do \[ -b \/dev\/ublkb0 \] && break; sleep 0.1/seq 1000); do [ -b \/dev\/ublkb0 ] \&\& break; sleep 0.01/' \
         "$COPY/peer.sh"
+    # Kept when the machine is gone.
+    sed -i 's#/tmp/cand.log#/vmb/cand.log#' "$COPY/peer.sh"
     sed -i "s/echo \"PEER=\$P PHASE=\\(load\\|recover\\)\\(.*\\)\" >/printf '%s\\\\n' \"PEER=\$P PHASE=\\1\\2\" \"CAND_CMD='\$CAND_CMD'\" >/" \
         "$COPY/crash.sh"
     install -m755 "$ENTRESOL" "$VMW/root/usr/local/bin/entresol"

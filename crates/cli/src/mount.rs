@@ -13,13 +13,14 @@ use clap::Args;
 use entresol_device::profile;
 use entresol_front::Error;
 use entresol_front::files::{DirectFiles, EmulatedFiles, FileLayer, Found};
-use entresol_front::fuse::{Mount, Options, Passing};
+use entresol_front::fuse::{Mount, Options, Passing, Unmounter};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Mount a directory at another place through FUSE, with a cache or without
 ///
@@ -148,6 +149,21 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
     }))
 }
 
+/// How long it is tried to end a mount that is in use.
+const UNMOUNT_FOR: Duration = Duration::from_secs(1);
+
+/// Unmounts. A file that its process has closed is in use still for as long as a process that was forked meanwhile has it open,
+/// which is until that runs its own program.
+fn patiently_unmounted(unmounter: &Unmounter) -> entresol_front::Result<()> {
+    let began = Instant::now();
+    loop {
+        match unmounter.unmount() {
+            Err(_) if began.elapsed() < UNMOUNT_FOR => std::thread::sleep(Duration::from_millis(50)),
+            done => return done,
+        }
+    }
+}
+
 /// Says who reads and writes what goes past a cache, where the kernel was to.
 pub fn passing(served: &Served, mount: &Mount) {
     let (message, by) = match mount.passing() {
@@ -198,7 +214,7 @@ impl Serving {
         let unmounter = mount.unmounter();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for _ in signals.forever() {
-                match unmounter.unmount() {
+                match patiently_unmounted(&unmounter) {
                     Ok(()) => return notify::stopping(),
                     Err(error) => eprintln!("entresol: {error}; close what is open, then try again"),
                 }

@@ -97,7 +97,8 @@ fn it_stays_while_files_are_open_and_says_so() {
         fs::write(mounted.above().join("f"), b"x").unwrap();
         let open = File::open(mounted.above().join("f")).unwrap();
         mounted.signal("-TERM");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        // Longer than it is tried.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
         let mut byte = [0];
         open.read_exact_at(&mut byte, 0).unwrap();
         drop(open);
@@ -106,6 +107,18 @@ fn it_stays_while_files_are_open_and_says_so() {
         assert_eq!(code, Some(0));
         says(&said, &["busy", "close what is open"]);
     });
+}
+
+/// As a child has a file for a moment that its parent has closed.
+#[test]
+fn what_is_closed_a_moment_later_does_not_keep_it() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    fs::write(mounted.above().join("f"), b"x").unwrap();
+    let open = File::open(mounted.above().join("f")).unwrap();
+    mounted.signal("-TERM");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    drop(open);
+    assert_eq!(mounted.end(), (Some(0), String::new()));
 }
 
 #[test]
