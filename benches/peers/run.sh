@@ -30,6 +30,8 @@ scripts() {
     sed -i 's/--output-format=json"/--output-format=json --eta=never"/' "$COPY/guest_bench.sh"
     sed -i 's/seq 100); do \[ -b \/dev\/ublkb0 \] && break; sleep 0.1/seq 1000); do [ -b \/dev\/ublkb0 ] \&\& break; sleep 0.01/' \
         "$COPY/peer.sh"
+    # Building an index, PostgreSQL waits for its parallel workers in a loop, for ever where time passes only when nobody works.
+    sed -i 's/"jit=off"/"jit=off" "max_parallel_maintenance_workers=0"/' "$COPY/guest_pg.sh"
     # Kept when the machine is gone.
     sed -i 's#/tmp/cand.log#/vmb/cand.log#' "$COPY/peer.sh"
     sed -i "s/echo \"PEER=\$P PHASE=\\(load\\|recover\\)\\(.*\\)\" >/printf '%s\\\\n' \"PEER=\$P PHASE=\\1\\2\" \"CAND_CMD='\$CAND_CMD'\" >/" \

@@ -339,7 +339,7 @@ impl Cache {
             backing_written_pages: keeper.below_pages,
             backing_syncs: keeper.below_syncs,
             mode: mode_number(stats.mode),
-            failed: u32::from(stats.failed),
+            failed: u32::from(stats.failed.is_some()),
         })
     }
 }

@@ -77,5 +77,5 @@ fn stats(shared: &Shared) -> io::Result<String> {
     for (name, value) in lines {
         write!(text, "\n{name} {value}").expect("writing to a string");
     }
-    Ok(text + if stats.failed { "\nthe cache device has failed" } else { "" })
+    Ok(text + &stats.failed.map_or_else(String::new, |why| format!("\nthe cache device has failed: {why}")))
 }

@@ -410,7 +410,7 @@ impl Daemon {
                     placed: stats.counts.placed,
                     dirty_pages: stats.dirty_pages,
                     copied_pages: stats.keeper.copied,
-                    failed: stats.failed,
+                    failed: stats.failed.is_some(),
                 })
             }
         };

@@ -23,6 +23,9 @@ pub struct Figures {
     pub mode: String,
     /// The cache device has failed: requests go to the backing store.
     pub failed: bool,
+    /// What it answered when it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     pub page_bytes: u32,
     /// Capacity of each tier in pages; the last is the cache device.
     pub tiers_pages: Vec<u64>,
@@ -271,7 +274,8 @@ impl Figures {
             open_s,
             policy,
             mode,
-            failed: stats.failed,
+            failed: stats.failed.is_some(),
+            failure: stats.failed.clone(),
             page_bytes,
             tiers_pages,
             room_pages,
@@ -331,7 +335,8 @@ impl Figures {
             ("tiers", self.tiers()),
         ];
         if self.failed {
-            lines.push(("failed", "the cache device; requests go to the backing store".to_owned()));
+            let why = self.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            lines.push(("failed", format!("the cache device{why}; requests go to the backing store")));
         }
         lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
         if self.lost_pages > 0 {

@@ -152,8 +152,8 @@ impl Served {
             format!("{served}the cache is closed; {all} page requests, {hits} hits, {dirty} pages dirty in the cache");
         let figures = serde_json::json!({ "requests": all, "hits": hits, "dirty_pages": dirty });
         self.log.event(Level::Info, "close", &message, figures);
-        if stats.failed {
-            bail!("{}: its device failed; requests went to the backing store since", self.path().display());
+        if let Some(why) = stats.failed {
+            bail!("{}: its device failed ({why}); requests went to the backing store since", self.path().display());
         }
         let lost = self.held.lost()?;
         if let Some(first) = lost.first() {

@@ -65,11 +65,11 @@ impl Seen {
         self.devices = devices;
         // A cache that has stopped after a fault of its own says so to whoever asks it.
         let Ok(stats) = cache.stats() else { return };
-        if stats.failed && !self.failed {
-            let message = "the cache device has failed; requests go to the backing store";
-            log.event(Level::Warning, "failed", message, json!({}));
+        if let Some(why) = stats.failed.as_ref().filter(|_| !self.failed) {
+            let message = format!("the cache device has failed: {why}; requests go to the backing store");
+            log.event(Level::Warning, "failed", &message, json!({ "error": why }));
         }
-        self.failed = stats.failed;
+        self.failed = stats.failed.is_some();
         let lost = stats.keeper.pages_lost;
         if lost > self.lost {
             let message = format!("{} pages are lost: their only copies could not be read", lost - self.lost);

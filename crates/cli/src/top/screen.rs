@@ -103,7 +103,8 @@ fn head_lines(view: &View) -> Vec<Line<'static>> {
         (None, None) => Line::raw(" asking"),
         (None, Some(now)) if now.failed => {
             let style = view.coloured(Color::Red).add_modifier(Modifier::REVERSED);
-            Line::styled(" the cache device has failed; requests go to the backing store ", style)
+            let why = now.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            Line::styled(format!(" the cache device has failed{why}; requests go to the backing store "), style)
         }
         (None, Some(_)) => Line::default(),
     };

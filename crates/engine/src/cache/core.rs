@@ -480,7 +480,7 @@ impl<P: Policy> Core for Engine<P> {
             index_bytes: self.world.keeper.log.index().memory_bytes() as u64,
             directory_bytes: self.world.directory.memory_bytes() as u64,
             mode: self.mode,
-            failed: self.off,
+            failed: self.off.then(|| self.world.keeper.failure.clone().unwrap_or_default()),
         }
     }
 

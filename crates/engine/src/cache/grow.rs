@@ -18,7 +18,9 @@ impl Keeper {
         let durable = if mutant::is(Mutant::GrownTooEarly) { Ok(()) } else { self.log.disk().sync() };
         self.noted(durable)?;
         let result = self.log.grow(grown.segments);
-        self.broken |= matches!(result, Err(StoreError::Io(_)));
+        if let Err(StoreError::Io(error)) = &result {
+            self.fail(error);
+        }
         result.map(|()| grown)
     }
 }

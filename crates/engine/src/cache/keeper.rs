@@ -105,6 +105,8 @@ pub(super) struct Keeper {
     pub held_max: u64,
     /// The log's device has failed: nothing that it did not sync can be counted on.
     pub broken: bool,
+    /// What failed first, in words.
+    pub failure: Option<String>,
     pub counts: KeeperCounts,
 }
 
@@ -136,6 +138,7 @@ impl Keeper {
             moved_max: room::moved_max(2),
             held_max: geometry.capacity_pages(),
             broken: false,
+            failure: None,
             counts: KeeperCounts::default(),
         }
     }
@@ -145,9 +148,17 @@ impl Keeper {
         &self.backing
     }
 
+    /// The log's device cannot be counted on from now on.
+    pub fn fail(&mut self, why: &impl std::fmt::Display) {
+        self.broken = true;
+        self.failure.get_or_insert_with(|| why.to_string());
+    }
+
     /// Notes a failure of the log's device.
     pub fn noted<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
-        self.broken |= result.is_err();
+        if let Err(error) = &result {
+            self.fail(error);
+        }
         result
     }
 

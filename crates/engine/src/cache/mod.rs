@@ -175,7 +175,7 @@ pub enum CacheError {
 }
 
 /// Counts and state of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheStats {
     /// Requests and movements.
     pub counts: Counts,
@@ -191,8 +191,8 @@ pub struct CacheStats {
     pub directory_bytes: u64,
     /// The mode.
     pub mode: Mode,
-    /// The cache device has failed; requests go to the backing store.
-    pub failed: bool,
+    /// The cache device has failed, and how; requests go to the backing store.
+    pub failed: Option<String>,
 }
 
 /// A cache device in front of a backing store, as one range of bytes.
