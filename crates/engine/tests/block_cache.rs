@@ -389,6 +389,38 @@ fn a_cache_opened_for_write_through_owes_nothing_of_its_past() {
     assert_eq!(bytes, [7; 4096]);
 }
 
+/// The journal of slots then says little anew and has to repeat all that it said of the pages that nobody writes any more,
+/// which is more than it has room for at once.
+#[test]
+fn a_full_cache_keeps_going_when_one_page_is_written_and_flushed_again_and_again() {
+    for (page_bytes, segment_pages, segments) in [(512, 16, 160), (512, 4, 400), (4096, 64, 256)] {
+        let geometry = Geometry { page_bytes, segment_pages, segments, layout: crate::LAYOUT };
+        let (capacity, page_bytes) = (geometry.capacity_pages(), u64::from(page_bytes));
+        let power = Power::steady();
+        let size = capacity * page_bytes;
+        let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(size, &power));
+        BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+        let config = CacheConfig::new(catalogue::info("lru").expect("a policy"), &[capacity as usize]);
+        let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
+        let mut bytes = vec![0; page_bytes as usize];
+        for page in 0..capacity {
+            bytes.fill(page as u8);
+            cache.write(page * page_bytes, &bytes, false).expect("a write");
+        }
+        for again in 0..3 * geometry.segments * segment_pages {
+            bytes.fill(again as u8);
+            cache.write(0, &bytes, true).expect("a write");
+        }
+        let stats = cache.stats().expect("counts");
+        assert_eq!(stats.failed, None, "{geometry:?}");
+        for page in 1..capacity {
+            cache.read(page * page_bytes, &mut bytes).expect("a read");
+            assert!(bytes.iter().all(|&byte| byte == page as u8), "page {page} of {geometry:?}");
+        }
+        assert_eq!(cache.stats().expect("counts").counts.read_hits, capacity - 1, "all of them are held");
+    }
+}
+
 #[test]
 fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
     let sizes = if crate::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 24), (16, 16), (16, 64)] };

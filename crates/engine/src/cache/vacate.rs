@@ -32,7 +32,12 @@ pub(super) fn reclaim_slots(lease: &mut impl Lease) -> io::Result<bool> {
 /// Repeats what still holds of the journal's oldest blocks, while it is running out of room; true if there was need.
 fn renew_journal(lease: &mut impl Lease) -> io::Result<bool> {
     let mut renewed = false;
-    while let Some(oldest) = lease.keeper().log.slots().and_then(|slots| slots.oldest_blocks()) {
+    loop {
+        // Where all of the oldest blocks holds, as many blocks are written as are given up, and those only at the next sync.
+        if lease.keeper().log.slots().is_some_and(|slots| slots.awaits_blocks()) {
+            sync_log(lease)?;
+        }
+        let Some(oldest) = lease.keeper().log.slots().and_then(|slots| slots.oldest_blocks()) else { break };
         renew(lease, oldest)?;
         renewed = true;
     }

@@ -466,14 +466,26 @@ impl<D: Disk> Slots<D> {
         unheld
     }
 
+    /// Blocks of the journal that may be written as soon as the tail is known to be durable.
+    fn blocks_once_durable(&self) -> u64 {
+        self.tail + self.areas.journal - self.number
+    }
+
+    /// Would a sync free blocks of the journal that requests wait for, or as many as there are left?
+    pub fn awaits_blocks(&self) -> bool {
+        let (free, once_durable) = (self.free_blocks(), self.blocks_once_durable());
+        let gained = self.areas.free_segments(free) < self.areas.free_segments(once_durable);
+        free < once_durable && (gained || 2 * free <= once_durable)
+    }
+
     /// Where the oldest blocks of the journal are on the device, whose entries are to be repeated as far as they hold; none
     /// while there is room, or as far as that has been done. What is returned is to be read and given to [`renew`](Slots::renew).
     pub fn oldest_blocks(&self) -> Option<Range<u64>> {
-        let (free, will_be_free) = (self.free_blocks(), self.tail + self.areas.journal - self.number);
-        if will_be_free > self.areas.enough_free() {
+        if self.blocks_once_durable() > self.areas.enough_free() {
             return None;
         }
         // However many are renewed, what holds of them takes no more than the entries of all slots.
+        let free = self.free_blocks();
         let few = if free > self.areas.live + 2 { RENEWED_MAX } else { (free / 2).clamp(1, RENEWED_MAX) };
         let to_its_end = self.areas.journal - self.tail % self.areas.journal;
         let blocks = few.min(to_its_end).min(self.durable.place.saturating_sub(self.tail));
