@@ -82,6 +82,7 @@ impl Keeper {
         if pages.is_empty() {
             pages = self.ripe_from(0, runs_max);
         }
+        let pages = self.with_neighbours(&pages);
         self.sweep = pages.last().map_or(0, |page| page + 1);
         self.board(pages)
     }

@@ -56,6 +56,8 @@ pub struct KeeperCounts {
     pub rescued: u64,
     /// Pages that were written below because more were dirty than the limit allows.
     pub cleaned_ahead: u64,
+    /// Pages that were written below because they lay beside one that was.
+    pub cleaned_beside: u64,
     /// Segments reclaimed.
     pub segments_reclaimed: u64,
     /// Slots given up because the policy did not hold their pages any more. (In the slots layout.)

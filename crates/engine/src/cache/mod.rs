@@ -11,6 +11,7 @@ mod flight;
 mod frames;
 mod grow;
 mod keeper;
+mod neighbours;
 mod objects;
 mod opening;
 mod pages;
@@ -298,9 +299,14 @@ impl BlockCache {
     /// Reads the newest version of a page whose lock is held, and takes a turn at the core.
     fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<Turn<'_>> {
         let mut turn = self.locks.ready()?;
+        let mut bad_at = None;
         loop {
             let (log, backing) = turn.stores();
             match turn.core().locate(page, bytes)? {
+                // Nothing better has been found than what was bad already: it is just on its way below.
+                Source::Log(entry) if bad_at == Some(entry.place) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
+                }
                 Source::Memory => return Ok(turn),
                 Source::Below => {
                     turn.keeper().counts.below_reads += 1;
@@ -323,6 +329,7 @@ impl BlockCache {
                         // Reclaim may have given its place away: then it is found where it is now.
                         Err(error) => turn.core().copy_is_bad(page, entry, error)?,
                     }
+                    bad_at = Some(entry.place);
                 }
             }
         }

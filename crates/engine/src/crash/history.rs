@@ -106,6 +106,7 @@ pub(super) struct Tally {
     pub rescued: u64,
     /// Pages that were cleaned ahead.
     pub cleaned_ahead: u64,
+    pub cleaned_beside: u64,
     /// Policies and tiers that were changed in use.
     pub changes: u64,
     /// Cache devices that were made larger in use.
@@ -373,6 +374,7 @@ impl History {
         self.tally.renewed += stats.log.renewed;
         self.tally.rescued += stats.keeper.rescued;
         self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
+        self.tally.cleaned_beside += stats.keeper.cleaned_beside;
         self.tally.passed += stats.counts.passed;
         result
     }

@@ -38,6 +38,7 @@ fn random_lives(seeds: std::ops::Range<u64>, layout: Layout, crashes: u64) -> Re
         sum.renewed += tally.renewed;
         sum.rescued += tally.rescued;
         sum.cleaned_ahead += tally.cleaned_ahead;
+        sum.cleaned_beside += tally.cleaned_beside;
         sum.changes += tally.changes;
         sum.growths += tally.growths;
         sum.passed += tally.passed;
@@ -54,7 +55,7 @@ fn check_lives(layout: Layout) {
     assert!(seeds < 3200 || tally.changes > 1000, "{tally:?}");
     assert!(seeds < 3200 || layout == Layout::Slots || tally.growths > 1000, "{tally:?}");
     assert!(tally.crashes_in_recovery > 0 && tally.reclaimed > 0 && tally.rescued > 0, "{tally:?}");
-    assert!(tally.cleaned_ahead > 0 && tally.passed > 0, "{tally:?}");
+    assert!(tally.cleaned_ahead > 0 && tally.cleaned_beside > 0 && tally.passed > 0, "{tally:?}");
     assert!(tally.renewed > 0 || layout == Layout::Log, "{tally:?}");
 }
 

@@ -134,6 +134,11 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.is_version_durable(place))
     }
 
+    /// How long ago a version was appended: in versions since, or a little more.
+    pub fn age(&self, place: u64) -> u64 {
+        either!(self, store => store.age(place))
+    }
+
     /// Appends a version of a page; it becomes what the store holds of it.
     ///
     /// # Errors

@@ -378,6 +378,11 @@ impl<D: Disk> Log<D> {
         self.durable.place >= place
     }
 
+    /// How long ago a version was appended: in versions since, or a little more.
+    pub fn age(&self, place: u64) -> u64 {
+        self.rear().saturating_sub(place)
+    }
+
     /// Is the version at a place on stable storage?
     pub fn is_version_durable(&self, place: u64) -> bool {
         self.is_written_durably(place + 1)

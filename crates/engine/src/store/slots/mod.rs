@@ -414,6 +414,11 @@ impl<D: Disk> Slots<D> {
         (slot < self.areas.slots).then(|| (slot + slots as u64, self.index.in_slots(slot as usize, slots)))
     }
 
+    /// How long ago a version was appended, in versions since.
+    pub fn age(&self, place: u64) -> u64 {
+        self.index.versions().wrapping_sub(version_of(place)).into()
+    }
+
     /// Is the version at a place on stable storage?
     pub fn is_version_durable(&self, place: u64) -> bool {
         // Of versions that are not, there are fewer than slots: what is further away came before.

@@ -1,0 +1,65 @@
+//! Neighbours of what is written below: dirty pages beside one that is on its way, about as cold, go along in the same write.
+//!
+//! A disk takes milliseconds to come to a place and microseconds for one more page there. What lies beside a page that the
+//! policy has given up, and was written about when that was, would be given up soon: of a log that a database appends to and never
+//! reads, single pages become runs. What is written again and again is younger than its neighbours, and stays. The pages stay
+//! cached and become clean; as in [cleaning ahead](super::clean), the policy is not told.
+
+use super::flight::Cover;
+use super::keeper::Keeper;
+use crate::mutant::{self, Mutant};
+
+/// Bytes of a run that neighbours are added to: at the 150 MB/s of a disk as long as half of its seek.
+const RUN_BYTES: usize = 256 << 10;
+
+/// A neighbour has been in the cache at least this part of the time that the page beside it has.
+const AGE_SHARE: u64 = 2;
+
+impl Keeper {
+    /// Queues the neighbours that go along with these pages of the queue; all of them, ascending as these are.
+    pub(super) fn with_neighbours(&mut self, pages: &[u64]) -> Vec<u64> {
+        let most = RUN_BYTES / self.page_bytes;
+        let mut all = Vec::with_capacity(pages.len());
+        for run in pages.chunk_by(|page, next| page + 1 == *next) {
+            let (mut from, mut to) = (run[0], run[run.len() - 1] + 1);
+            let mut room = most.saturating_sub(run.len());
+            if let Some(age) = self.age_in_queue(from) {
+                while room > 0 && from > 0 && self.takes_along(from - 1, age) {
+                    from -= 1;
+                    room -= 1;
+                }
+            }
+            if let Some(age) = self.age_in_queue(to - 1) {
+                while room > 0 && self.takes_along(to, age) {
+                    to += 1;
+                    room -= 1;
+                }
+            }
+            all.extend(from..to);
+        }
+        all
+    }
+
+    /// The age of the version that a page of the queue is a copy of; none where the log has no such.
+    fn age_in_queue(&self, page: u64) -> Option<u64> {
+        match self.pending.get(&page)?.cover {
+            Cover::Same(place) => Some(self.log.age(place)),
+            Cover::Newer(_) => None,
+        }
+    }
+
+    /// Queues a page if it has to be written below, may be now, and is not much younger than a page of this age.
+    fn takes_along(&mut self, page: u64, age: u64) -> bool {
+        let Some(entry) = self.log.index().get(page).filter(|entry| entry.dirty && !entry.lost) else { return false };
+        let elsewhere = self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
+        let durable = self.log.is_version_durable(entry.place) || mutant::is(Mutant::UnripeTaken);
+        if elsewhere || !durable || AGE_SHARE * self.log.age(entry.place) < age {
+            return false;
+        }
+        self.write_back_logged(page, entry);
+        // Nothing was appended of it since its version, which is durable.
+        self.pending.entry(page).and_modify(|pending| pending.after = 0);
+        self.counts.cleaned_beside += 1;
+        true
+    }
+}
