@@ -80,22 +80,27 @@ fn clean_pages_that_only_memory_held_are_not_lost_to_a_policy_without_memory() {
     assert_eq!(hits_of(&cache, 0..15), 15);
 }
 
+/// Pages none of which lies beside another, for neighbours go below together.
+fn apart(page: u64) -> u64 {
+    2 * page
+}
+
 #[test]
 fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     let disks = disks();
     let cache = open_with(&disks, "lru", &[80], Mode::WriteBack, Upkeep::Requests);
     for page in 0..80 {
-        cache.write(page * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
+        cache.write(apart(page) * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
     }
     cache.set_tiers(&[20]).expect("smaller");
     cache.flush().expect("a flush");
     // A flush leaves what the log has durably in the queue, which is a segment at most.
-    let written = (0..60).filter(|&page| below(&disks, page) == page as u8 + 1).count();
+    let written = (0..60).filter(|&page| below(&disks, apart(page)) == page as u8 + 1).count();
     assert!(written > 60 - GEOMETRY.segment_pages as usize, "{written} of 60 that were evicted are below");
-    assert!((60..80).all(|page| below(&disks, page) == 0), "what stayed is dirty still");
-    assert_eq!(hits_of(&cache, 60..80), 20, "the newest have stayed");
+    assert!((60..80).all(|page| below(&disks, apart(page)) == 0), "what stayed is dirty still");
+    assert_eq!(hits_of(&cache, (60..80).map(apart)), 20, "the newest have stayed");
     cache.set_tiers(&[100]).expect("larger");
-    assert_eq!(hits_of(&cache, 0..80), 80, "what was evicted lies in the log still, and counts again");
+    assert_eq!(hits_of(&cache, (0..80).map(apart)), 80, "what was evicted lies in the log still, and counts again");
     let room = cache.room_pages();
     let too_large = cache.set_tiers(&[room as usize + 1]).expect_err("more than there is room for");
     assert!(matches!(too_large, CacheError::TierTooLarge { .. }), "{too_large}");
@@ -108,7 +113,7 @@ fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
     let cache = open(&disks, "lru", &[100], Mode::WriteBack);
     let dirty = |cache: &BlockCache| cache.stats().expect("counts").dirty_pages;
     for page in 0..90 {
-        cache.write(page * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
+        cache.write(apart(page) * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
     }
     assert_eq!((dirty(&cache), cache.dirty_limits().expect("limits")), (90, (1.0, 1.0)), "there is no limit");
     cache.set_dirty_limits(0.6, 0.3).expect("limits");
@@ -120,12 +125,12 @@ fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
     }
     let stats = cache.stats().expect("counts");
     assert_eq!((stats.dirty_pages, stats.keeper.cleaned_ahead, stats.counts.write_backs), (30, 60, 0));
-    assert!((0..60).all(|page| below(&disks, page) == page as u8 + 1), "the oldest are below");
-    assert!((60..90).all(|page| below(&disks, page) == 0), "the others are not");
+    assert!((0..60).all(|page| below(&disks, apart(page)) == page as u8 + 1), "the oldest are below");
+    assert!((60..90).all(|page| below(&disks, apart(page)) == 0), "the others are not");
     for page in 0..40 {
-        cache.write(page * PAGE, &[200; PAGE as usize], false).expect("a write");
+        cache.write(apart(page) * PAGE, &[200; PAGE as usize], false).expect("a write");
     }
-    assert_eq!(hits_of(&cache, 0..90), 90, "all have stayed");
+    assert_eq!(hits_of(&cache, (0..90).map(apart)), 90, "all have stayed");
     cache.close().expect("a close");
     assert!(dirty(&cache) <= 70, "forty more");
     drop(cache);
@@ -135,7 +140,37 @@ fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
         cache.set_dirty_limits(high, low).expect_err("no such limits");
     }
     cache.drain().expect("a drain");
-    assert_eq!((below(&disks, 0), below(&disks, 50), below(&disks, 89)), (200, 51, 90));
+    assert_eq!((below(&disks, 0), below(&disks, apart(50)), below(&disks, apart(89))), (200, 51, 90));
+}
+
+/// Of the pages beside one that is written below those go along that were dirty about as long, in the same write; what was
+/// written again lately stays.
+#[test]
+fn what_lies_beside_a_page_that_is_written_below_goes_along_if_it_is_as_cold() {
+    let disks = disks();
+    let cache = open_with(&disks, "lru", &[60], Mode::WriteBack, Upkeep::Requests);
+    let write = |page: u64, byte: u8| cache.write(page * PAGE, &[byte; PAGE as usize], false).expect("a write");
+    let read = |page: u64| cache.read(page * PAGE, &mut [0; PAGE as usize]).expect("a read");
+    // Twenty neighbours and as many others; of the neighbours five are written again later, and eight are read again.
+    (0..20).for_each(|page| write(page, 1));
+    (0..20).for_each(|page| write(100 + apart(page), 1));
+    (200..215).for_each(read);
+    (5..10).for_each(|page| write(page, 2));
+    (12..20).for_each(read);
+    cache.flush().expect("a flush");
+    // A segment's worth leaves: what was neither, and some of the others.
+    (215..240).for_each(read);
+    let stats = cache.stats().expect("counts");
+    let is_below = |page: &u64| below(&disks, *page) != 0;
+    println!("{:?}, below: {:?}", stats.keeper, (0..140).filter(is_below).collect::<Vec<_>>());
+    assert!(stats.keeper.cleaned_beside > 0 && stats.keeper.below_ios < stats.keeper.below_pages, "{:?}", stats.keeper);
+    assert!((12..20).all(|page| below(&disks, page) == 1), "they are read still, and as cold as what left");
+    assert!((5..10).all(|page| below(&disks, page) == 0), "they were written lately");
+    assert_eq!(hits_of(&cache, 5..20), 10 + 3, "all but two of them are held");
+    let left = stats.counts.write_backs + stats.keeper.cleaned_beside;
+    assert!(stats.keeper.below_pages <= left, "nothing else was written: {:?}", stats.keeper);
+    cache.drain().expect("a drain");
+    assert!((0..20).all(|page| below(&disks, page) == if (5..10).contains(&page) { 2 } else { 1 }));
 }
 
 #[test]
