@@ -68,15 +68,16 @@ impl Keeper {
         self.board(pages)
     }
 
-    /// Takes those of these pages that are queued and need not wait for the log; they are ascending.
+    /// Takes those of these pages that are queued and need not wait for the log, and what goes along; they are ascending.
     pub fn take_off_with(&mut self, pages: &[u64]) -> Flight {
         let is_ripe = |page: &&u64| self.pending.get(page).is_some_and(|pending| self.is_ripe(pending));
-        let pages = pages.iter().filter(is_ripe).copied().collect();
+        let pages: Vec<u64> = pages.iter().filter(is_ripe).copied().collect();
+        let pages = self.with_neighbours(&pages);
         self.board(pages)
     }
 
     /// Takes, in the order of pages and going on where the last such flight ended, what need not wait for the log: so many
-    /// runs of neighbours at most.
+    /// runs of neighbours at most, and what goes along.
     pub fn take_off_some(&mut self, runs_max: usize) -> Flight {
         let mut pages = self.ripe_from(self.sweep, runs_max);
         if pages.is_empty() {
