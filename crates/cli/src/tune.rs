@@ -8,11 +8,15 @@ use crate::{output, tune_report};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
+use entresol_policy::miniature::{Miniatures, Scale, Terms};
 use entresol_report::{Progress, Unit};
-use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies};
+use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies, prices};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
+use entresol_tune::{
+    EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, RaceLimits, Shadowing, ShadowingOptions, Space,
+    Tuner,
+};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -119,6 +123,8 @@ pub enum TunerName {
     Climb,
     /// Successive halving of samples
     Halving,
+    /// Settings run in small over a sample of the pages, each with contents of its own; nothing is tried on the cache
+    Shadows,
 }
 
 /// Points of a sample of successive halving.
@@ -135,8 +141,12 @@ impl TunerName {
             }
             TunerName::Climb => Search::Climb(Climb::new(start)),
             TunerName::Halving => Search::Halving(Halving::new(space, start, SAMPLE, seed)),
+            TunerName::Shadows => {
+                let options = ShadowingOptions { limits: plan.limits(), seed, ..plan.shadowing };
+                return Box::new(Shadowing::new(space.clone(), start.clone(), plan.objective, &options, plan.epoch));
+            }
         };
-        let limits = Limits { bound: plan.bound, settle: plan.settle, ..Limits::default() };
+        let limits = plan.limits();
         Box::new(Guarded::new(space.clone(), start.clone(), search, plan.objective, limits, plan.epoch))
     }
 }
@@ -152,6 +162,8 @@ pub struct Plan<'a> {
     objective: Objective,
     bound: f64,
     settle: u32,
+    /// Of the tuner with shadows.
+    shadowing: ShadowingOptions,
     /// Requests of an epoch.
     pub epoch: u64,
     /// Places of the tuned options among the policy's tunables.
@@ -256,6 +268,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,
+        shadowing: shadowing(arguments, &cell, &world),
         epoch: arguments.epoch,
         tunables,
         // A policy of one tier has an LRU pool above it where there is DRAM.
@@ -336,7 +349,55 @@ fn endurance_writes(profile: &Profile) -> Option<f64> {
     }
 }
 
+/// Shadows settle for as long as it takes to ask for half of the pages there is room for.
+const SETTLE_SHARE: f64 = 0.5;
+const SETTLE_MAX: f64 = 8.0;
+
+fn shadowing(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOptions {
+    let bytes: u64 = cell.needs(world).iter().rev().skip(1).sum();
+    let pages = bytes as f64 / f64::from(world.trace.page_bytes);
+    let settle = (SETTLE_SHARE * pages / arguments.epoch as f64).ceil().clamp(1.0, SETTLE_MAX) as u32;
+    ShadowingOptions {
+        race: RaceLimits { settle, ..RaceLimits::default() },
+        clients: if arguments.live.is_some() { 1 } else { arguments.timed.clients },
+        ..ShadowingOptions::default()
+    }
+}
+
 impl Plan<'_> {
+    fn limits(&self) -> Limits {
+        Limits { bound: self.bound, settle: self.settle, ..Limits::default() }
+    }
+
+    /// What runs a tuner's shadows, if it wants any.
+    fn shadows(&self, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<Option<Miniatures>> {
+        if tuner.shadowed().is_empty() {
+            return Ok(None);
+        }
+        ensure!(
+            self.layer == 0,
+            "--tuner shadows: the policy is asked only for what the DRAM above it has not; give no dram"
+        );
+        let needs = cell.needs(world);
+        let terms = match self.live {
+            Some(_) => tune_live::terms(self, &needs, world)?,
+            None => self.terms(&needs, world)?,
+        };
+        Ok(Some(cell.miniatures(&self.tunables, world, &self.cell_options, Scale::default(), terms)?))
+    }
+
+    /// What the simulated devices take.
+    fn terms(&self, needs: &[u64], world: &World) -> Result<Terms> {
+        let (page_bytes, clients) = (world.trace.page_bytes, self.timed.clients.max(1) as usize);
+        let place = |(at, &need): (usize, &u64)| {
+            let touched = self.timed.touched_bytes.get(at).map_or(page_bytes, |&bytes| bytes.min(page_bytes));
+            prices(|| self.devices.device(at, need, world, self.seed()), page_bytes, touched, clients, self.seed())
+        };
+        let places = needs.iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
+        let request = (self.timed.think_ns + self.timed.work.ns) as f64 / 1e9;
+        Ok(Terms { places, request, waits_for_all: false, wears: self.tier })
+    }
+
     /// Seed of policies, devices and tuners.
     pub fn seed(&self) -> u64 {
         self.cell_options.seed
@@ -439,8 +500,9 @@ impl Plan<'_> {
         cell: &Cell,
         world: &World,
     ) -> Result<(TuneRun, Vec<String>)> {
+        let shadows = self.shadows(tuner.as_ref(), cell, world)?;
         if let Some(time) = self.live {
-            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner)?;
+            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner, shadows)?;
             return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));
         }
         let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;
@@ -449,6 +511,7 @@ impl Plan<'_> {
             layer: self.layer,
             tunables: self.tunables.clone(),
             epoch_requests: self.epoch,
+            shadows,
             tier: self.tier,
         };
         let (row, timed, epochs) = cell.run_tuned(world, hierarchy, &self.cell_options, &self.timed, tuning)?;

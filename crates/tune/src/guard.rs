@@ -199,7 +199,12 @@ impl Guarded {
     /// # Errors
     /// When the text is no state of this kind, or one of other knobs.
     pub fn restore(saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
-        let mut tuner: Guarded = saved.read()?;
+        saved.read::<Guarded>()?.restored(saved, space)
+    }
+
+    /// The same of a state that was read as a part of another one.
+    pub(crate) fn restored(self, saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
+        let mut tuner = self;
         let trial = tuner.trial.as_ref().map(|trial| &trial.point);
         let points = [&tuner.start, &tuner.incumbent].into_iter().chain(trial).chain(tuner.search.points());
         saved.check(&tuner.space, space, points)?;
@@ -215,6 +220,40 @@ impl Guarded {
     /// What may be lost now, in epochs of the start.
     pub fn credit(&self) -> f64 {
         self.credit
+    }
+
+    pub(crate) fn credit_max(&self) -> f64 {
+        self.limits.credit_max
+    }
+
+    pub(crate) fn stake(&self) -> f64 {
+        self.limits.stake
+    }
+
+    pub(crate) fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    pub(crate) fn incumbent(&self) -> &Point {
+        &self.incumbent
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Nothing is suspected and nothing under way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.unsettled == 0 && !self.check_now && self.strikes == 0
+    }
+
+    /// Holds a point that is believed to be better, untried. The lead is as it was measured before until the start is run again.
+    pub(crate) fn adopt(&mut self, point: Point) {
+        self.lead = if point == self.start { NO_LEAD } else { self.lead };
+        self.incumbent = point;
+        self.reference = None;
+        self.recovery = None;
+        self.gap = self.limits.gap_min;
     }
 
     fn is_changed(&self) -> bool {

@@ -97,6 +97,7 @@ pub struct Miniatures {
     slots: Slots<ByAddress>,
     sampler: Sampler,
     rate: f64,
+    objects: u32,
     terms: Terms,
 }
 
@@ -128,6 +129,7 @@ impl Miniatures {
             slots: Slots::new(ByAddress::default(), slots_max),
             sampler: Sampler::new(config.seed, group, 0..(rate * Sampler::RANGE as f64) as u64),
             rate,
+            objects: config.objects.max(1) as u32,
             terms,
         })
     }
@@ -167,7 +169,12 @@ impl Miniatures {
         let Some(slot) = self.slots.claim(at, forgotten) else { return };
         let request = Request { page: slot, ..request };
         for one in &mut self.all {
-            let mut small = Small { slots: &self.slots, now_us, counter: counter::Counter::new(request, &self.terms) };
+            let mut small = Small {
+                slots: &self.slots,
+                objects: self.objects,
+                now_us,
+                counter: counter::Counter::new(request, &self.terms),
+            };
             let outcome = one.policy.0.access(request, &mut small);
             small.counter.end(outcome, &mut one.demands[part]);
         }
@@ -176,6 +183,11 @@ impl Miniatures {
     /// What the sampled requests took of a miniature since it was [cleared](Miniatures::clear), part by part.
     pub fn demands(&self, id: u64) -> Option<&[Demand; PARTS]> {
         self.all.iter().find(|one| one.id == id).map(|one| &one.demands)
+    }
+
+    /// Says this of every miniature, by its name.
+    pub fn each(&self, mut say: impl FnMut(u64, &[Demand; PARTS])) {
+        self.all.iter().for_each(|one| say(one.id, &one.demands));
     }
 
     /// Begins to count anew.
@@ -193,6 +205,7 @@ impl Miniatures {
 /// The world of a miniature: the sampled pages.
 struct Small<'a> {
     slots: &'a Slots<ByAddress>,
+    objects: u32,
     now_us: u64,
     counter: counter::Counter<'a>,
 }
@@ -222,7 +235,8 @@ impl Driver for Small<'_> {
     }
 
     fn address(&self, slot: Page) -> Address {
-        self.slots.key(slot)
+        let at = self.slots.key(slot);
+        Address { object: ObjectId(at.object.0.min(self.objects - 1)), ..at }
     }
 
     fn successor(&self, slot: Page) -> Option<Page> {

@@ -23,8 +23,9 @@ pub fn prices<D: Device, E>(
     let mut load = |kind: IoKind, bytes: u32, depth: usize| {
         let (mut device, mut random) = (device()?, Random::new(seed));
         let places = (device.capacity_bytes() / u64::from(page_bytes)).max(1);
-        Ok(closed_loop(&mut device, depth, ACCESSES, |_| {
-            Io { kind, ..Io::read(random.below(places) * u64::from(page_bytes), bytes) }
+        Ok(closed_loop(&mut device, depth, ACCESSES, |_| Io {
+            kind,
+            ..Io::read(random.below(places) * u64::from(page_bytes), bytes)
         }))
     };
     let mut access = |kind, bytes| -> Result<Access, E> {

@@ -1,0 +1,258 @@
+//! A tuner that looks at shadows: miniature simulations of settings, each with contents of its own.
+//!
+//! What settings are worth shows when a cache's contents are those that they bring about, which a trial of some epochs does not
+//! live to see. So nothing is tried on the cache: candidates run in small over a sample of the requests for as long as they stay
+//! candidates ([`Tuner::shadowed`]), and the tuner is told what each demanded of the devices ([`Tuner::foretold`]). From that follows
+//! how fast the cache would be under it (`forecast.rs`). Candidates are told of the same requests, so what differs between two
+//! is not the workload; the jackknife over parts of the sample says what may be chance.
+//!
+//! At first candidates are many and far apart. Then the worst give way, one in some epochs, to neighbours of the best, which
+//! begin with its contents (`race.rs`); that goes on for ever, for the workload may change. A candidate that is better than
+//! what is held, by a margin and beyond chance, is adopted.
+//!
+//! # What it may cost
+//! A forecast may be wrong. What is adopted is run within the bound of [`Guarded`], which measures: the start is run again from
+//! time to time, and at once when the cache becomes slow, and the tuner returns to it where it is better. Nothing is adopted
+//! without the credit to leave it again, and what had to be left is not adopted for a while.
+
+mod forecast;
+mod race;
+
+pub use race::RaceLimits;
+
+use crate::guard::{Guarded, Limits};
+use crate::objective::{Epoch, Objective};
+use crate::save::{RestoreError, Saved};
+use crate::search::Search;
+use crate::space::{Point, Space};
+use crate::{Proposal, Role, Tuner};
+use entresol_core::{Demand, PARTS, Shadow};
+use forecast::{Correction, Judge, sum};
+use race::Race;
+use serde::{Deserialize, Serialize};
+
+/// When a candidate is adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adoption {
+    /// It must be better than what is held by this share ...
+    pub margin: f64,
+    /// ... and by so many standard errors.
+    pub errors: f64,
+    /// Epochs that it is judged by first: when it is much better this is enough. Then by all that are remembered.
+    pub short: usize,
+    /// Epochs between two adoptions.
+    pub stay: u64,
+    /// Epochs for which what had to be left is not adopted; twice as many the next time.
+    pub refused: u64,
+}
+
+impl Default for Adoption {
+    fn default() -> Self {
+        Adoption { margin: 0.01, errors: 2.0, short: 8, stay: 6, refused: 64 }
+    }
+}
+
+/// Credit without which nothing is adopted, in stakes: what it costs to find out that it was wrong.
+const STAKES: f64 = 5.0;
+/// Weight of the newest epoch in the ratio of what is measured to what was forecast.
+const NEWEST: f64 = 0.1;
+/// Epochs without an adoption after which the search counts as settled.
+const SETTLED: u64 = 32;
+
+/// What a tuner with shadows is built with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShadowingOptions {
+    /// What it may cost.
+    pub limits: Limits,
+    /// Candidates.
+    pub race: RaceLimits,
+    /// When they are believed.
+    pub adoption: Adoption,
+    /// Requests that the cache serves at a time.
+    pub clients: u32,
+    /// Seed of the candidates' choice.
+    pub seed: u64,
+}
+
+impl Default for ShadowingOptions {
+    fn default() -> Self {
+        ShadowingOptions {
+            limits: Limits::default(),
+            race: RaceLimits::default(),
+            adoption: Adoption::default(),
+            clients: 1,
+            seed: 42,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Refusal {
+    point: Point,
+    until: u64,
+    times: u32,
+}
+
+/// A tuner that adopts what its shadows say is better.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shadowing {
+    guard: Guarded,
+    race: Race,
+    adoption: Adoption,
+    clients: u32,
+    epoch: u64,
+    adopted_at: u64,
+    refused: Vec<Refusal>,
+    /// Logarithms of measured over forecast, of the pace and of the pages written.
+    #[serde(skip)]
+    ratio: Option<[f64; 2]>,
+}
+
+impl Shadowing {
+    /// A tuner that begins at a point of a space. `epoch_requests` are the requests of an epoch that is not ended early.
+    pub fn new(
+        space: Space,
+        start: Point,
+        objective: Objective,
+        options: &ShadowingOptions,
+        epoch_requests: u64,
+    ) -> Self {
+        let ShadowingOptions { limits, race, adoption, clients, seed } = *options;
+        let race = Race::new(&space, &start, race, seed);
+        let guard = Guarded::new(space, start, Search::Told, objective, limits, epoch_requests);
+        Shadowing { guard, race, adoption, clients, epoch: 0, adopted_at: 0, refused: Vec::new(), ratio: None }
+    }
+
+    /// Goes on from a saved state; the knobs must be those it was saved with. What is held and the candidates are kept, not what
+    /// their shadows had learned.
+    ///
+    /// # Errors
+    /// When the text is no state of this kind, or one of other knobs.
+    pub fn restore(saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
+        let mut tuner: Shadowing = saved.read()?;
+        let points = tuner.race.candidates.iter().map(|candidate| &candidate.point);
+        saved.check(&tuner.guard.space, space, points.chain(tuner.refused.iter().map(|refusal| &refusal.point)))?;
+        tuner.guard = tuner.guard.restored(saved, space)?;
+        tuner.race.forget();
+        Ok(tuner)
+    }
+
+    /// What may be lost now, in epochs of the start.
+    pub fn credit(&self) -> f64 {
+        self.guard.credit()
+    }
+
+    fn judge(&self) -> Judge {
+        let correction = self
+            .ratio
+            .map_or(Correction::NONE, |[pace, written]| Correction { pace: pace.exp(), written: written.exp() });
+        Judge { objective: self.guard.objective(), clients: self.clients, correction }
+    }
+
+    /// Compares what was measured with what was forecast of the same epoch.
+    fn learn(&mut self, epoch: &Epoch) {
+        let uncorrected = Judge { correction: Correction::NONE, ..self.judge() };
+        let forecast = self.race.place(self.guard.incumbent()).and_then(|held| self.race.newest(held)).map(sum);
+        let Some(forecast) = forecast.filter(|demand| demand.requests >= 1.0) else { return };
+        let forecast = uncorrected.epoch(&forecast);
+        let written = |epoch: &Epoch| (epoch.pages_written.max(1)) as f64 / epoch.requests.max(1) as f64;
+        let new = [(epoch.pace() / forecast.pace()).ln(), (written(epoch) / written(&forecast)).ln()];
+        let old = self.ratio.unwrap_or(new);
+        self.ratio = Some([0, 1].map(|at| old[at] + NEWEST * (new[at] - old[at])));
+    }
+
+    fn is_refused(&self, point: &Point) -> bool {
+        self.refused.iter().any(|refusal| refusal.point == *point && self.epoch < refusal.until)
+    }
+
+    /// The candidate to adopt, if one is better beyond doubt.
+    fn better(&self, judge: &Judge) -> Option<Point> {
+        let held = self.race.place(self.guard.incumbent())?;
+        let memory = usize::MAX;
+        [self.adoption.short, memory].into_iter().find_map(|epochs| {
+            let standings = self.race.standings(judge, held, epochs);
+            let worth = standings.iter().filter(|standing| {
+                let gain = standing.gain;
+                let lately = || self.race.compare(judge, standing.at, held, self.adoption.short);
+                gain.gain > self.adoption.margin.ln_1p()
+                    && gain.gain > self.adoption.errors * gain.error
+                    && lately().is_some_and(|lately| lately.gain > 0.0)
+                    && !self.is_refused(&self.race.candidates[standing.at].point)
+            });
+            let best = worth.max_by(|a, b| a.gain.gain.total_cmp(&b.gain.gain))?;
+            Some(self.race.candidates[best.at].point.clone())
+        })
+    }
+
+    fn refuse(&mut self, point: Point) {
+        let (adopted_for, epoch) = (self.adoption.refused, self.epoch);
+        match self.refused.iter_mut().find(|refusal| refusal.point == point) {
+            Some(refusal) => {
+                refusal.times = (refusal.times + 1).min(8);
+                refusal.until = epoch + (adopted_for << refusal.times);
+            }
+            None => self.refused.push(Refusal { point, until: epoch + adopted_for, times: 0 }),
+        }
+    }
+}
+
+impl Tuner for Shadowing {
+    fn propose(&mut self) -> Proposal {
+        self.guard.propose()
+    }
+
+    fn enough(&self, so_far: &Epoch) -> bool {
+        self.guard.enough(so_far)
+    }
+
+    fn told(&mut self, epoch: &Epoch) {
+        if epoch.requests == 0 {
+            return;
+        }
+        self.epoch += 1;
+        let (held, role) = (self.guard.incumbent().clone(), self.guard.role());
+        self.guard.told(epoch);
+        self.race.epoch_ends();
+        if role == Role::Hold {
+            self.learn(epoch);
+        }
+        if *self.guard.incumbent() != held {
+            self.refuse(held);
+            self.adopted_at = self.epoch;
+            return;
+        }
+        let judge = self.judge();
+        let stakes = STAKES * self.guard.stake();
+        if role == Role::Hold
+            && self.epoch >= self.adopted_at + self.adoption.stay
+            && self.guard.credit() >= stakes.min(self.guard.credit_max())
+            && self.guard.is_at_rest()
+            && let Some(point) = self.better(&judge)
+        {
+            self.guard.adopt(point);
+            self.adopted_at = self.epoch;
+        }
+        let held = self.guard.incumbent().clone();
+        self.race.turn(&self.guard.space, &judge, &held);
+    }
+
+    fn held(&self) -> Vec<f64> {
+        self.guard.held()
+    }
+
+    fn settled(&self) -> bool {
+        self.epoch > self.adopted_at + SETTLED
+    }
+
+    fn save(&self) -> Saved {
+        Saved::write(self)
+    }
+
+    fn shadowed(&self) -> Vec<Shadow> {
+        self.race.shadows(&self.guard.space)
+    }
+
+    fn foretold(&mut self, id: u64, parts: &[Demand; PARTS]) {
+        self.race.foretold(id, parts);
+    }
+}
