@@ -139,6 +139,9 @@ pub struct Guarded {
     reference: Option<Measured>,
     /// Seconds per request at the start, by the newest estimate.
     start_pace: Option<f64>,
+    /// The start would take this many times as long now, by what others say who know: 1 where nobody does.
+    #[serde(skip, default = "once")]
+    slower: f64,
     credit: f64,
     trial: Option<Trial>,
     role: Role,
@@ -155,6 +158,10 @@ pub struct Guarded {
     check_now: bool,
     strikes: u32,
     settled: Option<Settled>,
+}
+
+fn once() -> f64 {
+    1.0
 }
 
 impl Guarded {
@@ -178,6 +185,7 @@ impl Guarded {
             lead: NO_LEAD,
             reference: None,
             start_pace: None,
+            slower: 1.0,
             credit: limits.credit_max,
             trial: None,
             role: Role::Hold,
@@ -238,6 +246,15 @@ impl Guarded {
         &self.incumbent
     }
 
+    pub(crate) fn start_pace(&self) -> Option<f64> {
+        self.start_pace
+    }
+
+    /// The start would be slower now than when its pace was last seen, by this factor.
+    pub(crate) fn expect(&mut self, slower: f64) {
+        self.slower = slower;
+    }
+
     pub(crate) fn role(&self) -> Role {
         self.role
     }
@@ -287,7 +304,7 @@ impl Guarded {
     /// Time lost against the start, in epochs of the start.
     fn lost(&self, epoch: &Epoch) -> f64 {
         let Some(start_pace) = self.start_pace else { return 0.0 };
-        (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64
+        (epoch.seconds / (start_pace * self.slower) - epoch.requests as f64) / self.epoch_requests as f64
     }
 
     /// An epoch was run with the start's settings. Where a trial came before it, it adds to what that did.
@@ -310,7 +327,7 @@ impl Guarded {
     fn hold_was_run(&mut self, measured: Measured) {
         self.since_start += 1;
         let by_lead = measured.pace * self.lead.pace;
-        let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * ALARM);
+        let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * self.slower * ALARM);
         if slowed_down {
             // Only the start can say whether that is the workload or the settings. Until then the start is as fast as it was.
             self.check_now = true;

@@ -27,7 +27,7 @@ use crate::search::Search;
 use crate::space::{Point, Space};
 use crate::{Proposal, Role, Tuner};
 use entresol_core::{Demand, PARTS, Shadow};
-use forecast::{Correction, Judge, sum};
+use forecast::{Correction, Gain, Judge, sum};
 use race::Race;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub struct Adoption {
 
 impl Default for Adoption {
     fn default() -> Self {
-        Adoption { margin: 0.01, errors: 2.0, short: 8, stay: 6, refused: 64 }
+        Adoption { margin: std::env::var("MARGIN").ok().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.01), errors: std::env::var("ERRORS").ok().and_then(|t| t.parse::<f64>().ok()).unwrap_or(2.0), short: std::env::var("SHORT").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(8), stay: std::env::var("STAY").ok().and_then(|t| t.parse::<u64>().ok()).unwrap_or(6), refused: 64 }
     }
 }
 
@@ -56,6 +56,8 @@ impl Default for Adoption {
 const STAKES: f64 = 5.0;
 /// Weight of the newest epoch in the ratio of what is measured to what was forecast.
 const NEWEST: f64 = 0.1;
+/// A workload slows the start down by this factor at most, as far as its shadow is believed.
+const EXPLAINED_MAX: f64 = 8.0;
 /// Epochs without an adoption after which the search counts as settled.
 const SETTLED: u64 = 32;
 
@@ -106,6 +108,9 @@ pub struct Shadowing {
     /// Logarithms of measured over forecast, of the pace and of the pages written.
     #[serde(skip)]
     ratio: Option<[f64; 2]>,
+    /// The pace that was forecast of the start when its pace was last seen.
+    #[serde(skip)]
+    start_forecast: Option<f64>,
 }
 
 impl Shadowing {
@@ -120,7 +125,8 @@ impl Shadowing {
         let ShadowingOptions { limits, race, adoption, clients, seed } = *options;
         let race = Race::new(&space, &start, race, seed);
         let guard = Guarded::new(space, start, Search::Told, objective, limits, epoch_requests);
-        Shadowing { guard, race, adoption, clients, epoch: 0, adopted_at: 0, refused: Vec::new(), ratio: None }
+        let (refused, ratio, start_forecast) = (Vec::new(), None, None);
+        Shadowing { guard, race, adoption, clients, epoch: 0, adopted_at: 0, refused, ratio, start_forecast }
     }
 
     /// Goes on from a saved state; the knobs must be those it was saved with. What is held and the candidates are kept, not what
@@ -161,27 +167,42 @@ impl Shadowing {
         self.ratio = Some([0, 1].map(|at| old[at] + NEWEST * (new[at] - old[at])));
     }
 
+    /// Tells the guard, and how much of the time is the workload's doing: what slows the start's shadow down too.
+    fn tell(&mut self, epoch: &Epoch) {
+        let uncorrected = Judge { correction: Correction::NONE, ..self.judge() };
+        let start = self.race.newest(0).map(sum).filter(|demand| demand.requests >= 1.0);
+        let pace = start.map(|demand| uncorrected.epoch(&demand).pace());
+        let slower = self.start_forecast.zip(pace).map_or(1.0, |(before, now)| now / before);
+        self.guard.expect(slower.clamp(1.0, EXPLAINED_MAX));
+        let seen = self.guard.start_pace();
+        self.guard.told(epoch);
+        if self.guard.start_pace() != seen {
+            self.start_forecast = pace;
+            self.guard.expect(1.0);
+        }
+    }
+
     fn is_refused(&self, point: &Point) -> bool {
         self.refused.iter().any(|refusal| refusal.point == *point && self.epoch < refusal.until)
     }
 
-    /// The candidate to adopt, if one is better beyond doubt.
+    /// The candidate to adopt, if one is better beyond doubt: lately or over all that is remembered, and not worse in either.
     fn better(&self, judge: &Judge) -> Option<Point> {
         let held = self.race.place(self.guard.incumbent())?;
-        let memory = usize::MAX;
-        [self.adoption.short, memory].into_iter().find_map(|epochs| {
-            let standings = self.race.standings(judge, held, epochs);
-            let worth = standings.iter().filter(|standing| {
-                let gain = standing.gain;
-                let lately = || self.race.compare(judge, standing.at, held, self.adoption.short);
-                gain.gain > self.adoption.margin.ln_1p()
-                    && gain.gain > self.adoption.errors * gain.error
-                    && lately().is_some_and(|lately| lately.gain > 0.0)
-                    && !self.is_refused(&self.race.candidates[standing.at].point)
-            });
-            let best = worth.max_by(|a, b| a.gain.gain.total_cmp(&b.gain.gain))?;
-            Some(self.race.candidates[best.at].point.clone())
-        })
+        let Adoption { margin, errors, short, .. } = self.adoption;
+        let sure = |gain: Gain| gain.gain > margin.ln_1p() && gain.gain > errors * gain.error;
+        let worth = (0..self.race.candidates.len()).filter(|&at| at != held).filter_map(|at| {
+            let [lately, ever] = [short, usize::MAX].map(|epochs| self.race.compare(judge, at, held, epochs));
+            let (lately, ever) = (lately?, ever?);
+            if std::env::var("SHOW").is_ok() {
+                eprintln!("{} {:?} lately {:.3}+-{:.3} ever {:.3}+-{:.3} held {:?}", self.epoch, self.guard.space.values(&self.race.candidates[at].point), lately.gain, lately.error, ever.gain, ever.error, self.guard.held());
+            }
+            let better = lately.gain.min(ever.gain) > 0.0 && (sure(lately) || sure(ever));
+            let refused = self.is_refused(&self.race.candidates[at].point);
+            (better && !refused).then_some((at, ever.gain.min(lately.gain)))
+        });
+        let best = worth.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(self.race.candidates[best.0].point.clone())
     }
 
     fn refuse(&mut self, point: Point) {
@@ -211,8 +232,8 @@ impl Tuner for Shadowing {
         }
         self.epoch += 1;
         let (held, role) = (self.guard.incumbent().clone(), self.guard.role());
-        self.guard.told(epoch);
         self.race.epoch_ends();
+        self.tell(epoch);
         if role == Role::Hold {
             self.learn(epoch);
         }

@@ -28,7 +28,7 @@ pub struct RaceLimits {
 
 impl Default for RaceLimits {
     fn default() -> Self {
-        RaceLimits { width: 16, width_kept: 8, settle: 2, judged_after: 4, memory: 48, turn: 4, again: 192 }
+        RaceLimits { width: std::env::var("WIDTH").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(16), width_kept: std::env::var("KEPT").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(8), settle: 2, judged_after: std::env::var("AFTER").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(4), memory: std::env::var("MEMORY").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(48), turn: std::env::var("TURN").ok().and_then(|t| t.parse::<u64>().ok()).unwrap_or(4), again: 192 }
     }
 }
 
