@@ -139,9 +139,10 @@ pub struct Guarded {
     reference: Option<Measured>,
     /// Seconds per request at the start, by the newest estimate.
     start_pace: Option<f64>,
-    /// The start would take this many times as long now, by what others say who know: 1 where nobody does.
-    #[serde(skip, default = "once")]
-    slower: f64,
+    /// Epochs are told without what is the workload's doing. So the start's pace is what it was when it was run, and an incumbent
+    /// that is slower than it was, and still faster than the start, is no reason to run that at once.
+    #[serde(default)]
+    patient: bool,
     credit: f64,
     trial: Option<Trial>,
     role: Role,
@@ -158,10 +159,6 @@ pub struct Guarded {
     check_now: bool,
     strikes: u32,
     settled: Option<Settled>,
-}
-
-fn once() -> f64 {
-    1.0
 }
 
 impl Guarded {
@@ -185,7 +182,7 @@ impl Guarded {
             lead: NO_LEAD,
             reference: None,
             start_pace: None,
-            slower: 1.0,
+            patient: false,
             credit: limits.credit_max,
             trial: None,
             role: Role::Hold,
@@ -234,6 +231,10 @@ impl Guarded {
         self.limits.credit_max
     }
 
+    pub(crate) fn epoch_requests(&self) -> u64 {
+        self.epoch_requests
+    }
+
     pub(crate) fn stake(&self) -> f64 {
         self.limits.stake
     }
@@ -246,13 +247,14 @@ impl Guarded {
         &self.incumbent
     }
 
-    pub(crate) fn start_pace(&self) -> Option<f64> {
-        self.start_pace
+    /// For epochs that are told without what is the workload's doing.
+    pub(crate) fn patient(self) -> Self {
+        Guarded { patient: true, ..self }
     }
 
-    /// The start would be slower now than when its pace was last seen, by this factor.
-    pub(crate) fn expect(&mut self, slower: f64) {
-        self.slower = slower;
+    /// Has the start run again as soon as may be.
+    pub(crate) fn check(&mut self) {
+        self.check_now = self.is_changed();
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -304,7 +306,7 @@ impl Guarded {
     /// Time lost against the start, in epochs of the start.
     fn lost(&self, epoch: &Epoch) -> f64 {
         let Some(start_pace) = self.start_pace else { return 0.0 };
-        (epoch.seconds / (start_pace * self.slower) - epoch.requests as f64) / self.epoch_requests as f64
+        (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64
     }
 
     /// An epoch was run with the start's settings. Where a trial came before it, it adds to what that did.
@@ -327,11 +329,12 @@ impl Guarded {
     fn hold_was_run(&mut self, measured: Measured) {
         self.since_start += 1;
         let by_lead = measured.pace * self.lead.pace;
-        let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * self.slower * ALARM);
+        let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * ALARM);
         if slowed_down {
             // Only the start can say whether that is the workload or the settings. Until then the start is as fast as it was.
-            self.check_now = true;
-        } else {
+            let loses = self.start_pace.is_some_and(|pace| measured.pace > pace);
+            self.check_now |= loses || !self.patient;
+        } else if !self.patient || !self.is_changed() {
             self.start_pace = Some(by_lead);
         }
         let before = self.reference.replace(measured);

@@ -12,8 +12,13 @@
 //!
 //! # What it may cost
 //! A forecast may be wrong. What is adopted is run within the bound of [`Guarded`], which measures: the start is run again from
-//! time to time, and at once when the cache becomes slow, and the tuner returns to it where it is better. Nothing is adopted
-//! without the credit to leave it again, and what had to be left is not adopted for a while.
+//! time to time, and at once when the cache becomes slower than it, and the tuner returns to it where it is better. Nothing is
+//! adopted without the credit to leave it again, and what had to be left is not adopted for a while.
+//!
+//! The guard is told of epochs without what is the workload's doing: what slows down the shadow of the start too. How much that
+//! shadow may explain is bounded: after [`TRUST`] epochs' worth of it the start is run to see, after twice as much the next time.
+//! So forecasts of whatever kind cost at most what [`Guarded`] costs, and for each change of the workload as much as is explained
+//! away wrongly until the start is run: [`TRUST_MAX`] epochs' worth, or [`Limits::gap_max`] epochs.
 
 mod forecast;
 mod race;
@@ -38,7 +43,7 @@ pub struct Adoption {
     pub margin: f64,
     /// ... and by so many standard errors.
     pub errors: f64,
-    /// Epochs that it is judged by first: when it is much better this is enough. Then by all that are remembered.
+    /// Lately are so many epochs.
     pub short: usize,
     /// Epochs between two adoptions.
     pub stay: u64,
@@ -48,7 +53,7 @@ pub struct Adoption {
 
 impl Default for Adoption {
     fn default() -> Self {
-        Adoption { margin: std::env::var("MARGIN").ok().and_then(|t| t.parse::<f64>().ok()).unwrap_or(0.01), errors: std::env::var("ERRORS").ok().and_then(|t| t.parse::<f64>().ok()).unwrap_or(2.0), short: std::env::var("SHORT").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(8), stay: std::env::var("STAY").ok().and_then(|t| t.parse::<u64>().ok()).unwrap_or(6), refused: 64 }
+        Adoption { margin: 0.01, errors: 2.0, short: 8, stay: 6, refused: 64 }
     }
 }
 
@@ -58,6 +63,12 @@ const STAKES: f64 = 5.0;
 const NEWEST: f64 = 0.1;
 /// A workload slows the start down by this factor at most, as far as its shadow is believed.
 const EXPLAINED_MAX: f64 = 8.0;
+/// Sampled requests from which the workload can be told.
+const SAMPLE_MIN: f64 = 64.0;
+/// What the workload may be believed to cost before the start is run to see, in epochs of the start: at first, and at most. Each
+/// time that it is seen to be so, twice as much is believed.
+const TRUST: f64 = 4.0;
+const TRUST_MAX: f64 = 64.0;
 /// Epochs without an adoption after which the search counts as settled.
 const SETTLED: u64 = 32;
 
@@ -108,9 +119,12 @@ pub struct Shadowing {
     /// Logarithms of measured over forecast, of the pace and of the pages written.
     #[serde(skip)]
     ratio: Option<[f64; 2]>,
-    /// The pace that was forecast of the start when its pace was last seen.
+    /// Logarithm of the pace that is forecast of the start, as it usually is.
     #[serde(skip)]
-    start_forecast: Option<f64>,
+    usual: Option<f64>,
+    /// What the workload is believed to have cost since the start was run, in epochs of the start, and how much is believed.
+    explained: f64,
+    trust: f64,
 }
 
 impl Shadowing {
@@ -125,8 +139,19 @@ impl Shadowing {
         let ShadowingOptions { limits, race, adoption, clients, seed } = *options;
         let race = Race::new(&space, &start, race, seed);
         let guard = Guarded::new(space, start, Search::Told, objective, limits, epoch_requests);
-        let (refused, ratio, start_forecast) = (Vec::new(), None, None);
-        Shadowing { guard, race, adoption, clients, epoch: 0, adopted_at: 0, refused, ratio, start_forecast }
+        Shadowing {
+            guard: guard.patient(),
+            race,
+            adoption,
+            clients,
+            epoch: 0,
+            adopted_at: 0,
+            refused: Vec::new(),
+            ratio: None,
+            usual: None,
+            explained: 0.0,
+            trust: TRUST,
+        }
     }
 
     /// Goes on from a saved state; the knobs must be those it was saved with. What is held and the candidates are kept, not what
@@ -155,9 +180,13 @@ impl Shadowing {
         Judge { objective: self.guard.objective(), clients: self.clients, correction }
     }
 
+    fn uncorrected(&self) -> Judge {
+        Judge { objective: self.guard.objective(), clients: self.clients, correction: Correction::NONE }
+    }
+
     /// Compares what was measured with what was forecast of the same epoch.
     fn learn(&mut self, epoch: &Epoch) {
-        let uncorrected = Judge { correction: Correction::NONE, ..self.judge() };
+        let uncorrected = self.uncorrected();
         let forecast = self.race.place(self.guard.incumbent()).and_then(|held| self.race.newest(held)).map(sum);
         let Some(forecast) = forecast.filter(|demand| demand.requests >= 1.0) else { return };
         let forecast = uncorrected.epoch(&forecast);
@@ -167,18 +196,34 @@ impl Shadowing {
         self.ratio = Some([0, 1].map(|at| old[at] + NEWEST * (new[at] - old[at])));
     }
 
-    /// Tells the guard, and how much of the time is the workload's doing: what slows the start's shadow down too.
-    fn tell(&mut self, epoch: &Epoch) {
-        let uncorrected = Judge { correction: Correction::NONE, ..self.judge() };
-        let start = self.race.newest(0).map(sum).filter(|demand| demand.requests >= 1.0);
-        let pace = start.map(|demand| uncorrected.epoch(&demand).pace());
-        let slower = self.start_forecast.zip(pace).map_or(1.0, |(before, now)| now / before);
-        self.guard.expect(slower.clamp(1.0, EXPLAINED_MAX));
-        let seen = self.guard.start_pace();
-        self.guard.told(epoch);
-        if self.guard.start_pace() != seen {
-            self.start_forecast = pace;
-            self.guard.expect(1.0);
+    /// How many times as long as usual the start would take now, as far as its shadow is believed.
+    fn workload(&self, start: &Demand) -> Option<f64> {
+        let usual = self.usual.filter(|_| start.requests >= SAMPLE_MIN)?;
+        Some((self.uncorrected().epoch(start).pace().ln() - usual).exp().clamp(1.0 / EXPLAINED_MAX, EXPLAINED_MAX))
+    }
+
+    /// Tells the guard of an epoch, without what is the workload's doing: what slows the start's shadow down too.
+    fn tell(&mut self, epoch: &Epoch, role: Role) {
+        let start = self.race.newest(0).map(sum).filter(|start| start.requests >= SAMPLE_MIN);
+        let workload = start.and_then(|start| self.workload(&start)).unwrap_or(1.0);
+        self.guard.told(&without(epoch, workload));
+        if let Some(start) = start {
+            let pace = self.uncorrected().epoch(&start).pace().ln();
+            let usual = self.usual.unwrap_or(pace);
+            self.usual = Some(usual + NEWEST * (pace - usual));
+        }
+        match role {
+            Role::Start => {
+                // It was as good as its word, or the guard has returned to the start.
+                self.trust = (self.trust * 2.0).min(TRUST_MAX);
+                self.explained = 0.0;
+            }
+            _ => {
+                self.explained += (workload - 1.0).max(0.0) * epoch.requests as f64 / self.guard.epoch_requests() as f64
+            }
+        }
+        if self.explained > self.trust {
+            self.guard.check();
         }
     }
 
@@ -194,9 +239,6 @@ impl Shadowing {
         let worth = (0..self.race.candidates.len()).filter(|&at| at != held).filter_map(|at| {
             let [lately, ever] = [short, usize::MAX].map(|epochs| self.race.compare(judge, at, held, epochs));
             let (lately, ever) = (lately?, ever?);
-            if std::env::var("SHOW").is_ok() {
-                eprintln!("{} {:?} lately {:.3}+-{:.3} ever {:.3}+-{:.3} held {:?}", self.epoch, self.guard.space.values(&self.race.candidates[at].point), lately.gain, lately.error, ever.gain, ever.error, self.guard.held());
-            }
             let better = lately.gain.min(ever.gain) > 0.0 && (sure(lately) || sure(ever));
             let refused = self.is_refused(&self.race.candidates[at].point);
             (better && !refused).then_some((at, ever.gain.min(lately.gain)))
@@ -217,13 +259,21 @@ impl Shadowing {
     }
 }
 
+/// The epoch as it had been if the workload had not made everything take so many times as long.
+fn without(epoch: &Epoch, workload: f64) -> Epoch {
+    let pages_written = (epoch.pages_written as f64 / workload) as u64;
+    Epoch { requests: epoch.requests, seconds: epoch.seconds / workload, pages_written }
+}
+
 impl Tuner for Shadowing {
     fn propose(&mut self) -> Proposal {
         self.guard.propose()
     }
 
     fn enough(&self, so_far: &Epoch) -> bool {
-        self.guard.enough(so_far)
+        let start = self.race.now(0);
+        let workload = self.workload(&start).unwrap_or(1.0).max(1.0);
+        self.guard.enough(&without(so_far, workload))
     }
 
     fn told(&mut self, epoch: &Epoch) {
@@ -233,7 +283,7 @@ impl Tuner for Shadowing {
         self.epoch += 1;
         let (held, role) = (self.guard.incumbent().clone(), self.guard.role());
         self.race.epoch_ends();
-        self.tell(epoch);
+        self.tell(epoch, role);
         if role == Role::Hold {
             self.learn(epoch);
         }
@@ -251,6 +301,7 @@ impl Tuner for Shadowing {
             && let Some(point) = self.better(&judge)
         {
             self.guard.adopt(point);
+            (self.explained, self.trust) = (0.0, TRUST);
             self.adopted_at = self.epoch;
         }
         let held = self.guard.incumbent().clone();

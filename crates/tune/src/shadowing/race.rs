@@ -1,6 +1,6 @@
 //! Which settings are shadowed, and what is known of them.
 
-use super::forecast::{Gain, Judge, Parts};
+use super::forecast::{Gain, Judge, Parts, sum};
 use crate::search::stream;
 use crate::space::{Point, Space};
 use entresol_core::{Demand, PARTS, Shadow};
@@ -10,10 +10,8 @@ use std::collections::VecDeque;
 /// How the race is run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RaceLimits {
-    /// Shadows in the beginning, when anything may be best ...
+    /// Shadows at a time.
     pub width: usize,
-    /// ... and later, when it is known what is not.
-    pub width_kept: usize,
     /// Epochs in which a shadow with the contents of another one is not counted.
     pub settle: u32,
     /// Epochs that are counted before a shadow is judged.
@@ -28,7 +26,7 @@ pub struct RaceLimits {
 
 impl Default for RaceLimits {
     fn default() -> Self {
-        RaceLimits { width: std::env::var("WIDTH").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(16), width_kept: std::env::var("KEPT").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(8), settle: 2, judged_after: std::env::var("AFTER").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(4), memory: std::env::var("MEMORY").ok().and_then(|t| t.parse::<usize>().ok()).unwrap_or(48), turn: std::env::var("TURN").ok().and_then(|t| t.parse::<u64>().ok()).unwrap_or(4), again: 192 }
+        RaceLimits { width: 8, settle: 2, judged_after: 4, memory: 48, turn: 4, again: 192 }
     }
 }
 
@@ -151,6 +149,11 @@ impl Race {
         }
     }
 
+    /// What the epoch under way demands of a candidate.
+    pub fn now(&self, at: usize) -> Demand {
+        sum(&self.candidates[at].now)
+    }
+
     /// What the last epoch demanded of a candidate.
     pub fn newest(&self, at: usize) -> Option<&Parts> {
         self.candidates[at].epochs.back()
@@ -198,25 +201,24 @@ impl Race {
         let best = standings.last().filter(|best| best.gain.gain > 0.0).map_or(held, |best| best.at);
         let parent = self.candidates[best].clone();
         // The start stays, and what is held, and the best.
-        let worst = standings.iter().map(|standing| standing.at).filter(|&at| at != 0 && at != best);
-        let full = self.candidates.len() >= self.limits.width_kept;
-        let over = self.candidates.len() > self.limits.width_kept;
-        let leaving: Vec<usize> = worst.take(usize::from(full) + usize::from(over)).collect();
-        if full && leaving.is_empty() {
+        let mut others = standings.iter().map(|standing| standing.at).filter(|&at| at != 0 && at != best);
+        let full = self.candidates.len() >= self.limits.width;
+        let leaving = if full { others.next().map(|at| self.candidates[at].id) } else { None };
+        if full && leaving.is_none() {
             return;
         }
         let Some(point) = self.neighbour(space, &parent.point) else { return };
-        for id in leaving.into_iter().map(|at| self.candidates[at].id).collect::<Vec<_>>() {
+        if let Some(id) = leaving {
             self.leave(id);
         }
         self.enter(point, Some(parent.id));
     }
 
     fn leave(&mut self, id: u64) {
-        let (gone, kept) = std::mem::take(&mut self.candidates).into_iter().partition(|one| one.id == id);
-        self.candidates = kept;
-        let gone: Vec<Candidate> = gone;
-        self.left.extend(gone.into_iter().map(|one| (one.point, self.epoch)));
+        if let Some(at) = self.candidates.iter().position(|one| one.id == id) {
+            let gone = self.candidates.remove(at);
+            self.left.push((gone.point, self.epoch));
+        }
     }
 
     /// A point beside this one that is not shadowed and was not lately; a step of one level if there is one left, else any point
