@@ -4,18 +4,16 @@ use crate::args::{ReadArgs, count, share, word};
 use crate::timed::{Devices, TimedArgs};
 use crate::trace_source::{self, Named};
 use crate::tune_live::{self, LiveRow, Time};
-use crate::{output, tune_report};
+use crate::{output, tune_report, tune_shadows};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
-use entresol_policy::miniature::{Miniatures, Scale, Terms};
 use entresol_report::{Progress, Unit};
-use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies, prices};
+use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{
-    EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, RaceLimits, Shadowing, ShadowingOptions, Space,
-    Tuner,
+    EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Shadowing, ShadowingOptions, Space, Tuner,
 };
 use serde::Serialize;
 use std::path::PathBuf;
@@ -157,8 +155,10 @@ pub struct Plan<'a> {
     pub devices: Devices<'a>,
     /// Warm-up and seed.
     pub cell_options: CellOptions,
-    timed: TimedOptions,
-    live: Option<Time>,
+    /// How requests arrive.
+    pub timed: TimedOptions,
+    /// Run through a buffer, in this time.
+    pub live: Option<Time>,
     objective: Objective,
     bound: f64,
     settle: u32,
@@ -168,8 +168,10 @@ pub struct Plan<'a> {
     pub epoch: u64,
     /// Places of the tuned options among the policy's tunables.
     pub tunables: Vec<usize>,
-    layer: usize,
-    tier: usize,
+    /// The layer of the tuned policy.
+    pub layer: usize,
+    /// The tier that wears.
+    pub tier: usize,
 }
 
 /// One run: of a tuner, or with fixed settings.
@@ -268,7 +270,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,
-        shadowing: shadowing(arguments, &cell, &world),
+        shadowing: tune_shadows::options(arguments, &cell, &world),
         epoch: arguments.epoch,
         tunables,
         // A policy of one tier has an LRU pool above it where there is DRAM.
@@ -349,53 +351,9 @@ fn endurance_writes(profile: &Profile) -> Option<f64> {
     }
 }
 
-/// Shadows settle for as long as it takes to ask for half of the pages there is room for.
-const SETTLE_SHARE: f64 = 0.5;
-const SETTLE_MAX: f64 = 8.0;
-
-fn shadowing(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOptions {
-    let bytes: u64 = cell.needs(world).iter().rev().skip(1).sum();
-    let pages = bytes as f64 / f64::from(world.trace.page_bytes);
-    let settle = (SETTLE_SHARE * pages / arguments.epoch as f64).ceil().clamp(1.0, SETTLE_MAX) as u32;
-    ShadowingOptions {
-        race: RaceLimits { settle, ..RaceLimits::default() },
-        clients: if arguments.live.is_some() { 1 } else { arguments.timed.clients },
-        ..ShadowingOptions::default()
-    }
-}
-
 impl Plan<'_> {
     fn limits(&self) -> Limits {
         Limits { bound: self.bound, settle: self.settle, ..Limits::default() }
-    }
-
-    /// What runs a tuner's shadows, if it wants any.
-    fn shadows(&self, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<Option<Miniatures>> {
-        if tuner.shadowed().is_empty() {
-            return Ok(None);
-        }
-        ensure!(
-            self.layer == 0,
-            "--tuner shadows: the policy is asked only for what the DRAM above it has not; give no dram"
-        );
-        let needs = cell.needs(world);
-        let terms = match self.live {
-            Some(_) => tune_live::terms(self, &needs, world)?,
-            None => self.terms(&needs, world)?,
-        };
-        Ok(Some(cell.miniatures(&self.tunables, world, &self.cell_options, Scale::default(), terms)?))
-    }
-
-    /// What the simulated devices take.
-    fn terms(&self, needs: &[u64], world: &World) -> Result<Terms> {
-        let (page_bytes, clients) = (world.trace.page_bytes, self.timed.clients.max(1) as usize);
-        let place = |(at, &need): (usize, &u64)| {
-            let touched = self.timed.touched_bytes.get(at).map_or(page_bytes, |&bytes| bytes.min(page_bytes));
-            prices(|| self.devices.device(at, need, world, self.seed()), page_bytes, touched, clients, self.seed())
-        };
-        let places = needs.iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
-        let request = (self.timed.think_ns + self.timed.work.ns) as f64 / 1e9;
-        Ok(Terms { places, request, waits_for_all: false, wears: self.tier })
     }
 
     /// Seed of policies, devices and tuners.
@@ -500,7 +458,7 @@ impl Plan<'_> {
         cell: &Cell,
         world: &World,
     ) -> Result<(TuneRun, Vec<String>)> {
-        let shadows = self.shadows(tuner.as_ref(), cell, world)?;
+        let shadows = tune_shadows::of(self, tuner.as_ref(), cell, world)?;
         if let Some(time) = self.live {
             let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner, shadows)?;
             return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));

@@ -27,7 +27,8 @@ fn pace(demand: &Demand, clients: u32) -> f64 {
     let busiest = busy.iter().copied().fold(0.0, f64::max);
     let mut queues = [0.0; STATIONS];
     let mut response = waits;
-    for _ in 0..ROUNDS {
+    let rounds = if clients > 1.0 { ROUNDS } else { 0 };
+    for _ in 0..rounds {
         let rate = (clients / response.max(f64::MIN_POSITIVE)).min(BUSY_MAX / busiest.max(f64::MIN_POSITIVE));
         for (queue, busy) in queues.iter_mut().zip(busy) {
             *queue = (rate * busy * (1.0 + *queue * others)).min(clients);
@@ -74,30 +75,21 @@ impl Judge {
     }
 
     /// By how much settings with these demands are better than others over the same requests, in logarithms of the score.
-    pub fn compare(&self, these: &Parts, others: &Parts) -> Option<Gain> {
+    pub fn gain(&self, these: &Demand, others: &Demand) -> Option<f64> {
+        let enough = these.requests >= 1.0 && others.requests >= 1.0;
+        enough.then(|| self.log_score(these) - self.log_score(others))
+    }
+
+    /// The standard error of that: the jackknife over the parts, for the score is no sum.
+    pub fn error(&self, these: &Parts, others: &Parts) -> f64 {
         let (all, base) = (sum(these), sum(others));
-        if all.requests < 1.0 || base.requests < 1.0 {
-            return None;
-        }
-        let gain = |these: &Demand, others: &Demand| self.log_score(these) - self.log_score(others);
-        // The jackknife over the parts: the score is no sum.
-        let without = these.iter().zip(others).filter_map(|(part, other)| {
-            let (these, others) = (all - *part, base - *other);
-            (these.requests >= 1.0 && others.requests >= 1.0).then(|| gain(&these, &others))
-        });
+        let without = these.iter().zip(others).filter_map(|(part, other)| self.gain(&(all - *part), &(base - *other)));
         let without: Vec<f64> = without.collect();
         let count = without.len().max(1) as f64;
         let mean = without.iter().sum::<f64>() / count;
         let squares: f64 = without.iter().map(|value| (value - mean).powi(2)).sum();
-        Some(Gain { gain: gain(&all, &base), error: (squares * (count - 1.0) / count).sqrt() })
+        (squares * (count - 1.0) / count).sqrt()
     }
-}
-
-/// A gain and its standard error.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Gain {
-    pub gain: f64,
-    pub error: f64,
 }
 
 pub(super) fn sum(parts: &Parts) -> Demand {
@@ -123,7 +115,7 @@ mod tests {
         assert!(eight > 2e-6 && eight < 3e-6, "{eight}");
         let many = pace(&demand, 1000);
         assert!((2e-6..2.1e-6).contains(&many), "{many}");
-        let idle = super::super::forecast::pace(&self::demand(1e-5, [0.0; STATIONS]), 8);
+        let idle = pace(&self::demand(1e-5, [0.0; STATIONS]), 8);
         assert!((idle - 1e-5 / 8.0).abs() < 1e-12, "{idle}");
     }
 
@@ -132,11 +124,10 @@ mod tests {
         let judge = Judge { objective: Objective::Throughput, clients: 1, correction: Correction::NONE };
         let fast = [demand(1e-6, [0.0; STATIONS]); PARTS];
         let mut slow = [demand(2e-6, [0.0; STATIONS]); PARTS];
-        let sure = judge.compare(&fast, &slow).expect("requests");
-        assert!((sure.gain - 2f64.ln()).abs() < 1e-9 && sure.error < 1e-9, "{sure:?}");
+        let gain = judge.gain(&sum(&fast), &sum(&slow)).expect("requests");
+        assert!((gain - 2f64.ln()).abs() < 1e-9 && judge.error(&fast, &slow) < 1e-9, "{gain}");
         slow[3].waits *= 5.0;
-        let unsure = judge.compare(&fast, &slow).expect("requests");
-        assert!(unsure.error > 0.1, "{unsure:?}");
-        assert_eq!(judge.compare(&[Demand::default(); PARTS], &slow), None);
+        assert!(judge.error(&fast, &slow) > 0.1);
+        assert_eq!(judge.gain(&Demand::default(), &sum(&slow)), None);
     }
 }

@@ -32,7 +32,7 @@ use crate::search::Search;
 use crate::space::{Point, Space};
 use crate::{Proposal, Role, Tuner};
 use entresol_core::{Demand, PARTS, Shadow};
-use forecast::{Correction, Gain, Judge, sum};
+use forecast::{Correction, Judge, Parts, sum};
 use race::Race;
 use serde::{Deserialize, Serialize};
 
@@ -235,13 +235,17 @@ impl Shadowing {
     fn better(&self, judge: &Judge) -> Option<Point> {
         let held = self.race.place(self.guard.incumbent())?;
         let Adoption { margin, errors, short, .. } = self.adoption;
-        let sure = |gain: Gain| gain.gain > margin.ln_1p() && gain.gain > errors * gain.error;
         let worth = (0..self.race.candidates.len()).filter(|&at| at != held).filter_map(|at| {
-            let [lately, ever] = [short, usize::MAX].map(|epochs| self.race.compare(judge, at, held, epochs));
-            let (lately, ever) = (lately?, ever?);
-            let better = lately.gain.min(ever.gain) > 0.0 && (sure(lately) || sure(ever));
-            let refused = self.is_refused(&self.race.candidates[at].point);
-            (better && !refused).then_some((at, ever.gain.min(lately.gain)))
+            let spans = [self.race.common(at, held, short)?, self.race.common(at, held, usize::MAX)?];
+            let gain = |[these, others]: &[Parts; 2]| judge.gain(&sum(these), &sum(others));
+            let gains = [gain(&spans[0])?, gain(&spans[1])?];
+            // Where there is no gain nobody need ask how certain it is.
+            let least = gains[0].min(gains[1]);
+            let mut both = gains.into_iter().zip(&spans);
+            let better = least > 0.0
+                && both
+                    .any(|(gain, [these, others])| gain > margin.ln_1p() && gain > errors * judge.error(these, others));
+            (better && !self.is_refused(&self.race.candidates[at].point)).then_some((at, least))
         });
         let best = worth.max_by(|a, b| a.1.total_cmp(&b.1))?;
         Some(self.race.candidates[best.0].point.clone())

@@ -1,6 +1,6 @@
 //! Which settings are shadowed, and what is known of them.
 
-use super::forecast::{Gain, Judge, Parts, sum};
+use super::forecast::{Judge, Parts, sum};
 use crate::search::stream;
 use crate::space::{Point, Space};
 use entresol_core::{Demand, PARTS, Shadow};
@@ -73,13 +73,6 @@ pub(super) struct Race {
     next_id: u64,
     drawn: u64,
     epoch: u64,
-}
-
-/// A candidate against what is held.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub at: usize,
-    pub gain: Gain,
 }
 
 impl Race {
@@ -174,20 +167,23 @@ impl Race {
         }
     }
 
-    /// A candidate against another over so many of the last epochs at most, in which both were counted.
-    pub fn compare(&self, judge: &Judge, at: usize, base: usize, epochs: usize) -> Option<Gain> {
-        let (these, others) = (&self.candidates[at], &self.candidates[base]);
-        let common = these.epochs.len().min(others.epochs.len()).min(epochs);
-        if common < self.limits.judged_after {
-            return None;
-        }
-        judge.compare(&these.last(common), &others.last(common))
+    /// What a candidate and another demanded over so many of the last epochs at most, in which both were counted.
+    pub fn common(&self, at: usize, base: usize, epochs: usize) -> Option<[Parts; 2]> {
+        let pair = [at, base].map(|at| &self.candidates[at]);
+        let common = pair.map(|one| one.epochs.len()).into_iter().fold(epochs, usize::min);
+        (common >= self.limits.judged_after).then(|| pair.map(|one| one.last(common)))
     }
 
-    /// Every candidate that can be judged against the one that is held.
-    pub fn standings(&self, judge: &Judge, held: usize, epochs: usize) -> Vec<Standing> {
+    /// The gain of every candidate that can be judged against the one that is held, the least first.
+    fn standings(&self, judge: &Judge, held: usize) -> Vec<(f64, usize)> {
         let others = (0..self.candidates.len()).filter(|&at| at != held);
-        others.filter_map(|at| Some(Standing { at, gain: self.compare(judge, at, held, epochs)? })).collect()
+        let gain = |at: usize| {
+            let [these, base] = self.common(at, held, usize::MAX)?;
+            Some((judge.gain(&sum(&these), &sum(&base))?, at))
+        };
+        let mut standings: Vec<(f64, usize)> = others.filter_map(gain).collect();
+        standings.sort_by(|a, b| a.0.total_cmp(&b.0));
+        standings
     }
 
     /// From time to time the worst gives way to a neighbour of the best.
@@ -196,12 +192,11 @@ impl Race {
         if !self.epoch.is_multiple_of(self.limits.turn) {
             return;
         }
-        let mut standings = self.standings(judge, held, self.limits.memory);
-        standings.sort_by(|a, b| a.gain.gain.total_cmp(&b.gain.gain));
-        let best = standings.last().filter(|best| best.gain.gain > 0.0).map_or(held, |best| best.at);
+        let standings = self.standings(judge, held);
+        let best = standings.last().filter(|best| best.0 > 0.0).map_or(held, |best| best.1);
         let parent = self.candidates[best].clone();
         // The start stays, and what is held, and the best.
-        let mut others = standings.iter().map(|standing| standing.at).filter(|&at| at != 0 && at != best);
+        let mut others = standings.iter().map(|standing| standing.1).filter(|&at| at != 0 && at != best);
         let full = self.candidates.len() >= self.limits.width;
         let leaving = if full { others.next().map(|at| self.candidates[at].id) } else { None };
         if full && leaving.is_none() {
