@@ -5,8 +5,8 @@ use std::ops::{AddAssign, Sub};
 /// Places of a page, each with a device that may be busy: two tiers and the level below.
 pub const STATIONS: usize = 3;
 
-/// Parts of a sample of the pages. Requests for one page hang together, those for pages of different parts do not: what the parts
-/// say apart shows how certain is what they say together.
+/// Parts of a sample of the pages. Requests for one page hang together, those for pages of different parts do not: what
+/// the parts say apart shows how certain is what they say together.
 pub const PARTS: usize = 16;
 
 /// What requests demand of those who ask and of the devices.

@@ -1,9 +1,9 @@
 //! From what requests demand to what they take.
 //!
-//! A number of clients, each with one request at a time, and the devices are a closed network of queues; its throughput follows
-//! from the demands by approximate mean value analysis (Schweitzer, "Approximate analysis of multiclass closed networks of
-//! queues", 1979; Lazowska, Zahorjan, Graham, Sevcik, "Quantitative system performance", 1984, chapter 6). What nobody waits
-//! for is in the devices' way like the rest, and is counted so.
+//! A number of clients, each with one request at a time, and the devices are a closed network of queues; its throughput
+//! follows from the demands by approximate mean value analysis (Schweitzer, "Approximate analysis of multiclass closed
+//! networks of queues", 1979; Lazowska, Zahorjan, Graham, Sevcik, "Quantitative system performance", 1984, chapter 6).
+//! What nobody waits for is in the devices' way like the rest, and is counted so.
 
 use crate::objective::{Epoch, Objective};
 use entresol_core::{Demand, PARTS, STATIONS};
@@ -74,7 +74,8 @@ impl Judge {
         self.objective.score(&self.epoch(demand)).ln()
     }
 
-    /// By how much settings with these demands are better than others over the same requests, in logarithms of the score.
+    /// By how much settings with these demands are better than others over the same requests, in logarithms of the
+    /// score.
     pub fn gain(&self, these: &Demand, others: &Demand) -> Option<f64> {
         let enough = these.requests >= 1.0 && others.requests >= 1.0;
         enough.then(|| self.log_score(these) - self.log_score(others))

@@ -1,24 +1,26 @@
 //! A tuner that looks at shadows: miniature simulations of settings, each with contents of its own.
 //!
-//! What settings are worth shows when a cache's contents are those that they bring about, which a trial of some epochs does not
-//! live to see. So nothing is tried on the cache: candidates run in small over a sample of the requests for as long as they stay
-//! candidates ([`Tuner::shadowed`]), and the tuner is told what each demanded of the devices ([`Tuner::foretold`]). From that follows
-//! how fast the cache would be under it (`forecast.rs`). Candidates are told of the same requests, so what differs between two
-//! is not the workload; the jackknife over parts of the sample says what may be chance.
+//! What settings are worth shows when a cache's contents are those that they bring about, which a trial of some epochs
+//! does not live to see. So nothing is tried on the cache: candidates run in small over a sample of the requests for as
+//! long as they stay candidates ([`Tuner::shadowed`]), and the tuner is told what each demanded of the devices
+//! ([`Tuner::foretold`]). From that follows how fast the cache would be under it (`forecast.rs`). Candidates are told
+//! of the same requests, so what differs between two is not the workload; the jackknife over parts of the sample says
+//! what may be chance.
 //!
-//! At first candidates are many and far apart. Then the worst give way, one in some epochs, to neighbours of the best, which
-//! begin with its contents (`race.rs`); that goes on for ever, for the workload may change. A candidate that is better than
-//! what is held, by a margin and beyond chance, is adopted.
+//! At first candidates are far apart. Then the worst give way, one in some epochs, to neighbours of the best, which
+//! begin with its contents (`race.rs`); that goes on for ever, for the workload may change. A candidate that is better
+//! than what is held, by a margin and beyond chance, is adopted.
 //!
 //! # What it may cost
-//! A forecast may be wrong. What is adopted is run within the bound of [`Guarded`], which measures: the start is run again from
-//! time to time, and at once when the cache becomes slower than it, and the tuner returns to it where it is better. Nothing is
-//! adopted without the credit to leave it again, and what had to be left is not adopted for a while.
+//! A forecast may be wrong. What is adopted is run within the bound of [`Guarded`], which measures: the start is run
+//! again from time to time, and at once when the cache becomes slower than it, and the tuner returns to it where it is
+//! better. Nothing is adopted without the credit to leave it again, and what had to be left is not adopted for a while.
 //!
-//! The guard is told of epochs without what is the workload's doing: what slows down the shadow of the start too. How much that
-//! shadow may explain is bounded: after [`TRUST`] epochs' worth of it the start is run to see, after twice as much the next time.
-//! So forecasts of whatever kind cost at most what [`Guarded`] costs, and for each change of the workload as much as is explained
-//! away wrongly until the start is run: [`TRUST_MAX`] epochs' worth, or [`Limits::gap_max`] epochs.
+//! The guard is told of epochs without what is the workload's doing: what slows down the shadow of the start too. How
+//! much that shadow may explain is bounded: after [`TRUST`] epochs' worth of it the start is run to see, after twice as
+//! much the next time. So forecasts of whatever kind cost at most what [`Guarded`] costs, and for each change of the
+//! workload as much as is explained away wrongly until the start is run: [`TRUST_MAX`] epochs' worth, or
+//! [`Limits::gap_max`] epochs.
 
 mod forecast;
 mod race;
@@ -65,8 +67,8 @@ const NEWEST: f64 = 0.1;
 const EXPLAINED_MAX: f64 = 8.0;
 /// Sampled requests from which the workload can be told.
 const SAMPLE_MIN: f64 = 64.0;
-/// What the workload may be believed to cost before the start is run to see, in epochs of the start: at first, and at most. Each
-/// time that it is seen to be so, twice as much is believed.
+/// What the workload may be believed to cost before the start is run to see, in epochs of the start: at first, and at
+/// most. Each time that it is seen to be so, twice as much is believed.
 const TRUST: f64 = 4.0;
 const TRUST_MAX: f64 = 64.0;
 /// Epochs without an adoption after which the search counts as settled.
@@ -122,13 +124,15 @@ pub struct Shadowing {
     /// Logarithm of the pace that is forecast of the start, as it usually is.
     #[serde(skip)]
     usual: Option<f64>,
-    /// What the workload is believed to have cost since the start was run, in epochs of the start, and how much is believed.
+    /// What the workload is believed to have cost since the start was run, in epochs of the start, and how much is
+    /// believed.
     explained: f64,
     trust: f64,
 }
 
 impl Shadowing {
-    /// A tuner that begins at a point of a space. `epoch_requests` are the requests of an epoch that is not ended early.
+    /// A tuner that begins at a point of a space. `epoch_requests` are the requests of an epoch that is not ended
+    /// early.
     pub fn new(
         space: Space,
         start: Point,
@@ -154,8 +158,8 @@ impl Shadowing {
         }
     }
 
-    /// Goes on from a saved state; the knobs must be those it was saved with. What is held and the candidates are kept, not what
-    /// their shadows had learned.
+    /// Goes on from a saved state; the knobs must be those it was saved with. What is held and the candidates are kept,
+    /// not what their shadows had learned.
     ///
     /// # Errors
     /// When the text is no state of this kind, or one of other knobs.
@@ -231,7 +235,8 @@ impl Shadowing {
         self.refused.iter().any(|refusal| refusal.point == *point && self.epoch < refusal.until)
     }
 
-    /// The candidate to adopt, if one is better beyond doubt: lately or over all that is remembered, and not worse in either.
+    /// The candidate to adopt, if one is better beyond doubt: lately or over all that is remembered, and not worse in
+    /// either.
     fn better(&self, judge: &Judge) -> Option<Point> {
         let held = self.race.place(self.guard.incumbent())?;
         let Adoption { margin, errors, short, .. } = self.adoption;
@@ -252,13 +257,13 @@ impl Shadowing {
     }
 
     fn refuse(&mut self, point: Point) {
-        let (adopted_for, epoch) = (self.adoption.refused, self.epoch);
+        let (refused_for, epoch) = (self.adoption.refused, self.epoch);
         match self.refused.iter_mut().find(|refusal| refusal.point == point) {
             Some(refusal) => {
                 refusal.times = (refusal.times + 1).min(8);
-                refusal.until = epoch + (adopted_for << refusal.times);
+                refusal.until = epoch + (refused_for << refusal.times);
             }
-            None => self.refused.push(Refusal { point, until: epoch + adopted_for, times: 0 }),
+            None => self.refused.push(Refusal { point, until: epoch + refused_for, times: 0 }),
         }
     }
 }

@@ -216,8 +216,8 @@ impl Race {
         }
     }
 
-    /// A point beside this one that is not shadowed and was not lately; a step of one level if there is one left, else any point
-    /// that differs in two knobs at most.
+    /// A point beside this one that is not shadowed and was not lately; a step of one level if there is one left, else
+    /// any point that differs in two knobs at most.
     fn neighbour(&mut self, space: &Space, point: &Point) -> Option<Point> {
         let (epoch, again) = (self.epoch, self.limits.again);
         self.left.retain(|&(_, when)| epoch - when < again);
