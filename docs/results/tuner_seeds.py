@@ -21,7 +21,8 @@ ENTRESOL = os.environ.get("ENTRESOL", ROOT / "target" / "release" / "entresol")
 RECORDED = ROOT.parent / "shared" / "data" / "traces" / "recorded"
 
 SEEDS = (1, 2, 3)
-TUNERS = ("annealing", "climb", "halving")
+TRYING = ("annealing", "climb", "halving")
+TUNERS = (*TRYING, "shadows")
 TIERS = "dram=dram:1.2%,cache=optane-dimm:75.8%,backing=arulraj-ssd"
 TPCC, TPCH = RECORDED / "pg_tpcc_w20_prebuf.csv.zst", RECORDED / "pg_tpch_sf0.1_prebuf.csv.zst"
 # What is run, and the levels of each option in the grid.
@@ -44,7 +45,7 @@ EPOCHS = ((20000, 1), (20000, 3), (10000, 3), (50000, 1), (100000, 1))
 
 
 def tune(name, seed, grid, tuners, more=()):
-    which = "-".join(str(part) for part in (name.replace(", ", " "), seed, grid, *more))
+    which = "-".join(str(part) for part in (name.replace(", ", " "), seed, grid, *tuners, *more))
     path = OUT / f"{which.replace(' ', '-').replace('--', '')}.json"
     if not path.exists():
         given = [trace("ch") if word == "ch" else word for word in (RUNS | CH_RUNS)[name][0]]

@@ -37,6 +37,7 @@ mod trace_source;
 mod tune;
 mod tune_live;
 mod tune_report;
+mod tune_shadows;
 
 use anyhow::{Context, Result};
 use args::{Cli, Command};

@@ -4,7 +4,7 @@ use crate::args::{ReadArgs, count, share, word};
 use crate::timed::{Devices, TimedArgs};
 use crate::trace_source::{self, Named};
 use crate::tune_live::{self, LiveRow, Time};
-use crate::{output, tune_report};
+use crate::{output, tune_report, tune_shadows};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
@@ -12,7 +12,9 @@ use entresol_report::{Progress, Unit};
 use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Space, Tuner};
+use entresol_tune::{
+    EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Shadowing, ShadowingOptions, Space, Tuner,
+};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -119,6 +121,8 @@ pub enum TunerName {
     Climb,
     /// Successive halving of samples
     Halving,
+    /// Settings run in small over a sample of the pages, each with contents of its own; nothing is tried on the cache
+    Shadows,
 }
 
 /// Points of a sample of successive halving.
@@ -135,8 +139,12 @@ impl TunerName {
             }
             TunerName::Climb => Search::Climb(Climb::new(start)),
             TunerName::Halving => Search::Halving(Halving::new(space, start, SAMPLE, seed)),
+            TunerName::Shadows => {
+                let options = ShadowingOptions { limits: plan.limits(), seed, ..plan.shadowing };
+                return Box::new(Shadowing::new(space.clone(), start.clone(), plan.objective, &options, plan.epoch));
+            }
         };
-        let limits = Limits { bound: plan.bound, settle: plan.settle, ..Limits::default() };
+        let limits = plan.limits();
         Box::new(Guarded::new(space.clone(), start.clone(), search, plan.objective, limits, plan.epoch))
     }
 }
@@ -147,17 +155,23 @@ pub struct Plan<'a> {
     pub devices: Devices<'a>,
     /// Warm-up and seed.
     pub cell_options: CellOptions,
-    timed: TimedOptions,
-    live: Option<Time>,
+    /// How requests arrive.
+    pub timed: TimedOptions,
+    /// Run through a buffer, in this time.
+    pub live: Option<Time>,
     objective: Objective,
     bound: f64,
     settle: u32,
+    /// Of the tuner with shadows.
+    shadowing: ShadowingOptions,
     /// Requests of an epoch.
     pub epoch: u64,
     /// Places of the tuned options among the policy's tunables.
     pub tunables: Vec<usize>,
-    layer: usize,
-    tier: usize,
+    /// The layer of the tuned policy.
+    pub layer: usize,
+    /// The tier that wears.
+    pub tier: usize,
 }
 
 /// One run: of a tuner, or with fixed settings.
@@ -256,6 +270,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,
+        shadowing: tune_shadows::options(arguments, &cell, &world),
         epoch: arguments.epoch,
         tunables,
         // A policy of one tier has an LRU pool above it where there is DRAM.
@@ -337,6 +352,10 @@ fn endurance_writes(profile: &Profile) -> Option<f64> {
 }
 
 impl Plan<'_> {
+    fn limits(&self) -> Limits {
+        Limits { bound: self.bound, settle: self.settle, ..Limits::default() }
+    }
+
     /// Seed of policies, devices and tuners.
     pub fn seed(&self) -> u64 {
         self.cell_options.seed
@@ -439,8 +458,9 @@ impl Plan<'_> {
         cell: &Cell,
         world: &World,
     ) -> Result<(TuneRun, Vec<String>)> {
+        let shadows = tune_shadows::of(self, tuner.as_ref(), cell, world)?;
         if let Some(time) = self.live {
-            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner)?;
+            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner, shadows)?;
             return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));
         }
         let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;
@@ -449,6 +469,7 @@ impl Plan<'_> {
             layer: self.layer,
             tunables: self.tunables.clone(),
             epoch_requests: self.epoch,
+            shadows,
             tier: self.tier,
         };
         let (row, timed, epochs) = cell.run_tuned(world, hierarchy, &self.cell_options, &self.timed, tuning)?;

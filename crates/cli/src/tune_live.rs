@@ -3,7 +3,7 @@
 use crate::tune::Plan;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use entresol_core::{Address, ObjectId, Op, Random};
+use entresol_core::{Address, ObjectId, Op, Random, Request};
 use entresol_device::emulated::{
     Calibration, Clock as DeviceClock, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock, WallClock,
 };
@@ -11,7 +11,8 @@ use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
 use entresol_engine::buffer::{Clock, PageIo, TieredBuffer, TieredOptions, TieredStats, Tuning};
-use entresol_sim::{PolicySpec, World};
+use entresol_policy::miniature::{Access, Miniatures, Prices, Terms};
+use entresol_sim::{PolicySpec, World, prices};
 use entresol_trace::Trace;
 use entresol_tune::{EpochRow, Tuner};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -127,8 +128,9 @@ pub fn run(
     needs: &[u64],
     world: &World,
     tuner: Box<dyn Tuner + Send>,
+    shadows: Option<Miniatures>,
 ) -> Result<Ran> {
-    let run = Run { plan, policy, needs, world };
+    let run = Run { plan, policy, needs, world, shadows };
     match time {
         Time::Real => run.with(WallClock::new(), Calibration::measure()?.clock_ns, tuner, |_| ()),
         Time::Counted => {
@@ -141,12 +143,30 @@ pub fn run(
     }
 }
 
+/// What the emulated devices take: all of it is the requester's time.
+pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
+    let (page_bytes, seed) = (u64::from(world.trace.page_bytes), plan.seed());
+    let access = |ns: f64| Access { waits: ns / 1e9, busy: ns / 1e9 };
+    let nvm = |kind, size| -> Result<Access> {
+        Ok(access(latency_ns(plan.devices.cache_profile(), needs[1].max(page_bytes), kind, size, seed)?))
+    };
+    let (read, write) = (nvm(IoKind::Read, page_bytes)?, nvm(IoKind::Write, page_bytes)?);
+    let change = nvm(IoKind::Write, page_bytes / 2)?;
+    let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
+    let request = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, seed)? / 1e9;
+    let below =
+        prices(|| plan.devices.device(2, needs[2], world, seed), page_bytes as u32, page_bytes as u32, 1, seed)?;
+    let places = vec![Prices::default(), Prices { read, write, look: read, change }, below];
+    Ok(Terms { places, request, waits_for_all: true, wears: 1 })
+}
+
 /// What is run.
 struct Run<'a> {
     plan: &'a Plan<'a>,
     policy: &'a PolicySpec,
     needs: &'a [u64],
     world: &'a World<'a>,
+    shadows: Option<Miniatures>,
 }
 
 impl Run<'_> {
@@ -158,7 +178,7 @@ impl Run<'_> {
         tuner: Box<dyn Tuner + Send>,
         each: impl Fn(&C),
     ) -> Result<Ran> {
-        let Run { plan, policy, world, .. } = *self;
+        let &Run { plan, policy, world, .. } = self;
         let &[dram, nvm, below] = self.needs else { bail!("--live: DRAM, NVM and a level below are needed") };
         let (trace, seed) = (world.trace, plan.seed());
         let page_bytes = trace.page_bytes as usize;
@@ -178,7 +198,7 @@ impl Run<'_> {
             ..TieredOptions::new(dram_pages)
         };
         let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
-        let epochs = drive(&buffer, trace, plan, tuner, || each(&clock))?;
+        let epochs = drive(&buffer, trace, plan, (tuner, self.shadows.clone()), || each(&clock))?;
         accuracy.push(format!("level below: {}", below.device.accuracy()));
         Ok(Ran { epochs, row: LiveRow::new(&buffer.stats()), accuracy })
     }
@@ -239,26 +259,34 @@ fn drive<C: DeviceClock + 'static>(
     buffer: &TieredBuffer<Arc<Below<C>>, C>,
     trace: &Trace,
     plan: &Plan,
-    tuner: Box<dyn Tuner + Send>,
+    (tuner, mut shadows): (Box<dyn Tuner + Send>, Option<Miniatures>),
     each: impl Fn(),
 ) -> Result<Vec<EpochRow>> {
     for (&at, value) in plan.tunables.iter().zip(tuner.held()) {
         buffer.tune(at, value)?;
     }
     let warm = (trace.len() as f64 * plan.cell_options.warmup) as usize;
-    let mut waiting = Some(Tuning { tuner, tunables: plan.tunables.clone(), epoch_requests: plan.epoch });
+    if let Some(shadows) = &mut shadows {
+        shadows.arrange(&tuner.shadowed());
+    }
+    let mut waiting = Some(tuner);
     let mut epochs = Vec::new();
     // What each page begins with: the number of the request that wrote it last, and one.
     let mut stamps = vec![0u64; trace.footprint()];
     let mut bytes = vec![0; trace.page_bytes as usize];
     for at in 0..trace.len() {
         if at >= warm
-            && let Some(tuning) = waiting.take()
+            && let Some(tuner) = waiting.take()
         {
-            buffer.start_tuning(tuning)?;
+            let (tunables, shadows) = (plan.tunables.clone(), shadows.take());
+            buffer.start_tuning(Tuning { tuner, tunables, epoch_requests: plan.epoch, shadows })?;
         }
         each();
         let request = trace.request(at);
+        if let Some(shadows) = &mut shadows {
+            // They warm up with the buffer.
+            shadows.told(Request { sequential: false, ..request }, trace.address(request.page), at as u64);
+        }
         let (address, stamp) = (trace.address(request.page), &mut stamps[request.page.index()]);
         if request.op == Op::Read {
             buffer.read(address, 0, &mut bytes)?;

@@ -177,7 +177,7 @@ fn threads_change_the_same_pages_and_lose_nothing() {
     let (space, start) = Space::new(buffer.knobs()).expect("a space");
     let search = Search::Annealing(Annealing::new(Schedule::FAST, &start, 1));
     let tuner = Guarded::new(space, start, search, Objective::Throughput, Limits::default(), 200);
-    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests: 200 };
+    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests: 200, shadows: None };
     buffer.start_tuning(tuning).expect("a tuner that fits");
     let lsn = AtomicU64::new(0);
     let counted: Vec<[u64; SHARED as usize]> = std::thread::scope(|scope| {

@@ -7,13 +7,16 @@ use entresol_device::Queued;
 use entresol_device::emulated::{Calibration, Curve, Mapped, Slowdown, VirtualClock};
 use entresol_device::fixed::{Fixed as FixedDevice, FixedParameters};
 use entresol_engine::buffer::{Clock, MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning, TuningError};
-use entresol_policy::{Options, catalogue};
+use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
+use entresol_policy::{Config, Options, catalogue};
 use entresol_sim::{
     Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, TimedOptions, Tuning as Simulated, World, parse_policies,
 };
 use entresol_trace::{Column, OpByte, Trace, generate};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Role, Saved, Space, Tuner};
+use entresol_tune::{
+    EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Role, Saved, Shadowing, ShadowingOptions, Space, Tuner,
+};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,10 +105,16 @@ fn drive(buffer: &Buffer, trace: &Trace) {
     }
 }
 
-fn live(trace: &Trace, policy: &PolicySpec, tuner: Box<dyn Tuner + Send>) -> (Vec<EpochRow>, Box<dyn Tuner + Send>) {
+type Ended = (Vec<EpochRow>, Box<dyn Tuner + Send>);
+
+fn live(trace: &Trace, policy: &PolicySpec, tuner: Box<dyn Tuner + Send>) -> Ended {
+    live_with(trace, policy, tuner, None)
+}
+
+fn live_with(trace: &Trace, policy: &PolicySpec, tuner: Box<dyn Tuner + Send>, shadows: Option<Miniatures>) -> Ended {
     let buffer = buffer(trace, policy);
     let tunables = (0..policy.info.tunables.len()).collect();
-    buffer.start_tuning(Tuning { tuner, tunables, epoch_requests: EPOCH }).expect("a tuner that fits");
+    buffer.start_tuning(Tuning { tuner, tunables, epoch_requests: EPOCH, shadows }).expect("a tuner that fits");
     drive(&buffer, trace);
     let tuner = buffer.stop_tuning().expect("the tuner at work");
     let values: Vec<f64> = buffer.knobs().iter().map(|knob| knob.value).collect();
@@ -114,6 +123,15 @@ fn live(trace: &Trace, policy: &PolicySpec, tuner: Box<dyn Tuner + Send>) -> (Ve
 }
 
 fn simulated(trace: &Trace, policy: &PolicySpec, tuner: &mut dyn Tuner) -> Vec<EpochRow> {
+    simulated_with(trace, policy, tuner, None)
+}
+
+fn simulated_with(
+    trace: &Trace,
+    policy: &PolicySpec,
+    tuner: &mut dyn Tuner,
+    shadows: Option<Miniatures>,
+) -> Vec<EpochRow> {
     let world = World::new(trace);
     let pages = |at: usize| format!("{}p", PAGES[at]).parse().expect("a size");
     let cell = Cell::single(policy, pages(1), Some(pages(0)), &world).expect("a cell");
@@ -132,7 +150,7 @@ fn simulated(trace: &Trace, policy: &PolicySpec, tuner: &mut dyn Tuner) -> Vec<E
     let mut devices: Vec<NamedDevice> = cell.needs(&world).into_iter().zip([0, 0, BELOW_NS]).map(device).collect();
     let backing = devices.pop().expect("three");
     let tunables = (0..policy.info.tunables.len()).collect();
-    let tuning = Simulated { tuner, layer: 0, tunables, epoch_requests: EPOCH, tier: 1 };
+    let tuning = Simulated { tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows, tier: 1 };
     let options = CellOptions { seed: SEED, ..CellOptions::default() };
     let hierarchy = Hierarchy { tiers: devices, backing };
     cell.run_tuned(&world, hierarchy, &options, &TimedOptions::default(), tuning).expect("a run").2
@@ -184,6 +202,46 @@ fn a_tuner_decides_live_what_it_decides_simulated() {
     }
 }
 
+/// Miniatures of a policy in a buffer of this test: a tenth of the pages, at most.
+fn miniatures(trace: &Trace, policy: &PolicySpec) -> Miniatures {
+    let config = Config {
+        pages: trace.footprint(),
+        objects: trace.objects.len(),
+        tiers: PAGES.to_vec(),
+        page_bytes: PAGE as u32,
+        seed: SEED,
+        peak_temporal_distance: None,
+    };
+    let tunables = (0..policy.info.tunables.len()).collect();
+    let subject = Subject { info: policy.info, options: &policy.options, config: &config, tunables };
+    let below = Prices::of(Access { waits: BELOW_NS as f64 / 1e9, busy: 0.0 });
+    let terms = Terms { places: vec![Prices::default(), Prices::default(), below], wears: 1, ..Terms::default() };
+    Miniatures::new(&subject, Scale { share: 0.01, pages_min: 12 }, terms).expect("a small policy")
+}
+
+/// The same of a tuner that adopts what its shadows say, which both show the same requests.
+#[test]
+fn so_does_a_tuner_with_shadows() {
+    let mut adopted = 0;
+    for seed in [1, 2] {
+        let trace = trace(seed);
+        for spec in ["multi-tier:preset=eager", "multi-tier:preset=a:nvm-admission=hymem:queue=50%:replacement=clock"] {
+            let policy = policy(spec);
+            let (space, start) = Space::new(knobs(&policy, &trace)).expect("a space");
+            let options = ShadowingOptions { seed, ..ShadowingOptions::default() };
+            let mut tuner = Shadowing::new(space, start, Objective::Throughput, &options, EPOCH);
+            let small = || Some(miniatures(&trace, &policy));
+            let (epochs, after) = live_with(&trace, &policy, Box::new(tuner.clone()), small());
+            assert_eq!(epochs, simulated_with(&trace, &policy, &mut tuner, small()), "{spec} seed {seed}");
+            assert_eq!(after.save(), tuner.save(), "{spec}: another state in the end");
+            assert_eq!(after.shadowed(), tuner.shadowed());
+            adopted += epochs.windows(2).filter(|pair| pair[0].held != pair[1].held).count();
+            println!("{spec} seed {seed}: {} epochs, {:?}", epochs.len(), tuner.held());
+        }
+    }
+    assert!(adopted > 4, "{adopted} times something was adopted");
+}
+
 /// The paper's own way, with no bound.
 #[test]
 fn so_does_a_tuner_without_bound() {
@@ -208,7 +266,7 @@ fn of_another_policy_time_differs_by_the_reads_that_the_buffer_saves() {
         let mut fixed = Fixed(knobs.iter().map(|knob| knob.value).collect());
         let buffer = buffer(&trace, &policy);
         let tunables = (0..knobs.len()).collect();
-        let tuning = Tuning { tuner: Box::new(fixed.clone()), tunables, epoch_requests: EPOCH };
+        let tuning = Tuning { tuner: Box::new(fixed.clone()), tunables, epoch_requests: EPOCH, shadows: None };
         buffer.start_tuning(tuning).expect("a tuner that fits");
         drive(&buffer, &trace);
         buffer.stop_tuning().expect("the tuner at work");
@@ -237,7 +295,7 @@ fn the_state_of_the_tuner_at_work_survives_a_restart() {
         let tuner = guarded(knobs(&policy, &before), Objective::Throughput, search);
         let first = buffer(&before, &policy);
         let tunables = vec![0, 1, 2, 3];
-        let tuning = Tuning { tuner: Box::new(tuner), tunables, epoch_requests: EPOCH };
+        let tuning = Tuning { tuner: Box::new(tuner), tunables, epoch_requests: EPOCH, shadows: None };
         first.start_tuning(tuning).expect("a tuner that fits");
         drive(&first, &before);
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -250,7 +308,8 @@ fn the_state_of_the_tuner_at_work_survives_a_restart() {
         let mut tuner = Guarded::restore(&saved, &space).expect("the tuner that was saved");
         assert_eq!(tuner.held(), held, "{name}");
         let second = buffer(&after, &policy);
-        let tuning = Tuning { tuner: Box::new(tuner.clone()), tunables: vec![0, 1, 2, 3], epoch_requests: EPOCH };
+        let tuning =
+            Tuning { tuner: Box::new(tuner.clone()), tunables: vec![0, 1, 2, 3], epoch_requests: EPOCH, shadows: None };
         second.start_tuning(tuning).expect("a tuner that fits");
         let values: Vec<f64> = second.knobs().iter().map(|knob| knob.value).collect();
         assert_eq!(values, held, "{name}: the policy begins with what was found");
@@ -273,7 +332,7 @@ fn numbers_are_set_by_hand_or_by_a_tuner_and_only_to_what_they_may_be() {
     }
     assert_eq!(buffer.tune(4, 0.0), Err(TuningError::NoTunable { policy: "multi-tier", tunables: 4, at: 4 }));
     let start = |values: Vec<f64>, tunables: Vec<usize>| {
-        buffer.start_tuning(Tuning { tuner: Box::new(Fixed(values)), tunables, epoch_requests: 100 })
+        buffer.start_tuning(Tuning { tuner: Box::new(Fixed(values)), tunables, epoch_requests: 100, shadows: None })
     };
     assert_eq!(start(vec![0.5], vec![0, 1]), Err(TuningError::Knobs { knobs: 1, tunables: 2 }));
     assert!(matches!(start(vec![0.5], vec![9]), Err(TuningError::NoTunable { at: 9, .. })));
@@ -296,7 +355,7 @@ fn threads_may_work_while_a_tuner_does() {
     let trace = trace(6);
     let buffer = buffer(&trace, &policy);
     let tuner = guarded(buffer.knobs(), Objective::Throughput, searches()[0].1);
-    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests: EPOCH };
+    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests: EPOCH, shadows: None };
     buffer.start_tuning(tuning).expect("a tuner that fits");
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -356,7 +415,7 @@ fn what_a_settled_tuner_costs_a_request() {
     let limits = Limits { drift: 1e9, again: u32::MAX, ..Limits::default() };
     let epoch_requests = 20_000;
     let tuner = Guarded::new(space, start, search, Objective::Throughput, limits, epoch_requests);
-    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests };
+    let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests, shadows: None };
     with.start_tuning(tuning).expect("a tuner that fits");
     let settled = |epochs: Vec<EpochRow>| epochs.last().is_some_and(|epoch| epoch.settled);
     let mut epochs = 0;

@@ -11,6 +11,7 @@ pub mod catalogue;
 pub mod check;
 mod counts;
 mod interface;
+pub mod miniature;
 mod options;
 pub mod parts;
 mod streams;

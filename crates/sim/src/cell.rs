@@ -106,6 +106,19 @@ impl Stack {
         }
         Ok(Stack { layers, size })
     }
+
+    /// What the policy of a layer is built for.
+    pub fn config(&self, depth: usize, world: &World, options: &CellOptions) -> Config {
+        let placed = &self.layers[depth];
+        Config {
+            pages: world.trace.footprint(),
+            objects: world.trace.objects.len(),
+            tiers: placed.tiers.clone(),
+            page_bytes: world.trace.page_bytes,
+            seed: options.seed.wrapping_add(depth as u64),
+            peak_temporal_distance: (placed.spec.info.name == "mq").then(|| world.peak_distance()),
+        }
+    }
 }
 
 /// Processor time of the calling thread.
@@ -158,14 +171,7 @@ impl<'w> Run<'w> {
     pub fn build(world: &'w World<'w>, stack: &Stack, options: &CellOptions, log: bool) -> Result<Self, CellError> {
         let mut layers = Vec::new();
         for (depth, placed) in stack.layers.iter().enumerate() {
-            let config = Config {
-                pages: world.trace.footprint(),
-                objects: world.trace.objects.len(),
-                tiers: placed.tiers.clone(),
-                page_bytes: world.trace.page_bytes,
-                seed: options.seed.wrapping_add(depth as u64),
-                peak_temporal_distance: (placed.spec.info.name == "mq").then(|| world.peak_distance()),
-            };
+            let config = stack.config(depth, world, options);
             let forward = stack.layers.len() > 1 && !log;
             let cuts = options.sequential_cutoff > 0 && depth + 1 == stack.layers.len();
             let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(world.trace.page_bytes)));

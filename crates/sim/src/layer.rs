@@ -188,8 +188,7 @@ impl Driver for Counting<'_> {
 
     #[inline(always)]
     fn now_us(&self) -> u64 {
-        // Without times a request is a microsecond.
-        self.world.trace.times_us.as_ref().map_or(self.at as u64, |times| times[self.at])
+        self.world.now_us(self.at)
     }
 
     #[inline(always)]

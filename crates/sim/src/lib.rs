@@ -22,6 +22,7 @@ pub use sample::{Estimate, sample, sample_trace};
 pub use spec::{LayerSpec, PolicySpec, SpecError, parse_policies, parse_stack};
 pub use sweep::{Cell, Progress, Skipped, SweepOutcome, sweep};
 pub use timed::{
-    Behind, DeviceRow, Hierarchy, LatencyRow, NamedDevice, TimedError, TimedOptions, TimedRow, Tuning, Work, run_timed,
+    Behind, DeviceRow, Hierarchy, LatencyRow, NamedDevice, TimedError, TimedOptions, TimedRow, Tuning, Work, prices,
+    run_timed,
 };
 pub use world::World;

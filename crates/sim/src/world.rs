@@ -72,6 +72,12 @@ impl<'t> World<'t> {
         self.trace.address(page)
     }
 
+    /// When a request is made, in microseconds. Without times a request is one.
+    #[inline]
+    pub(crate) fn now_us(&self, at: usize) -> u64 {
+        self.trace.times_us.as_ref().map_or(at as u64, |times| times[at])
+    }
+
     /// Size of an object in pages, as far as the trace shows it.
     #[inline]
     pub(crate) fn object_pages(&self, object: ObjectId) -> u64 {

@@ -1,8 +1,10 @@
 //! A tuner at work in a simulation with time.
 
+use entresol_core::{Demand, Shadow};
 use entresol_device::profile;
+use entresol_policy::miniature::{Scale, Terms};
 use entresol_sim::{
-    Cell, CellOptions, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, World, parse_policies,
+    Cell, CellOptions, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, World, parse_policies, prices,
 };
 use entresol_trace::{Trace, generate};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
@@ -47,7 +49,7 @@ fn tuned(
 ) -> (Row, TimedRow, Vec<EpochRow>) {
     let timed = TimedOptions { clients: 4, ..TimedOptions::default() };
     let tunables = (0..tunables).collect();
-    let tuning = Tuning { tuner, layer: 0, tunables, epoch_requests: EPOCH, tier: 1 };
+    let tuning = Tuning { tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
     cell.run_tuned(world, hierarchy(cell, world), &options(warmup), &timed, tuning).expect("a run")
 }
 
@@ -138,10 +140,64 @@ fn any_policy_with_a_tunable_can_be_tuned() {
         let search = Search::Climb(Climb::new(&start));
         let mut tuner = Guarded::new(space, start, search, Objective::Throughput, Limits::default(), EPOCH);
         let timed = TimedOptions::default();
-        let tuning = Tuning { tuner: &mut tuner, layer, tunables: vec![0], epoch_requests: EPOCH, tier: 1 };
+        let tuning =
+            Tuning { tuner: &mut tuner, layer, tunables: vec![0], epoch_requests: EPOCH, shadows: None, tier: 1 };
         let run = cell.run_tuned(&world, hierarchy(&cell, &world), &options(0.0), &timed, tuning);
         let epochs = run.expect("a run").2;
         assert_eq!(epochs.iter().map(|epoch| epoch.requests).sum::<u64>(), 100_000, "{policy}");
         assert!(epochs.iter().any(|epoch| epoch.role == Role::Trial), "{policy}");
     }
+}
+
+/// A sample of the pages, in small, says which settings are faster.
+#[test]
+fn miniatures_put_settings_in_the_order_of_the_whole() {
+    const CLIENTS: u32 = 4;
+    let trace = traced("tpcc:n=300k:warehouses=2:seed=3");
+    let world = World::new(&trace);
+    let cell = cell("multi-tier:preset=eager", &world);
+    let levels = [0.0, 0.2, 1.0];
+    let settings: Vec<[f64; 4]> =
+        (0..81).step_by(4).map(|at| [at / 27, at / 9 % 3, at / 3 % 3, at % 3].map(|level| levels[level])).collect();
+
+    let needs = cell.needs(&world);
+    let place = |(name, &need): (&str, &u64)| {
+        let profile = profile::load(name).expect("a profile of the house");
+        prices(|| profile.build(need, SEED), trace.page_bytes, trace.page_bytes, CLIENTS as usize, SEED)
+    };
+    let places = ["dram", "optane-dimm", "arulraj-ssd"].into_iter().zip(&needs).map(place);
+    let places = places.collect::<Result<Vec<_>, _>>().expect("devices");
+    let terms = Terms { places, wears: 1, ..Terms::default() };
+    let scale = Scale { share: 0.01, pages_min: 64 };
+    let mut small = cell.miniatures(&[0, 1, 2, 3], &world, &options(0.0), scale, terms).expect("a small policy");
+    assert!(small.rate() < 0.3, "a sample of {}", small.rate());
+    let shadow = |(id, values): (usize, &[f64; 4])| Shadow { id: id as u64, values: values.to_vec(), from: None };
+    small.arrange(&settings.iter().enumerate().map(shadow).collect::<Vec<_>>());
+    for at in 0..trace.len() {
+        let request = trace.request(at);
+        small.told(request, trace.address(request.page), at as u64);
+    }
+
+    // As fast as the requesters and the busiest device can be.
+    let foretold = |id: usize| {
+        let mut all = Demand::default();
+        small.demands(id as u64).expect("as arranged").iter().for_each(|part| all += *part);
+        let busiest = all.busy.into_iter().fold(0.0, f64::max);
+        all.requests / busiest.max(all.waits / f64::from(CLIENTS))
+    };
+    let timed = TimedOptions { clients: CLIENTS, ..TimedOptions::default() };
+    let simulated = |values: &[f64; 4]| {
+        let (tunables, mut tuner) = (vec![0, 1, 2, 3], Fixed(values.to_vec()));
+        let tuning = Tuning { tuner: &mut tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
+        let run = cell.run_tuned(&world, hierarchy(&cell, &world), &options(0.0), &timed, tuning).expect("a run");
+        run.1.requests_per_second
+    };
+    let rates: Vec<[f64; 2]> =
+        settings.iter().enumerate().map(|(id, values)| [simulated(values), foretold(id)]).collect();
+    let pairs = || (0..rates.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
+    // Those that are a fifth apart.
+    let apart: Vec<_> = pairs().filter(|&(a, b)| (rates[a][0] / rates[b][0]).ln().abs() > 0.2).collect();
+    let wrong = apart.iter().filter(|&&(a, b)| (rates[a][0] > rates[b][0]) != (rates[a][1] > rates[b][1])).count();
+    println!("{} settings at a sample of {:.3}: {wrong} of {} pairs wrong", rates.len(), small.rate(), apart.len());
+    assert!(apart.len() > 50 && wrong * 50 <= apart.len(), "{wrong} of {} pairs: {rates:?}", apart.len());
 }

@@ -3,6 +3,7 @@
 use crate::objective::Epoch;
 use crate::save::Saved;
 use crate::{Proposal, Role, Tuner};
+use entresol_core::{Demand, PARTS};
 use serde::{Deserialize, Serialize};
 
 /// The tuner is asked this many times in an epoch whether it has seen enough.
@@ -120,6 +121,11 @@ impl<T: Tuner> Epochs<T> {
     pub fn stop(mut self, now: Reading) -> (T, EpochRow) {
         let row = self.end(now.since(&self.begun));
         (self.tuner, row)
+    }
+
+    /// Tells the tuner of a shadow, before [`look`](Epochs::look) or [`stop`](Epochs::stop).
+    pub fn foretold(&mut self, id: u64, parts: &[Demand; PARTS]) {
+        self.tuner.foretold(id, parts);
     }
 
     /// The tuner at work.

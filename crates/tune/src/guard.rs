@@ -139,6 +139,10 @@ pub struct Guarded {
     reference: Option<Measured>,
     /// Seconds per request at the start, by the newest estimate.
     start_pace: Option<f64>,
+    /// Epochs are told without what is the workload's doing. So the start's pace is what it was when it was run, and an incumbent
+    /// that is slower than it was, and still faster than the start, is no reason to run that at once.
+    #[serde(default)]
+    patient: bool,
     credit: f64,
     trial: Option<Trial>,
     role: Role,
@@ -178,6 +182,7 @@ impl Guarded {
             lead: NO_LEAD,
             reference: None,
             start_pace: None,
+            patient: false,
             credit: limits.credit_max,
             trial: None,
             role: Role::Hold,
@@ -199,7 +204,12 @@ impl Guarded {
     /// # Errors
     /// When the text is no state of this kind, or one of other knobs.
     pub fn restore(saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
-        let mut tuner: Guarded = saved.read()?;
+        saved.read::<Guarded>()?.restored(saved, space)
+    }
+
+    /// The same of a state that was read as a part of another one.
+    pub(crate) fn restored(self, saved: &Saved, space: &Space) -> Result<Self, RestoreError> {
+        let mut tuner = self;
         let trial = tuner.trial.as_ref().map(|trial| &trial.point);
         let points = [&tuner.start, &tuner.incumbent].into_iter().chain(trial).chain(tuner.search.points());
         saved.check(&tuner.space, space, points)?;
@@ -215,6 +225,54 @@ impl Guarded {
     /// What may be lost now, in epochs of the start.
     pub fn credit(&self) -> f64 {
         self.credit
+    }
+
+    pub(crate) fn credit_max(&self) -> f64 {
+        self.limits.credit_max
+    }
+
+    pub(crate) fn epoch_requests(&self) -> u64 {
+        self.epoch_requests
+    }
+
+    pub(crate) fn stake(&self) -> f64 {
+        self.limits.stake
+    }
+
+    pub(crate) fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    pub(crate) fn incumbent(&self) -> &Point {
+        &self.incumbent
+    }
+
+    /// For epochs that are told without what is the workload's doing.
+    pub(crate) fn patient(self) -> Self {
+        Guarded { patient: true, ..self }
+    }
+
+    /// Has the start run again as soon as may be.
+    pub(crate) fn check(&mut self) {
+        self.check_now = self.is_changed();
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Nothing is suspected and nothing under way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.unsettled == 0 && !self.check_now && self.strikes == 0
+    }
+
+    /// Holds a point that is believed to be better, untried. The lead is as it was measured before until the start is run again.
+    pub(crate) fn adopt(&mut self, point: Point) {
+        self.lead = if point == self.start { NO_LEAD } else { self.lead };
+        self.incumbent = point;
+        self.reference = None;
+        self.recovery = None;
+        self.gap = self.limits.gap_min;
     }
 
     fn is_changed(&self) -> bool {
@@ -274,8 +332,9 @@ impl Guarded {
         let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * ALARM);
         if slowed_down {
             // Only the start can say whether that is the workload or the settings. Until then the start is as fast as it was.
-            self.check_now = true;
-        } else {
+            let loses = self.start_pace.is_some_and(|pace| measured.pace > pace);
+            self.check_now |= loses || !self.patient;
+        } else if !self.patient || !self.is_changed() {
             self.start_pace = Some(by_lead);
         }
         let before = self.reference.replace(measured);

@@ -8,7 +8,7 @@
 //! Arulraj, Pavlo, Malladi, "Multi-tier buffer management and storage system design for non-volatile memory", 2019 (003),
 //! section 4, tunes four migration probabilities by simulated annealing. Here that is one of three ways to
 //! [search](search::Search), each of which can run as the paper runs it ([`Plain`]) or within a bound of what it may cost
-//! ([`Guarded`]).
+//! ([`Guarded`]). [`Shadowing`] searches among miniature simulations instead, and tries nothing on the cache.
 #![forbid(unsafe_code)]
 
 mod epochs;
@@ -17,6 +17,7 @@ mod objective;
 mod plain;
 mod save;
 pub mod search;
+mod shadowing;
 mod space;
 
 pub use epochs::{EpochRow, Epochs, Fixed, Reading};
@@ -24,7 +25,10 @@ pub use guard::{Guarded, Limits};
 pub use objective::{Epoch, Objective};
 pub use plain::Plain;
 pub use save::{RestoreError, Saved};
+pub use shadowing::{Adoption, RaceLimits, Shadowing, ShadowingOptions};
 pub use space::{Knob, Point, Space, SpaceError};
+
+use entresol_core::{Demand, PARTS, Shadow};
 
 /// What an epoch is run for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -67,6 +71,16 @@ pub trait Tuner {
 
     /// All of its state, to go on with after a restart.
     fn save(&self) -> Saved;
+
+    /// Settings that it wants to be run in small beside the cache, from the next request on: those that it has already, others
+    /// new, the rest no longer. None for a tuner that looks at the cache alone.
+    fn shadowed(&self) -> Vec<Shadow> {
+        Vec::new()
+    }
+
+    /// Takes notice of what a shadow's requests demanded since it was last told of them, part by part. Of an epoch it is told
+    /// before that ends.
+    fn foretold(&mut self, _id: u64, _parts: &[Demand; PARTS]) {}
 }
 
 /// By reference, for a driver that leaves the tuner to its caller, and in a box, for one that keeps it.
@@ -95,6 +109,14 @@ macro_rules! tuner_behind {
 
             fn save(&self) -> Saved {
                 (**self).save()
+            }
+
+            fn shadowed(&self) -> Vec<Shadow> {
+                (**self).shadowed()
+            }
+
+            fn foretold(&mut self, id: u64, parts: &[Demand; PARTS]) {
+                (**self).foretold(id, parts);
             }
         }
     )*};

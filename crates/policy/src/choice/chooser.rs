@@ -17,8 +17,7 @@
 //! first, the long one only for candidates that gain in the short one too, for what it remembers may be over. So there is at
 //! most one change in `stay` windows, whatever the requests.
 
-/// Parts of the sampled pages, by hash.
-pub const PARTS: usize = 16;
+pub use entresol_core::PARTS;
 
 /// What of the past a window leaves in each memory, the short one and the long one.
 pub const KEPT: [f64; 2] = [0.5, 0.9375];

@@ -4,8 +4,8 @@
 //! it would have got them: a dirty page as a write, any other as a read. Bytes stay where they are. A page that is asked
 //! for is shown at once. Where a new page needs room before all are shown, the one goes that would be shown next.
 
-use super::candidate::{Boxed, Candidate};
 use crate::interface::{Driver, PageState, TierSet};
+use crate::miniature::candidate::{Boxed, Candidate};
 use crate::parts::Bits;
 use entresol_core::{Address, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use std::collections::VecDeque;

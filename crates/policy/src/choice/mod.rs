@@ -14,18 +14,20 @@
 //! same. A change builds a policy and sorts what is held; but for that nothing is allocated. It takes 8 bytes and a bit for a
 //! handle, beside the active policy and the shadows.
 
-mod candidate;
 pub mod chooser;
 mod handover;
+mod recipe;
 mod shadows;
 
 use crate::interface::{Choice, ChoiceCandidate, Config, Driver, Info, OptionInfo, PageState, Policy, Switch};
+use crate::miniature::GROUP_PAGES;
+use crate::miniature::candidate::Boxed;
 use crate::options::{BuildError, Options};
 use crate::parts::Sampler;
-use candidate::{Boxed, Recipe};
 use chooser::{Change, Chooser, Limits};
 use entresol_core::{ObjectId, Outcome, Page, Request, Tier};
 use handover::Handover;
+use recipe::Recipe;
 use shadows::{Shadows, Weights};
 
 const NAME: &str = "auto";
@@ -35,8 +37,6 @@ const SHADOW_MIN: usize = 128;
 const WINDOW_MIN: u64 = 1000;
 /// Share of the cache that a change makes a policy read again, for what it has not learned.
 const RELEARNED: f64 = 0.1;
-/// Pages that are sampled together where a candidate looks for neighbours: the largest erase block of a write buffer.
-const GROUP_PAGES: u64 = 128;
 
 /// Runs one of several policies, and another when that would cost less.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Auto {
     #[cold]
     fn change(&mut self, change: Change) {
         let next = self.recipes[change.to].build(&self.config).expect("it was built once before");
-        let old = std::mem::replace(&mut self.active, Boxed(next));
+        let old = std::mem::replace(&mut self.active, next);
         let held = (0..self.config.pages as u32).map(Page).filter(|&page| old.0.state(page).tiers.contains(Tier::TOP));
         let mut order: Vec<Page> = held.collect();
         let now = self.requests as u32;
@@ -192,14 +192,14 @@ impl Policy for Auto {
         // All are built once, so that none fails when it is its turn.
         let mut built = recipes.iter().map(|recipe| recipe.build(config)).collect::<Result<Vec<_>, _>>()?;
         let small = Config { pages: slots_max, tiers: vec![pages], ..config.clone() };
-        let shadows = recipes.iter().map(|recipe| Ok(Boxed(recipe.build(&small)?)));
+        let shadows = recipes.iter().map(|recipe| recipe.build(&small));
         let shadows = shadows.collect::<Result<Vec<_>, BuildError>>()?;
         let rate = (pages as f64 / capacity.max(1) as f64).min(1.0);
         let group = if recipes.iter().any(|recipe| recipe.info.addresses) { GROUP_PAGES } else { 1 };
         let sampler = Sampler::new(config.seed, group, 0..(rate * Sampler::RANGE as f64) as u64);
         let chooser = Chooser::new(recipes.len(), limits);
         Ok(Auto {
-            active: Boxed(built.swap_remove(0)),
+            active: built.swap_remove(0),
             handover: None,
             shadows: Shadows::new(shadows, chooser, weights, (sampler, rate), (config.pages, slots_max)),
             used: vec![0; config.pages],

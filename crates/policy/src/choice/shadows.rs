@@ -2,10 +2,11 @@
 //! that only counts (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature simulations",
 //! ATC 2017).
 
-use super::candidate::Boxed;
 use super::chooser::{Change, Chooser, Met, PARTS};
 use crate::counts::Counts;
 use crate::interface::Driver;
+use crate::miniature::candidate::Boxed;
+use crate::miniature::slots::{ByHandle, Slots};
 use crate::parts::Sampler;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Page, Request, Tier};
 
@@ -28,60 +29,11 @@ impl Weights {
     }
 }
 
-const NONE: u32 = u32::MAX;
-
-/// Handles of the sampled pages: slots, of which there are fewer than handles of all pages. A slot whose page no shadow knows
-/// any more is given to another one.
-#[derive(Clone)]
-struct Slots {
-    /// By the page's own handle.
-    of_page: Vec<u32>,
-    pages: Vec<Page>,
-    slots_max: usize,
-    /// Where the search for a forgotten one goes on.
-    cursor: usize,
-}
-
-/// Slots that are asked back before one is handed out that no page had yet.
-const ASKED: usize = 8;
-
-impl Slots {
-    fn find(&self, page: Page) -> Option<Page> {
-        let slot = self.of_page[page.index()];
-        (slot != NONE).then_some(Page(slot))
-    }
-
-    /// The slot of a page; none when all are of pages that are known.
-    fn claim(&mut self, page: Page, forgotten: impl Fn(Page) -> bool) -> Option<Page> {
-        if let Some(slot) = self.find(page) {
-            return Some(slot);
-        }
-        let len = self.pages.len();
-        let asked = if len < self.slots_max { ASKED.min(len) } else { len };
-        let free = (0..asked).map(|step| (self.cursor + step) % len).find(|&at| forgotten(Page(at as u32)));
-        let at = match free {
-            Some(at) => {
-                self.of_page[self.pages[at].index()] = NONE;
-                self.pages[at] = page;
-                self.cursor = (at + 1) % len;
-                at
-            }
-            None if len < self.slots_max => {
-                self.pages.push(page);
-                len
-            }
-            None => return None,
-        };
-        self.of_page[page.index()] = at as u32;
-        Some(Page(at as u32))
-    }
-}
-
 /// All candidates over the sampled requests.
 #[derive(Clone)]
 pub(super) struct Shadows {
     shadows: Vec<(Boxed, Counts)>,
-    slots: Slots,
+    slots: Slots<ByHandle>,
     sampler: Sampler,
     weights: Weights,
     /// Share of the pages that are sampled.
@@ -100,7 +52,7 @@ impl Shadows {
         (pages, slots_max): (usize, usize),
     ) -> Self {
         let met = vec![Met::default(); shadows.len()];
-        let slots = Slots { of_page: vec![NONE; pages], pages: Vec::with_capacity(slots_max), slots_max, cursor: 0 };
+        let slots = Slots::new(ByHandle::new(pages), slots_max);
         let shadows = shadows.into_iter().map(|shadow| (shadow, Counts::default())).collect();
         Shadows { shadows, slots, sampler, weights, rate, chooser, met }
     }
@@ -138,14 +90,14 @@ impl Shadows {
     /// Bytes of state.
     pub fn memory_bytes(&self) -> usize {
         let shadows: usize = self.shadows.iter().map(|(shadow, _)| shadow.0.memory_bytes() + size_of::<Counts>()).sum();
-        shadows + 4 * (self.slots.of_page.capacity() + self.slots.pages.capacity())
+        shadows + self.slots.memory_bytes()
     }
 }
 
 /// The world of a shadow: the sampled pages. It counts.
 struct Small<'a> {
     driver: &'a dyn Driver,
-    slots: &'a Slots,
+    slots: &'a Slots<ByHandle>,
     rate: f64,
     writing: bool,
     counts: &'a mut Counts,
@@ -153,7 +105,7 @@ struct Small<'a> {
 
 impl Small<'_> {
     fn page(&self, slot: Page) -> Page {
-        self.slots.pages[slot.index()]
+        self.slots.key(slot)
     }
 }
 

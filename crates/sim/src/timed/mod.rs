@@ -9,6 +9,7 @@
 mod behind;
 mod frames;
 mod plan;
+mod prices;
 mod processors;
 mod report;
 mod run;
@@ -16,6 +17,7 @@ mod tuning;
 mod work;
 
 pub use behind::Behind;
+pub use prices::prices;
 pub use processors::Work;
 pub use report::{DeviceRow, LatencyRow, TimedRow};
 pub use run::{Hierarchy, NamedDevice, TimedError, TimedOptions, run_timed};

@@ -4,8 +4,10 @@ use super::work::Station;
 use crate::cell::{CellError, CellOptions, Run};
 use crate::sweep::Cell;
 use crate::world::World;
+use entresol_core::{Address, Request};
 use entresol_device::Nanos;
 use entresol_policy::Tunable;
+use entresol_policy::miniature::{Miniatures, Scale, Subject, Terms};
 use entresol_tune::{EpochRow, Epochs, Knob, Reading, Tuner};
 
 /// A tuner, and what it is to set.
@@ -18,6 +20,9 @@ pub struct Tuning<'t> {
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
+    /// What runs the settings that the tuner wants to be shadowed: in small, from the first request on, the warm-up included.
+    /// They see what the trace asks for, and so what the first layer is asked for.
+    pub shadows: Option<Miniatures>,
     /// The tier that wears, counted over the tiers of all layers: the pages written to it are the tuner's to know.
     pub tier: usize,
 }
@@ -36,6 +41,26 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Miniatures of the first layer's policy, for a tuner that wants shadows of these of its tunables.
+    ///
+    /// # Errors
+    /// When the policy cannot be built in small.
+    pub fn miniatures(
+        &self,
+        tunables: &[usize],
+        world: &World,
+        options: &CellOptions,
+        scale: Scale,
+        terms: Terms,
+    ) -> Result<Miniatures, CellError> {
+        let spec = &self.stack.layers[0].spec;
+        let config = self.stack.config(0, world, options);
+        let subject = Subject { info: spec.info, options: &spec.options, config: &config, tunables: tunables.to_vec() };
+        Ok(Miniatures::new(&subject, scale, terms)?)
+    }
+}
+
 /// A tuner in motion.
 pub(super) struct Tuned<'t> {
     /// None before the end of the warm-up, when the tuner is here.
@@ -44,6 +69,7 @@ pub(super) struct Tuned<'t> {
     layer: usize,
     tunables: Vec<usize>,
     epoch_requests: u64,
+    shadows: Option<Miniatures>,
     tier: usize,
     page_bytes: u32,
     pub epochs: Vec<EpochRow>,
@@ -51,11 +77,13 @@ pub(super) struct Tuned<'t> {
 
 impl<'t> Tuned<'t> {
     pub fn new(tuning: Tuning<'t>, page_bytes: u32, run: &mut Run) -> Self {
-        let Tuning { tuner, layer, tunables, epoch_requests, tier } = tuning;
+        let Tuning { tuner, layer, tunables, epoch_requests, mut shadows, tier } = tuning;
         let held = tuner.held();
-        let waiting = Some(tuner);
-        let tuned =
-            Tuned { at_work: None, waiting, layer, tunables, epoch_requests, tier, page_bytes, epochs: Vec::new() };
+        if let Some(shadows) = &mut shadows {
+            shadows.arrange(&tuner.shadowed());
+        }
+        let (at_work, waiting, epochs) = (None, Some(tuner), Vec::new());
+        let tuned = Tuned { at_work, waiting, layer, tunables, epoch_requests, shadows, tier, page_bytes, epochs };
         tuned.set(&held, run);
         tuned
     }
@@ -68,6 +96,9 @@ impl<'t> Tuned<'t> {
     /// Begins the first epoch before request `at`: at the beginning, or when the statistics were reset.
     pub fn begin(&mut self, at: usize, now: Nanos, stations: &[Station], run: &mut Run) {
         let Some(tuner) = self.waiting.take() else { return };
+        if let Some(shadows) = &mut self.shadows {
+            shadows.clear();
+        }
         let epochs = Epochs::new(tuner, self.epoch_requests, self.reading(at, now, stations));
         self.set(epochs.values(), run);
         self.at_work = Some(epochs);
@@ -86,20 +117,41 @@ impl<'t> Tuned<'t> {
         }
     }
 
+    /// Shows a request to the shadows.
+    #[inline]
+    pub fn shadow(&mut self, request: Request, at: Address, now_us: u64) {
+        if let Some(shadows) = &mut self.shadows {
+            shadows.told(request, at, now_us);
+        }
+    }
+
     fn look(&mut self, at: usize, now: Nanos, stations: &[Station], run: &mut Run) {
         let reading = self.reading(at, now, stations);
         let Some(mut epochs) = self.at_work.take() else { return };
+        self.foretell(&mut epochs);
         if let Some(row) = epochs.look(reading) {
             self.epochs.push(row);
             self.set(epochs.values(), run);
+            if let Some(shadows) = &mut self.shadows {
+                shadows.arrange(&epochs.tuner().shadowed());
+            }
         }
         self.at_work = Some(epochs);
+    }
+
+    /// Tells the tuner what its shadows did.
+    fn foretell(&mut self, epochs: &mut Epochs<&'t mut dyn Tuner>) {
+        if let Some(shadows) = &mut self.shadows {
+            shadows.each(|id, parts| epochs.foretold(id, parts));
+            shadows.clear();
+        }
     }
 
     /// Ends the last epoch before request `at`.
     pub fn end(&mut self, at: usize, now: Nanos, stations: &[Station]) {
         let reading = self.reading(at, now, stations);
-        if let Some(epochs) = self.at_work.take() {
+        if let Some(mut epochs) = self.at_work.take() {
+            self.foretell(&mut epochs);
             self.epochs.push(epochs.stop(reading).1);
         }
     }

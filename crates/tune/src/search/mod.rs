@@ -31,6 +31,8 @@ pub enum Search {
     Climb(Climb),
     /// Successive halving of samples.
     Halving(Halving),
+    /// None: what is adopted is found elsewhere.
+    Told,
 }
 
 impl Search {
@@ -40,6 +42,7 @@ impl Search {
             Search::Annealing(search) => search.propose(space),
             Search::Climb(search) => search.propose(space),
             Search::Halving(search) => search.propose(),
+            Search::Told => None,
         }
     }
 
@@ -49,6 +52,7 @@ impl Search {
             Search::Annealing(search) => search.told(verdict),
             Search::Climb(search) => search.told(space, verdict),
             Search::Halving(search) => search.told(space, verdict),
+            Search::Told => {}
         }
     }
 
@@ -58,6 +62,7 @@ impl Search {
             Search::Annealing(search) => search.restart(from, value),
             Search::Climb(search) => search.restart(from),
             Search::Halving(search) => search.restart(space, from),
+            Search::Told => {}
         }
     }
 
@@ -67,6 +72,7 @@ impl Search {
             Search::Annealing(search) => search.points().collect(),
             Search::Climb(search) => search.points().collect(),
             Search::Halving(search) => search.points().collect(),
+            Search::Told => Vec::new(),
         }
     }
 
@@ -76,11 +82,12 @@ impl Search {
             Search::Annealing(search) => search.is_over(),
             Search::Climb(search) => search.is_over(),
             Search::Halving(search) => search.is_over(),
+            Search::Told => true,
         }
     }
 }
 
 /// A stream of random numbers for the `n`-th use of a seed. So the state of a search that draws is two numbers.
-fn stream(seed: u64, n: u64) -> Random {
+pub(crate) fn stream(seed: u64, n: u64) -> Random {
     Random::new(Random::mix(seed ^ Random::mix(n)))
 }

@@ -1,8 +1,9 @@
 //! A machine whose speed under any settings is known.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use entresol_core::{Demand, PARTS, Random};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
-use entresol_tune::{Epoch, Knob, Proposal, Role, Space, Tuner};
+use entresol_tune::{Epoch, Knob, Objective, Proposal, Role, Shadowing, ShadowingOptions, Space, Tuner};
 
 /// Requests of an epoch, and of the parts of it after which the tuner is asked whether it has seen enough.
 pub const EPOCH: u64 = 3200;
@@ -45,4 +46,33 @@ pub fn run_epoch(tuner: &mut impl Tuner, speed: impl FnOnce(&[f64], Role) -> f64
     }
     tuner.told(&epoch);
     Run { proposal, epoch }
+}
+
+/// A tuner with shadows.
+pub fn shadowing(seed: u64) -> Shadowing {
+    let (space, start) = probabilities();
+    let options = ShadowingOptions { seed, ..ShadowingOptions::default() };
+    Shadowing::new(space, start, Objective::Throughput, &options, EPOCH)
+}
+
+/// Runs an epoch as [`run_epoch`] does, and tells the tuner before what its shadows would demand at `foretold` requests per
+/// second, to which parts of the sample are opposed by up to `noise`.
+pub fn run_shadowed(
+    tuner: &mut Shadowing,
+    random: &mut Random,
+    noise: f64,
+    foretold: impl Fn(&[f64]) -> f64,
+    speed: impl FnOnce(&[f64], Role) -> f64,
+) -> Run {
+    for shadow in tuner.shadowed() {
+        let requests = 100.0;
+        let waits = requests / foretold(&shadow.values);
+        let part = |_| {
+            let waits = waits * (1.0 + noise * (random.next_f64() - 0.5));
+            Demand { requests, waits, ..Demand::default() }
+        };
+        let parts: [Demand; PARTS] = std::array::from_fn(part);
+        tuner.foretold(shadow.id, &parts);
+    }
+    run_epoch(tuner, speed)
 }

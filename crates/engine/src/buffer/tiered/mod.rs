@@ -15,6 +15,7 @@ use change::Change;
 use entresol_core::{Address, Op, Outcome, Page, Request};
 use entresol_device::emulated::{Clock as DeviceClock, Mapped};
 use entresol_policy::catalogue::Visitor;
+use entresol_policy::miniature::Miniatures;
 use entresol_policy::{Config, Info, Options, Policy, catalogue};
 use entresol_tune::EpochRow;
 use serving::Serving;
@@ -134,6 +135,7 @@ struct State<I, C> {
     policy: Box<dyn Decide<I, C>>,
     world: World<I, C>,
     tuned: Option<Tuned>,
+    shadows: Option<Miniatures>,
     /// Requests after which the tuner is to be asked. It stands apart from it, for every request looks.
     due: u64,
     /// Epochs that ended since they were last taken.
@@ -213,7 +215,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         };
         let policy = catalogue::build(info, &config, policy_options, Boxed(std::marker::PhantomData))?;
         let world = World::new(&options, config.pages, nvm, io, wal).map_err(OpenError::Memory)?;
-        let state = State { info, policy, world, tuned: None, due: NEVER_DUE, epochs: VecDeque::new() };
+        let state = State { info, policy, world, tuned: None, shadows: None, due: NEVER_DUE, epochs: VecDeque::new() };
         Ok(TieredBuffer { page_bytes, state: Mutex::new(state) })
     }
 
@@ -303,6 +305,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let mut state = self.lock();
         state.tune_if_due();
+        state.shadow(op, at);
         let State { policy, world, .. } = &mut *state;
         world.make_sure_of_room()?;
         let handle = world.handle(key, |page| policy.known(page));

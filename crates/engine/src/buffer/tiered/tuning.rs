@@ -2,8 +2,10 @@
 
 use super::{State, TieredBuffer};
 use crate::buffer::PageIo;
+use entresol_core::{Address, Op, Page, Request};
 use entresol_device::emulated::Clock as DeviceClock;
 use entresol_policy::Tunable;
+use entresol_policy::miniature::Miniatures;
 use entresol_tune::{EpochRow, Epochs, Knob, Saved, Tuner};
 
 /// Epochs that are kept until they are taken.
@@ -20,6 +22,8 @@ pub struct Tuning {
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
+    /// What runs the settings in small that the tuner wants to be shadowed; nothing for a tuner that wants none.
+    pub shadows: Option<Miniatures>,
 }
 
 /// Why a number of the policy cannot be changed.
@@ -75,12 +79,33 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
         }
     }
 
+    /// Shows a request to the shadows, if there are any.
+    #[inline(always)]
+    pub fn shadow(&mut self, op: Op, at: Address) {
+        if let Some(shadows) = &mut self.shadows {
+            // Each gives the page a handle of its own.
+            shadows.told(Request { page: Page(0), op, sequential: false }, at, self.world.now_us());
+        }
+    }
+
+    /// Tells the tuner what its shadows did.
+    fn foretell(&mut self) {
+        if let (Some(tuned), Some(shadows)) = (&mut self.tuned, &mut self.shadows) {
+            shadows.each(|id, parts| tuned.epochs.foretold(id, parts));
+            shadows.clear();
+        }
+    }
+
     #[cold]
     fn look(&mut self) {
+        self.foretell();
         let Some(tuned) = &mut self.tuned else { return };
         let ended = tuned.epochs.look(self.world.reading());
         self.due = tuned.epochs.due();
         if let Some(row) = ended {
+            if let Some(shadows) = &mut self.shadows {
+                shadows.arrange(&tuned.epochs.tuner().shadowed());
+            }
             self.keep(row);
             self.set();
         }
@@ -161,7 +186,8 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// let (space, start) = Space::new(buffer.knobs())?;
     /// let search = Search::Climb(Climb::new(&start));
     /// let tuner = Guarded::new(space.clone(), start, search, Objective::Throughput, Limits::default(), 20_000);
-    /// buffer.start_tuning(Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests: 20_000 })?;
+    /// let (tuner, tunables) = (Box::new(tuner), vec![0, 1, 2, 3]);
+    /// buffer.start_tuning(Tuning { tuner, tunables, epoch_requests: 20_000, shadows: None })?;
     /// // Later, for the next life of the process:
     /// let saved = buffer.tuner_state().expect("a tuner at work");
     /// let again = Guarded::restore(&saved, &space)?;
@@ -171,7 +197,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// # Errors
     /// See [`TuningError`]; nothing has changed then.
     pub fn start_tuning(&self, tuning: Tuning) -> Result<(), TuningError> {
-        let Tuning { tuner, tunables, epoch_requests } = tuning;
+        let Tuning { tuner, tunables, epoch_requests, mut shadows } = tuning;
         let mut state = self.lock();
         if state.tuned.is_some() {
             return Err(TuningError::AtWork);
@@ -181,6 +207,11 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
             return Err(TuningError::Knobs { knobs: held.len(), tunables: tunables.len() });
         }
         tunables.iter().zip(held).try_for_each(|(&at, value)| state.check(at, value))?;
+        if let Some(shadows) = &mut shadows {
+            shadows.arrange(&tuner.shadowed());
+            shadows.clear();
+        }
+        state.shadows = shadows;
         let epochs = Epochs::new(tuner, epoch_requests, state.world.reading());
         state.due = epochs.due();
         state.tuned = Some(Tuned { epochs, tunables });
@@ -192,6 +223,8 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// it knows.
     pub fn stop_tuning(&self) -> Option<Box<dyn Tuner + Send>> {
         let mut state = self.lock();
+        state.foretell();
+        state.shadows = None;
         let Tuned { epochs, tunables } = state.tuned.take()?;
         state.due = NEVER_DUE;
         let (tuner, row) = epochs.stop(state.world.reading());

@@ -163,7 +163,12 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.current.op = op;
         self.current.done = false;
         self.held = None;
-        self.now_us = self.opened.map_or(self.stats.decided.requests, |opened| opened.elapsed().as_micros() as u64);
+        self.now_us = self.now_us();
+    }
+
+    /// The time of a request that comes now, for policies.
+    pub fn now_us(&self) -> u64 {
+        self.opened.map_or(self.stats.decided.requests, |opened| opened.elapsed().as_micros() as u64)
     }
 
     /// Begins a request of a page without a handle.

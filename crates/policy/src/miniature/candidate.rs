@@ -1,4 +1,4 @@
-//! A policy of any kind behind one pointer: for policies that have others decide, chosen at run time.
+//! A policy of any kind behind one pointer: for whoever has several run beside each other, chosen at run time.
 
 use crate::catalogue::{self, Visitor};
 use crate::interface::{Config, Driver, Info, PageState, Policy};
@@ -7,12 +7,13 @@ use entresol_core::{Address, Movement, ObjectId, Outcome, Page, Request, Tier};
 
 /// A [`Policy`] whose kind is known at run time only. Each call is a virtual one, and so is each movement. It is told of no
 /// hints: those that take some remember whole objects, and are refused as candidates.
-pub(super) trait Candidate: Send {
+pub(crate) trait Candidate: Send {
     fn access(&mut self, request: Request, driver: &mut dyn Driver) -> Outcome;
     fn state(&self, page: Page) -> PageState;
     fn occupancy(&self) -> usize;
     fn verdict(&self, object: ObjectId) -> Option<&'static str>;
     fn prefetch(&self, page: Page);
+    fn tune(&mut self, at: usize, value: f64);
     fn memory_bytes(&self) -> usize;
     fn cloned(&self) -> Box<dyn Candidate>;
 }
@@ -36,6 +37,10 @@ impl<P: Policy> Candidate for P {
 
     fn prefetch(&self, page: Page) {
         Policy::prefetch(self, page);
+    }
+
+    fn tune(&mut self, at: usize, value: f64) {
+        Policy::tune(self, at, value);
     }
 
     fn memory_bytes(&self) -> usize {
@@ -84,56 +89,26 @@ impl Driver for Behind<'_> {
     }
 }
 
-/// A policy with its options, to be built at several sizes.
-#[derive(Clone, Debug)]
-pub(super) struct Recipe {
-    pub info: &'static Info,
-    options: Options,
-}
-
-impl Recipe {
-    /// Understands `name` or `name+option=value+...`.
-    ///
-    /// # Errors
-    /// When there is no such policy or option, or with the reason why it cannot be one of several.
-    pub fn parse(text: &str, refuse: impl Fn(&str) -> BuildError) -> Result<Self, BuildError> {
-        let mut parts = text.split('+');
-        let info = catalogue::info(parts.next().unwrap_or_default())?;
-        let why = if info.tiers.len() != 1 {
-            "manages two tiers: what it holds cannot be handed over to one that manages one"
-        } else if info.future {
-            "knows the future, which no cache does"
-        } else if info.name == super::NAME {
-            "has candidates of its own"
-        } else if info.name == "table-placement" || info.known_bound.is_some() {
-            "remembers all pages there are, not a sample of them"
-        } else {
-            return Ok(Recipe { info, options: Options::parse(info, parts)? });
-        };
-        Err(refuse(why))
-    }
-
-    /// Builds the policy.
-    ///
-    /// # Errors
-    /// What is wrong with its options, or a tier that is too small for it.
-    pub fn build(&self, config: &Config) -> Result<Box<dyn Candidate>, BuildError> {
-        struct Boxed;
-        impl Visitor for Boxed {
-            type Output = Box<dyn Candidate>;
-            fn visit<P: Policy>(self, policy: P) -> Self::Output {
-                Box::new(policy)
-            }
-        }
-        catalogue::build(self.info, config, &self.options, Boxed)
-    }
-}
-
 /// A candidate that can be cloned with whoever has it.
-pub(super) struct Boxed(pub Box<dyn Candidate>);
+pub(crate) struct Boxed(pub Box<dyn Candidate>);
 
 impl Clone for Boxed {
     fn clone(&self) -> Self {
         Boxed(self.0.cloned())
     }
+}
+
+/// Builds a policy.
+///
+/// # Errors
+/// What is wrong with its options, or a tier that is too small for it.
+pub(crate) fn build(info: &'static Info, config: &Config, options: &Options) -> Result<Boxed, BuildError> {
+    struct AnyPolicy;
+    impl Visitor for AnyPolicy {
+        type Output = Boxed;
+        fn visit<P: Policy>(self, policy: P) -> Self::Output {
+            Boxed(Box::new(policy))
+        }
+    }
+    catalogue::build(info, config, options, AnyPolicy)
 }

@@ -1,0 +1,53 @@
+//! `entresol tune --tuner shadows`: what the shadows of a tuner are run with.
+
+use crate::tune::{Plan, TuneArgs};
+use crate::tune_live;
+use anyhow::{Result, ensure};
+use entresol_policy::miniature::{Miniatures, Scale, Terms};
+use entresol_sim::{Cell, World, prices};
+use entresol_tune::{RaceLimits, ShadowingOptions, Tuner};
+
+/// Shadows settle for as long as it takes to ask for half of the pages there is room for.
+const SETTLE_SHARE: f64 = 0.5;
+const SETTLE_MAX: f64 = 8.0;
+
+/// What the tuner with shadows is built with.
+pub fn options(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOptions {
+    let bytes: u64 = cell.needs(world).iter().rev().skip(1).sum();
+    let pages = bytes as f64 / f64::from(world.trace.page_bytes);
+    let settle = (SETTLE_SHARE * pages / arguments.epoch as f64).ceil().clamp(1.0, SETTLE_MAX) as u32;
+    ShadowingOptions {
+        race: RaceLimits { settle, ..RaceLimits::default() },
+        clients: if arguments.live.is_some() { 1 } else { arguments.timed.clients },
+        ..ShadowingOptions::default()
+    }
+}
+
+/// What runs a tuner's shadows, if it wants any.
+pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<Option<Miniatures>> {
+    if tuner.shadowed().is_empty() {
+        return Ok(None);
+    }
+    ensure!(
+        plan.layer == 0,
+        "--tuner shadows: the policy is asked only for what the DRAM above it has not; give no dram"
+    );
+    let needs = cell.needs(world);
+    let terms = match plan.live {
+        Some(_) => tune_live::terms(plan, &needs, world)?,
+        None => terms(plan, &needs, world)?,
+    };
+    Ok(Some(cell.miniatures(&plan.tunables, world, &plan.cell_options, Scale::default(), terms)?))
+}
+
+/// What the simulated devices take.
+fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
+    let (page_bytes, clients) = (world.trace.page_bytes, plan.timed.clients.max(1) as usize);
+    let place = |(at, &need): (usize, &u64)| {
+        let touched = plan.timed.touched_bytes.get(at).map_or(page_bytes, |&bytes| bytes.min(page_bytes));
+        prices(|| plan.devices.device(at, need, world, plan.seed()), page_bytes, touched, clients, plan.seed())
+    };
+    let places = needs.iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
+    let request = (plan.timed.think_ns + plan.timed.work.ns) as f64 / 1e9;
+    Ok(Terms { places, request, waits_for_all: false, wears: plan.tier })
+}

@@ -1,0 +1,44 @@
+//! The candidates of a choice, before they are built.
+
+use crate::catalogue;
+use crate::interface::{Config, Info};
+use crate::miniature::candidate::{self, Boxed};
+use crate::options::{BuildError, Options};
+
+/// A policy with its options, to be built at several sizes.
+#[derive(Clone, Debug)]
+pub(super) struct Recipe {
+    pub info: &'static Info,
+    options: Options,
+}
+
+impl Recipe {
+    /// Understands `name` or `name+option=value+...`.
+    ///
+    /// # Errors
+    /// When there is no such policy or option, or with the reason why it cannot be one of several.
+    pub fn parse(text: &str, refuse: impl Fn(&str) -> BuildError) -> Result<Self, BuildError> {
+        let mut parts = text.split('+');
+        let info = catalogue::info(parts.next().unwrap_or_default())?;
+        let why = if info.tiers.len() != 1 {
+            "manages two tiers: what it holds cannot be handed over to one that manages one"
+        } else if info.future {
+            "knows the future, which no cache does"
+        } else if info.name == super::NAME {
+            "has candidates of its own"
+        } else if info.name == "table-placement" || info.known_bound.is_some() {
+            "remembers all pages there are, not a sample of them"
+        } else {
+            return Ok(Recipe { info, options: Options::parse(info, parts)? });
+        };
+        Err(refuse(why))
+    }
+
+    /// Builds the policy.
+    ///
+    /// # Errors
+    /// What is wrong with its options, or a tier that is too small for it.
+    pub fn build(&self, config: &Config) -> Result<Boxed, BuildError> {
+        candidate::build(self.info, config, &self.options)
+    }
+}

@@ -1,0 +1,133 @@
+//! What requests take, in time, counted from a policy's movements as the drivers carry them out.
+
+use entresol_core::{Demand, Movement, Op, Outcome, Request, STATIONS, Tier, Verb};
+
+/// What one access takes, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Access {
+    /// Until it is done, on a device with nothing else to do: what one who waits for it waits.
+    pub waits: f64,
+    /// During which the device can do nothing else: the reciprocal of how many it does in a second when it has enough to do.
+    pub busy: f64,
+}
+
+/// What the accesses of a tier take, or of the level below.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// Reading a page.
+    pub read: Access,
+    /// Writing a page.
+    pub write: Access,
+    /// Reading what a request wants of a page where it is.
+    pub look: Access,
+    /// Changing what a request changes of a page where it is.
+    pub change: Access,
+}
+
+impl Prices {
+    /// The same for all accesses.
+    pub fn of(access: Access) -> Self {
+        Prices { read: access, write: access, look: access, change: access }
+    }
+}
+
+/// What is to be counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// Of each tier, fastest first, and of the level below.
+    pub places: Vec<Prices>,
+    /// What each request takes besides, in seconds of whoever asks.
+    pub request: f64,
+    /// Who asks waits for everything that a request causes, not only for the page.
+    pub waits_for_all: bool,
+    /// The tier that wears: pages written to it are counted.
+    pub wears: usize,
+}
+
+/// Counts one request, as `sim`'s planner and `TieredBuffer` carry it out.
+pub(super) struct Counter<'a> {
+    request: Request,
+    terms: &'a Terms,
+    waits: f64,
+    busy: [f64; STATIONS],
+    written: f64,
+    /// The page went up from where it was found: nothing is read there besides.
+    promoted: bool,
+    /// The page landed in this tier.
+    installed: Option<usize>,
+}
+
+impl<'a> Counter<'a> {
+    pub fn new(request: Request, terms: &'a Terms) -> Self {
+        Counter { request, terms, waits: 0.0, busy: [0.0; STATIONS], written: 0.0, promoted: false, installed: None }
+    }
+
+    fn below(&self) -> usize {
+        self.terms.places.len() - 1
+    }
+
+    fn access(&mut self, place: usize, pick: impl Fn(&Prices) -> Access, awaited: bool) {
+        let access = pick(&self.terms.places[place]);
+        self.busy[place] += access.busy;
+        if awaited || self.terms.waits_for_all {
+            self.waits += access.waits;
+        }
+    }
+
+    fn write(&mut self, tier: Tier, awaited: bool) {
+        self.access(tier.index(), |prices| prices.write, awaited);
+        self.written += f64::from(u8::from(tier.index() == self.terms.wears));
+    }
+
+    pub fn movement(&mut self, Movement { page, verb, .. }: Movement) {
+        let read = |prices: &Prices| prices.read;
+        match verb {
+            Verb::Fetch { to } => {
+                self.access(self.below(), read, true);
+                self.write(to, false);
+            }
+            // Priced at the end, when it is known whether the page was there.
+            Verb::Install { to } => self.installed = Some(to.index()),
+            Verb::Copy { from, to } => {
+                let awaited = page == self.request.page && to < from;
+                self.promoted |= awaited;
+                self.access(from.index(), read, awaited);
+                self.write(to, awaited);
+            }
+            Verb::WriteBack { from } => {
+                self.access(from.index(), read, false);
+                self.access(self.below(), |prices| prices.write, false);
+            }
+            Verb::Requeue { tier } => {
+                self.access(tier.index(), read, false);
+                self.write(tier, false);
+            }
+            Verb::Bypass if self.request.op.is_write() => self.access(self.below(), |prices| prices.write, true),
+            Verb::Bypass => self.access(self.below(), read, true),
+            Verb::Drop { .. }
+            | Verb::DropObject { .. }
+            | Verb::Supersede { .. }
+            | Verb::Reclaim { .. }
+            | Verb::FetchObject { .. } => {}
+        }
+    }
+
+    pub fn end(mut self, outcome: Outcome, into: &mut Demand) {
+        let update = self.request.op == Op::Update;
+        match outcome {
+            Outcome::Hit(tier) if self.request.op == Op::Read && !self.promoted => {
+                self.access(tier.index(), |prices| prices.look, true);
+            }
+            // A partial write that misses is completed from below.
+            Outcome::Miss { .. } if update => self.access(self.below(), |prices| prices.read, true),
+            _ => {}
+        }
+        if let Some(tier) = self.installed {
+            let in_place = update && outcome.is_hit();
+            self.access(tier, |prices| if in_place { prices.change } else { prices.write }, true);
+            self.written += f64::from(u8::from(tier == self.terms.wears));
+        }
+        let waits = self.waits + self.terms.request;
+        *into += Demand { requests: 1.0, waits, busy: self.busy, written: self.written };
+    }
+}

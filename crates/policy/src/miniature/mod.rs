@@ -1,0 +1,254 @@
+//! Miniature simulations: a policy at a size scaled down as the pages are sampled, over a driver that only counts
+//! (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using miniature simulations", ATC 2017).
+//!
+//! [`auto`](crate::choice) compares several policies so. [`Miniatures`] compares several settings of one: each is a clone of
+//! the very policy with other values of its [tunables](crate::Tunable) and with contents of its own.
+
+pub(crate) mod candidate;
+mod counter;
+pub(crate) mod slots;
+
+pub use counter::{Access, Prices, Terms};
+
+use crate::interface::{Config, Driver, Info};
+use crate::options::{BuildError, Options};
+use crate::parts::Sampler;
+use candidate::{Boxed, build};
+use entresol_core::{Address, Demand, Movement, NEVER, ObjectId, PARTS, Page, Request, Shadow, Tier};
+use slots::{ByAddress, Slots};
+
+/// Pages that are sampled together where a policy looks for neighbours: the largest erase block of a write buffer.
+pub(crate) const GROUP_PAGES: u64 = 128;
+/// Sampled pages that may be known beyond the expected number: a sample is never exact.
+const SLACK: f64 = 1.5;
+
+/// How large the miniatures are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Share of the pages that are sampled, above 0 ...
+    pub share: f64,
+    /// ... and more where a tier would have fewer pages than this.
+    pub pages_min: usize,
+}
+
+impl Default for Scale {
+    /// One page in a hundred. Tiers of fewer pages than 128 are too small to stand for larger ones.
+    fn default() -> Self {
+        Scale { share: 0.01, pages_min: 128 }
+    }
+}
+
+impl Scale {
+    /// The share of the pages that are sampled for these tiers.
+    pub fn rate(&self, tiers: &[usize]) -> f64 {
+        let least = tiers.iter().copied().filter(|&pages| pages > 0).min().unwrap_or(1);
+        self.share.max(self.pages_min as f64 / least as f64).min(1.0)
+    }
+}
+
+/// What of a policy is to be run in small.
+pub struct Subject<'a> {
+    /// The policy.
+    pub info: &'static Info,
+    /// Its options.
+    pub options: &'a Options,
+    /// As it is built in full size.
+    pub config: &'a Config,
+    /// Places of the tunables that differ from miniature to miniature.
+    pub tunables: Vec<usize>,
+}
+
+#[derive(Clone)]
+struct Miniature {
+    id: u64,
+    policy: Boxed,
+    demands: [Demand; PARTS],
+}
+
+/// Miniatures of one policy with several settings, all told of the same requests for a sample of the pages.
+///
+/// ```
+/// use entresol_core::{Address, ObjectId, Request, Shadow};
+/// use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
+/// use entresol_policy::{Config, Options, catalogue};
+///
+/// let info = catalogue::info("multi-tier")?;
+/// let (options, config) = (Options::defaults(info), Config::two_tiers(1000, 10, 100));
+/// let subject = Subject { info, options: &options, config: &config, tunables: vec![2] };
+/// let (free, dear) = (Prices::default(), Prices::of(Access { waits: 1e-4, busy: 1e-5 }));
+/// let terms = Terms { places: vec![free, free, dear], wears: 1, ..Terms::default() };
+/// let mut small = Miniatures::new(&subject, Scale::default(), terms)?;
+/// // N_r = 1, and a twin of it with N_r = 0.
+/// small.arrange(&[Shadow { id: 7, values: vec![1.0], from: None }, Shadow { id: 8, values: vec![0.0], from: Some(7) }]);
+/// for block in (0..50).chain(0..50) {
+///     small.told(Request::read(block as u32), Address { object: ObjectId(0), block }, 0);
+/// }
+/// let waited: Vec<f64> = [7, 8].map(|id| small.demands(id).expect("as arranged").iter().map(|part| part.waits).sum()).into();
+/// // What NVM keeps is not read from below again.
+/// assert!(waited[0] < 0.7 * waited[1]);
+/// # Ok::<(), entresol_policy::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Miniatures {
+    all: Vec<Miniature>,
+    /// One without contents.
+    empty: Boxed,
+    tunables: Vec<usize>,
+    slots: Slots<ByAddress>,
+    sampler: Sampler,
+    rate: f64,
+    objects: u32,
+    terms: Terms,
+}
+
+/// Miniatures that may be there at a time: what they know needs room.
+const MINIATURES_MAX: usize = 32;
+
+impl Miniatures {
+    /// None yet.
+    ///
+    /// # Errors
+    /// When the policy cannot be built in small.
+    pub fn new(subject: &Subject, scale: Scale, terms: Terms) -> Result<Self, BuildError> {
+        let Subject { info, options, config, ref tunables } = *subject;
+        let rate = scale.rate(&config.tiers);
+        let scaled = |(&pages, &least): (&usize, &usize)| match pages {
+            0 => 0,
+            pages => ((pages as f64 * rate).round() as usize).max(least).max(1),
+        };
+        let tiers: Vec<usize> = config.tiers.iter().zip(info.min_pages).map(scaled).collect();
+        let known = MINIATURES_MAX * info.known_per_page * tiers.iter().sum::<usize>() + 1;
+        let sampled = (config.pages as f64 * rate * SLACK) as usize + 64;
+        let slots_max = known.min(sampled).min(config.pages.max(1));
+        let empty = build(info, &Config { pages: slots_max, tiers, ..config.clone() }, options)?;
+        let group = if info.addresses { GROUP_PAGES } else { 1 };
+        Ok(Miniatures {
+            all: Vec::new(),
+            empty,
+            tunables: tunables.clone(),
+            slots: Slots::new(ByAddress::default(), slots_max),
+            sampler: Sampler::new(config.seed, group, 0..(rate * Sampler::RANGE as f64) as u64),
+            rate,
+            objects: config.objects.max(1) as u32,
+            terms,
+        })
+    }
+
+    /// Share of the pages that are sampled.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Makes these the miniatures there are. One that is there already stays as it is, contents and all.
+    pub fn arrange(&mut self, wanted: &[Shadow]) {
+        let find = |all: &[Miniature], id| all.iter().find(|one: &&Miniature| one.id == id).cloned();
+        let next = wanted.iter().take(MINIATURES_MAX).map(|Shadow { id, values, from }| {
+            find(&self.all, *id).unwrap_or_else(|| {
+                let origin = from.and_then(|from| find(&self.all, from));
+                let mut policy = origin.map_or_else(|| self.empty.clone(), |origin| origin.policy);
+                self.tunables.iter().zip(values).for_each(|(&at, &value)| policy.0.tune(at, value));
+                Miniature { id: *id, policy, demands: Default::default() }
+            })
+        });
+        self.all = next.collect();
+    }
+
+    /// Takes notice of a request for a page that lives there.
+    #[inline(always)]
+    pub fn told(&mut self, request: Request, at: Address, now_us: u64) {
+        if let Some(hash) = self.sampler.find(at) {
+            self.met(request, at, now_us, (hash % PARTS as u64) as usize);
+        }
+    }
+
+    #[cold]
+    fn met(&mut self, request: Request, at: Address, now_us: u64, part: usize) {
+        let all = &self.all;
+        let forgotten = |slot| !all.iter().any(|one| one.policy.0.state(slot).known);
+        // With no slot left the page is nobody's: it belongs to no sample for now.
+        let Some(slot) = self.slots.claim(at, forgotten) else { return };
+        let request = Request { page: slot, ..request };
+        for one in &mut self.all {
+            let mut small = Small {
+                slots: &self.slots,
+                objects: self.objects,
+                now_us,
+                counter: counter::Counter::new(request, &self.terms),
+            };
+            let outcome = one.policy.0.access(request, &mut small);
+            small.counter.end(outcome, &mut one.demands[part]);
+        }
+    }
+
+    /// What the sampled requests took of a miniature since it was [cleared](Miniatures::clear), part by part.
+    pub fn demands(&self, id: u64) -> Option<&[Demand; PARTS]> {
+        self.all.iter().find(|one| one.id == id).map(|one| &one.demands)
+    }
+
+    /// Says this of every miniature, by its name.
+    pub fn each(&self, mut say: impl FnMut(u64, &[Demand; PARTS])) {
+        self.all.iter().for_each(|one| say(one.id, &one.demands));
+    }
+
+    /// Begins to count anew.
+    pub fn clear(&mut self) {
+        self.all.iter_mut().for_each(|one| one.demands = Default::default());
+    }
+
+    /// Bytes of state.
+    pub fn memory_bytes(&self) -> usize {
+        let policies = self.all.iter().map(|one| one.policy.0.memory_bytes() + size_of::<Miniature>());
+        policies.sum::<usize>() + self.empty.0.memory_bytes() + self.slots.memory_bytes()
+    }
+}
+
+/// The world of a miniature: the sampled pages.
+struct Small<'a> {
+    slots: &'a Slots<ByAddress>,
+    objects: u32,
+    now_us: u64,
+    counter: counter::Counter<'a>,
+}
+
+impl Small<'_> {
+    fn beside(&self, slot: Page, block: impl Fn(u64) -> Option<u64>) -> Option<Page> {
+        let at = self.slots.key(slot);
+        self.slots.find(Address { block: block(at.block)?, ..at })
+    }
+}
+
+impl Driver for Small<'_> {
+    fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+        true
+    }
+
+    fn emit(&mut self, movement: Movement) {
+        self.counter.movement(movement);
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn next_use(&self) -> u32 {
+        NEVER
+    }
+
+    fn address(&self, slot: Page) -> Address {
+        let at = self.slots.key(slot);
+        Address { object: ObjectId(at.object.0.min(self.objects - 1)), ..at }
+    }
+
+    fn successor(&self, slot: Page) -> Option<Page> {
+        self.beside(slot, |block| block.checked_add(1))
+    }
+
+    fn predecessor(&self, slot: Page) -> Option<Page> {
+        self.beside(slot, |block| block.checked_sub(1))
+    }
+
+    /// No policy with tunables asks.
+    fn object_pages(&self, _object: ObjectId) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,130 @@
+//! Handles of the sampled pages: slots, of which there are fewer than of all pages.
+
+use entresol_core::{Address, Page};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+/// What a sampled page is known by, and which slot that has.
+pub(crate) trait Keys {
+    type Key: Copy;
+
+    fn find(&self, key: Self::Key) -> Option<Page>;
+    fn set(&mut self, key: Self::Key, slot: Option<Page>);
+    fn memory_bytes(&self) -> usize;
+}
+
+const NONE: u32 = u32::MAX;
+
+/// By the page's own handle, where one is kept for as long as the slot is.
+#[derive(Clone)]
+pub(crate) struct ByHandle(Vec<u32>);
+
+impl ByHandle {
+    /// For so many handles.
+    pub fn new(pages: usize) -> Self {
+        ByHandle(vec![NONE; pages])
+    }
+}
+
+impl Keys for ByHandle {
+    type Key = Page;
+
+    #[inline]
+    fn find(&self, page: Page) -> Option<Page> {
+        let slot = self.0[page.index()];
+        (slot != NONE).then_some(Page(slot))
+    }
+
+    fn set(&mut self, page: Page, slot: Option<Page>) {
+        self.0[page.index()] = slot.map_or(NONE, |slot| slot.0);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        4 * self.0.capacity()
+    }
+}
+
+/// By where the page lives, for those who outlive its handle.
+#[derive(Clone, Default)]
+pub(crate) struct ByAddress(HashMap<Address, u32, BuildHasherDefault<DefaultHasher>>);
+
+impl Keys for ByAddress {
+    type Key = Address;
+
+    fn find(&self, at: Address) -> Option<Page> {
+        self.0.get(&at).copied().map(Page)
+    }
+
+    fn set(&mut self, at: Address, slot: Option<Page>) {
+        match slot {
+            Some(slot) => _ = self.0.insert(at, slot.0),
+            None => _ = self.0.remove(&at),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.0.capacity() * (size_of::<(Address, u32)>() + 1)
+    }
+}
+
+/// Slots. One whose page nobody knows any more is given to another page.
+#[derive(Clone)]
+pub(crate) struct Slots<K: Keys> {
+    keys: K,
+    /// By slot.
+    pages: Vec<K::Key>,
+    slots_max: usize,
+    /// Where the search for a forgotten one goes on.
+    cursor: usize,
+}
+
+/// Slots that are asked back before one is handed out that no page had yet.
+const ASKED: usize = 8;
+
+impl<K: Keys> Slots<K> {
+    /// So many slots.
+    pub fn new(keys: K, slots_max: usize) -> Self {
+        Slots { keys, pages: Vec::with_capacity(slots_max), slots_max, cursor: 0 }
+    }
+
+    #[inline]
+    pub fn find(&self, key: K::Key) -> Option<Page> {
+        self.keys.find(key)
+    }
+
+    /// Whose a slot is.
+    pub fn key(&self, slot: Page) -> K::Key {
+        self.pages[slot.index()]
+    }
+
+    /// The slot of a page; none when all are of pages that are known.
+    pub fn claim(&mut self, key: K::Key, forgotten: impl Fn(Page) -> bool) -> Option<Page> {
+        if let Some(slot) = self.find(key) {
+            return Some(slot);
+        }
+        let len = self.pages.len();
+        let asked = if len < self.slots_max { ASKED.min(len) } else { len };
+        let free = (0..asked).map(|step| (self.cursor + step) % len).find(|&at| forgotten(Page(at as u32)));
+        let at = match free {
+            Some(at) => {
+                self.keys.set(self.pages[at], None);
+                self.pages[at] = key;
+                self.cursor = (at + 1) % len;
+                at
+            }
+            None if len < self.slots_max => {
+                self.pages.push(key);
+                len
+            }
+            None => return None,
+        };
+        let slot = Page(at as u32);
+        self.keys.set(key, Some(slot));
+        Some(slot)
+    }
+
+    /// Bytes of state.
+    pub fn memory_bytes(&self) -> usize {
+        self.keys.memory_bytes() + self.pages.capacity() * size_of::<K::Key>()
+    }
+}

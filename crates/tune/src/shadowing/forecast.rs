@@ -1,0 +1,134 @@
+//! From what requests demand to what they take.
+//!
+//! A number of clients, each with one request at a time, and the devices are a closed network of queues; its throughput
+//! follows from the demands by approximate mean value analysis (Schweitzer, "Approximate analysis of multiclass closed
+//! networks of queues", 1979; Lazowska, Zahorjan, Graham, Sevcik, "Quantitative system performance", 1984, chapter 6).
+//! What nobody waits for is in the devices' way like the rest, and is counted so.
+
+use crate::objective::{Epoch, Objective};
+use entresol_core::{Demand, PARTS, STATIONS};
+
+/// Rounds of the iteration, after which queues differ by less than one in a hundred.
+const ROUNDS: usize = 24;
+/// No device is busier than this while its queue is in question.
+const BUSY_MAX: f64 = 0.98;
+/// Requests of the epoch that a forecast is given as: so many that whole pages are exact enough.
+const REQUESTS: u64 = 1 << 30;
+
+/// Demands of a sample, part by part.
+pub(super) type Parts = [Demand; PARTS];
+
+/// Seconds per request, with so many clients.
+fn pace(demand: &Demand, clients: u32) -> f64 {
+    let clients = f64::from(clients.max(1));
+    let others = (clients - 1.0) / clients;
+    let waits = demand.waits / demand.requests;
+    let busy = demand.busy.map(|busy| busy / demand.requests);
+    let busiest = busy.iter().copied().fold(0.0, f64::max);
+    let mut queues = [0.0; STATIONS];
+    let mut response = waits;
+    let rounds = if clients > 1.0 { ROUNDS } else { 0 };
+    for _ in 0..rounds {
+        let rate = (clients / response.max(f64::MIN_POSITIVE)).min(BUSY_MAX / busiest.max(f64::MIN_POSITIVE));
+        for (queue, busy) in queues.iter_mut().zip(busy) {
+            *queue = (rate * busy * (1.0 + *queue * others)).min(clients);
+        }
+        response = waits + busy.iter().zip(queues).map(|(busy, queue)| busy * queue * others).sum::<f64>();
+    }
+    (response / clients).max(busiest)
+}
+
+/// What turns forecasts into what is measured: the model is not the machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Correction {
+    /// Measured seconds over those forecast.
+    pub pace: f64,
+    /// The same of the pages written.
+    pub written: f64,
+}
+
+impl Correction {
+    pub const NONE: Correction = Correction { pace: 1.0, written: 1.0 };
+}
+
+/// How settings are judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judge {
+    pub objective: Objective,
+    pub clients: u32,
+    pub correction: Correction,
+}
+
+impl Judge {
+    /// A long epoch as it is forecast to be.
+    pub fn epoch(&self, demand: &Demand) -> Epoch {
+        let written = demand.written / demand.requests * self.correction.written;
+        Epoch {
+            requests: REQUESTS,
+            seconds: pace(demand, self.clients) * self.correction.pace * REQUESTS as f64,
+            pages_written: (written * REQUESTS as f64) as u64,
+        }
+    }
+
+    fn log_score(&self, demand: &Demand) -> f64 {
+        self.objective.score(&self.epoch(demand)).ln()
+    }
+
+    /// By how much settings with these demands are better than others over the same requests, in logarithms of the
+    /// score.
+    pub fn gain(&self, these: &Demand, others: &Demand) -> Option<f64> {
+        let enough = these.requests >= 1.0 && others.requests >= 1.0;
+        enough.then(|| self.log_score(these) - self.log_score(others))
+    }
+
+    /// The standard error of that: the jackknife over the parts, for the score is no sum.
+    pub fn error(&self, these: &Parts, others: &Parts) -> f64 {
+        let (all, base) = (sum(these), sum(others));
+        let without = these.iter().zip(others).filter_map(|(part, other)| self.gain(&(all - *part), &(base - *other)));
+        let without: Vec<f64> = without.collect();
+        let count = without.len().max(1) as f64;
+        let mean = without.iter().sum::<f64>() / count;
+        let squares: f64 = without.iter().map(|value| (value - mean).powi(2)).sum();
+        (squares * (count - 1.0) / count).sqrt()
+    }
+}
+
+pub(super) fn sum(parts: &Parts) -> Demand {
+    parts.iter().fold(Demand::default(), |mut all, part| {
+        all += *part;
+        all
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(waits: f64, busy: [f64; STATIONS]) -> Demand {
+        Demand { requests: 10.0, waits: 10.0 * waits, busy: busy.map(|busy| 10.0 * busy), written: 5.0 }
+    }
+
+    #[test]
+    fn one_client_waits_and_many_are_held_up_by_the_busiest_device() {
+        let demand = demand(1e-5, [1e-7, 2e-6, 1e-6]);
+        assert_eq!(pace(&demand, 1), 1e-5);
+        let eight = pace(&demand, 8);
+        assert!(eight > 2e-6 && eight < 3e-6, "{eight}");
+        let many = pace(&demand, 1000);
+        assert!((2e-6..2.1e-6).contains(&many), "{many}");
+        let idle = pace(&self::demand(1e-5, [0.0; STATIONS]), 8);
+        assert!((idle - 1e-5 / 8.0).abs() < 1e-12, "{idle}");
+    }
+
+    #[test]
+    fn parts_that_agree_leave_no_doubt() {
+        let judge = Judge { objective: Objective::Throughput, clients: 1, correction: Correction::NONE };
+        let fast = [demand(1e-6, [0.0; STATIONS]); PARTS];
+        let mut slow = [demand(2e-6, [0.0; STATIONS]); PARTS];
+        let gain = judge.gain(&sum(&fast), &sum(&slow)).expect("requests");
+        assert!((gain - 2f64.ln()).abs() < 1e-9 && judge.error(&fast, &slow) < 1e-9, "{gain}");
+        slow[3].waits *= 5.0;
+        assert!(judge.error(&fast, &slow) > 0.1);
+        assert_eq!(judge.gain(&Demand::default(), &sum(&slow)), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! A tuner with shadows on surfaces that are known: what it finds, what it costs when the shadows are wrong, and a restart.
+
+mod common;
+
+use common::{BEAT, EPOCH, Run, probabilities, run_shadowed, shadowing};
+use entresol_core::Random;
+use entresol_tune::{Limits, RestoreError, Role, Saved, Shadowing, Tuner};
+use proptest::prelude::*;
+
+/// Best at D_r = 0.1, D_w = 1, N_r = 0.2, N_w = 1, 1.6 times as fast as the eager start.
+fn speed(values: &[f64]) -> f64 {
+    let off = |value: f64, best: f64| (value + 0.02f64).ln() - (best + 0.02f64).ln();
+    let best = [0.1, 1.0, 0.2, 1.0];
+    let squares: f64 = values.iter().zip(best).map(|(&value, best)| off(value, best).powi(2)).sum();
+    1600.0 * (-0.06 * squares).exp()
+}
+
+fn run(tuner: &mut Shadowing, random: &mut Random, epochs: u32) -> Vec<Run> {
+    (0..epochs).map(|_| run_shadowed(tuner, random, 0.2, speed, |values, _| speed(values))).collect()
+}
+
+#[test]
+fn it_finds_the_best_through_noise_without_a_trial() {
+    for seed in 0..10 {
+        let (mut tuner, mut random) = (shadowing(seed), Random::new(seed));
+        let runs = run(&mut tuner, &mut random, 250);
+        assert!(runs.iter().all(|run| run.proposal.role != Role::Trial));
+        let worth = speed(&tuner.held()) / speed(&[0.1, 1.0, 0.2, 1.0]);
+        assert!(worth > 0.97, "seed {seed}: {:?} is {worth} of the best", tuner.held());
+    }
+}
+
+#[test]
+fn it_follows_a_workload_that_changes() {
+    // Then nothing is better than what was worst.
+    let other = |values: &[f64]| speed(&[1.0 - values[0], values[1], 1.0 - values[2], values[3]]);
+    for seed in 0..5 {
+        let (mut tuner, mut random) = (shadowing(seed), Random::new(seed));
+        run(&mut tuner, &mut random, 150);
+        (0..250).for_each(|_| _ = run_shadowed(&mut tuner, &mut random, 0.2, other, |values, _| other(values)));
+        let worth = other(&tuner.held()) / other(&[1.0; 4]);
+        assert!(worth > 1.1, "seed {seed}: {:?} is {worth} of the start", tuner.held());
+    }
+}
+
+/// What every setting is worth in a phase, to the cache and to the shadows, which may be wrong in any way.
+#[derive(Clone, Debug)]
+struct Phase {
+    epochs: u32,
+    start_speed: f64,
+    seed: u64,
+    slower: f64,
+    liar: u64,
+    start_foretold: f64,
+}
+
+impl Phase {
+    fn ratio(&self, seed: u64, values: &[f64]) -> f64 {
+        if values == [1.0; 4] {
+            return 1.0;
+        }
+        let key = values.iter().fold(seed, |key, value| Random::mix(key ^ value.to_bits()));
+        let (low, high) = (-self.slower.ln(), 1.4f64.ln());
+        (low + (high - low) * Random::new(key).next_f64()).exp()
+    }
+}
+
+fn phase(change: f64) -> impl Strategy<Value = Phase> {
+    (1..200u32, 1.0..=change, any::<u64>(), 1.0..20.0f64, any::<u64>(), 1.0..=change).prop_map(
+        |(epochs, faster, seed, slower, liar, foretold)| Phase {
+            epochs,
+            start_speed: 1000.0 * faster,
+            seed,
+            slower,
+            liar,
+            start_foretold: 1000.0 * foretold,
+        },
+    )
+}
+
+/// Epochs of the start that are lost, of how many.
+fn play(tuner: &mut Shadowing, phases: &[Phase]) -> (f64, f64) {
+    let (mut lost, mut epochs, mut random) = (0.0, 0.0, Random::new(1));
+    for phase in phases {
+        for _ in 0..phase.epochs {
+            let foretold = |values: &[f64]| phase.start_foretold * phase.ratio(phase.liar, values);
+            let speed = |values: &[f64], _| phase.start_speed * phase.ratio(phase.seed, values);
+            let run = run_shadowed(tuner, &mut random, 0.1, foretold, speed);
+            lost += (run.epoch.seconds * phase.start_speed - run.epoch.requests as f64) / EPOCH as f64;
+            epochs += 1.0;
+        }
+    }
+    (lost, epochs)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Shadows that know nothing: what they praise is up to 20 times slower. The workload stays.
+    #[test]
+    fn shadows_that_are_wrong_cost_no_more_than_the_bound(phase in phase(1.0), seed in any::<u64>()) {
+        let mut tuner = shadowing(seed);
+        let limits = Limits::default();
+        let (lost, epochs) = play(&mut tuner, &[Phase { epochs: 5 * phase.epochs, ..phase.clone() }]);
+        let beat = BEAT as f64 / EPOCH as f64 * phase.slower;
+        // What is adopted is slower from its first epoch, and 2 % slower or less is taken for as good.
+        let allowed = limits.bound * epochs + limits.credit_max + 4.0 * beat;
+        prop_assert!(lost <= allowed, "lost {lost} of {epochs}, allowed {allowed}: {phase:?}");
+    }
+
+    /// The same where phases change, each to another speed of the start and of its shadow.
+    #[test]
+    fn each_change_costs_until_the_start_is_run(phases in prop::collection::vec(phase(4.0), 1..6), seed in any::<u64>()) {
+        let mut tuner = shadowing(seed);
+        let limits = Limits::default();
+        let (lost, epochs) = play(&mut tuner, &phases);
+        let slowest = phases.iter().map(|phase| phase.slower).fold(1.0, f64::max);
+        let beat = BEAT as f64 / EPOCH as f64 * slowest;
+        let each = f64::from(limits.gap_max + 2) * (4.0 - 1.0 + 4.0 * (limits.stake + beat));
+        let allowed = limits.bound * epochs + limits.credit_max + each * phases.len() as f64;
+        prop_assert!(lost <= allowed, "lost {lost} of {epochs}, allowed {allowed}: {phases:?}");
+    }
+}
+
+#[test]
+fn a_restart_keeps_what_is_held_and_the_candidates() {
+    let (space, _) = probabilities();
+    for restart in [1, 7, 30, 100] {
+        let (mut tuner, mut random) = (shadowing(4), Random::new(4));
+        run(&mut tuner, &mut random, restart);
+        let saved = Saved::from_text(tuner.save().text());
+        let mut again = Shadowing::restore(&saved, &space).expect("what was saved");
+        assert_eq!((again.held(), again.credit()), (tuner.held(), tuner.credit()));
+        let points = |tuner: &Shadowing| tuner.shadowed().into_iter().map(|shadow| shadow.values).collect::<Vec<_>>();
+        assert_eq!(points(&again), points(&tuner), "at {restart}");
+        assert!(again.shadowed().iter().all(|shadow| shadow.from.is_none()), "contents are lost");
+        run(&mut again, &mut random, 250);
+        assert!(speed(&again.held()) > 1.5 * speed(&[1.0; 4]), "{:?}", again.held());
+    }
+    let text = shadowing(1).save().text().to_owned();
+    let broken = Saved::from_text(text.replacen("\"point\":[", "\"point\":[9", 1));
+    assert!(matches!(Shadowing::restore(&broken, &space), Err(RestoreError::Outside { .. })));
+    assert!(matches!(Shadowing::restore(&Saved::from_text("{}"), &space), Err(RestoreError::Malformed(_))));
+}
