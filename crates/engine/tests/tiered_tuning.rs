@@ -4,7 +4,7 @@
 
 use entresol_core::{Address, ObjectId, Op, Random};
 use entresol_device::Queued;
-use entresol_device::emulated::{Calibration, Curve, Mapped, Slowdown, VirtualClock};
+use entresol_device::emulated::{Calibration, Clock as DeviceClock, Curve, Mapped, Slowdown, VirtualClock};
 use entresol_device::fixed::{Fixed as FixedDevice, FixedParameters};
 use entresol_engine::buffer::{Clock, MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning, TuningError};
 use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
@@ -388,27 +388,85 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Hits of 64 bytes in DRAM, the cheapest request there is, in a buffer with a tuner and in one without, in turns: the ratios of
+/// the CPU times of five rounds, ascending.
+fn ratios_of_hits<I: PageIo + 'static, C: DeviceClock + 'static>(
+    [with, without]: [&TieredBuffer<I, C>; 2],
+    hit: impl Fn(&TieredBuffer<I, C>, u64) -> Duration,
+) -> Vec<f64> {
+    // Slices so short that both have the same share of what else the machine does.
+    const SLICES: u32 = 40;
+    const REQUESTS: u64 = 100_000;
+    hit(without, REQUESTS);
+    let round = || {
+        let (mut one, mut other) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..SLICES {
+            one += hit(without, REQUESTS);
+            other += hit(with, REQUESTS);
+        }
+        println!("{} hits: {one:?} without a tuner, {other:?} with one", u64::from(SLICES) * REQUESTS);
+        other.as_secs_f64() / one.as_secs_f64()
+    };
+    let mut ratios: Vec<f64> = (0..5).map(|_| round()).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios
+}
+
+/// Reads 64 bytes of so many pages at random.
+fn hits<I: PageIo + 'static, C: DeviceClock + 'static>(pages: u64) -> impl Fn(&TieredBuffer<I, C>, u64) -> Duration {
+    move |buffer, requests| {
+        let (mut random, mut bytes, began) = (Random::new(SEED), [0; 64], cpu_time());
+        for _ in 0..requests {
+            buffer.read(Address { object: ObjectId(0), block: random.below(pages) }, 128, &mut bytes).expect("a page");
+        }
+        cpu_time() - began
+    }
+}
+
+/// What eight shadows at a sample of one page in a hundred cost, where a request is as cheap as can be.
+#[test]
+#[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
+fn what_shadows_of_one_percent_cost_a_request() {
+    let (info, dram, nvm_pages, asked) = (policy("multi-tier:preset=eager"), 20_000, 40_000, 18_000);
+    let made = || {
+        let nvm = Mapped::anonymous(nvm_pages * PAGE as u64, Slowdown { read: 1.0, write: 1.0 }).expect("memory");
+        TieredBuffer::new(TieredOptions::new(dram), info.info, &info.options, nvm, MemoryIo::new(), None)
+    };
+    let [with, without] = [made(), made()].map(|buffer| buffer.expect("a buffer"));
+    let hit = hits(asked);
+    let config = Config::two_tiers(asked as usize, dram, nvm_pages as usize);
+    let tunables = vec![0, 1, 2, 3];
+    let subject = Subject { info: info.info, options: &info.options, config: &config, tunables: tunables.clone() };
+    let (free, dear) = (Prices::default(), Prices::of(Access { waits: 1e-4, busy: 1e-5 }));
+    let terms = Terms { places: vec![free, free, dear], wears: 1, ..Terms::default() };
+    let shadows = Miniatures::new(&subject, Scale::default(), terms).expect("miniatures");
+    let (space, start) = Space::new(with.knobs()).expect("a space");
+    let epoch_requests = 20_000;
+    let tuner = Shadowing::new(space, start, Objective::Throughput, &ShadowingOptions::default(), epoch_requests);
+    let tuning = Tuning { tuner: Box::new(tuner), tunables, epoch_requests, shadows: Some(shadows) };
+    with.start_tuning(tuning).expect("a tuner that fits");
+    // All pages are in DRAM, and the shadows have seen theirs.
+    for buffer in [&with, &without] {
+        hit(buffer, 500_000);
+    }
+    let read = with.stats().page_reads;
+    let ratios = ratios_of_hits([&with, &without], hit);
+    assert!(with.stats().page_reads == read && read <= asked, "all were hits");
+    println!("CPU time with shadows of 1 % over none: {ratios:.4?}, median {:.4}", ratios[2]);
+}
+
 /// What a settled tuner costs where it costs most: every request is a hit of 64 bytes in DRAM, so that the settings make
 /// no difference and nothing but the tuner's share of a request is left. With and without in turns, median of five.
 #[test]
 #[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
 fn what_a_settled_tuner_costs_a_request() {
-    // Slices so short that both have the same share of what else the machine does.
-    const SLICES: u32 = 40;
-    const REQUESTS: u64 = 100_000;
     let info = policy("multi-tier:preset=eager");
     let made = || {
         let nvm = Mapped::anonymous(1000 * PAGE as u64, Slowdown { read: 1.0, write: 1.0 }).expect("memory");
         TieredBuffer::new(TieredOptions::new(1000), info.info, &info.options, nvm, MemoryIo::new(), None)
     };
     let [with, without] = [made(), made()].map(|buffer| buffer.expect("a buffer"));
-    let run = |buffer: &TieredBuffer<MemoryIo, _>, requests: u64| {
-        let (mut random, mut bytes, began) = (Random::new(SEED), [0; 64], cpu_time());
-        for _ in 0..requests {
-            buffer.read(Address { object: ObjectId(0), block: random.below(900) }, 128, &mut bytes).expect("a page");
-        }
-        cpu_time() - began
-    };
+    let hit = hits(900);
     let (space, start) = Space::new(with.knobs()).expect("a space");
     let search = Search::Climb(Climb::new(&start));
     // Once settled it stays so, however this machine is shared.
@@ -420,23 +478,12 @@ fn what_a_settled_tuner_costs_a_request() {
     let settled = |epochs: Vec<EpochRow>| epochs.last().is_some_and(|epoch| epoch.settled);
     let mut epochs = 0;
     while !settled(with.take_epochs()) {
-        run(&with, epoch_requests);
+        hit(&with, epoch_requests);
         epochs += 1;
         assert!(epochs < 10_000, "the search does not end");
     }
-    run(&without, REQUESTS);
-    let round = || {
-        let (mut one, mut other) = (Duration::ZERO, Duration::ZERO);
-        for _ in 0..SLICES {
-            one += run(&without, REQUESTS);
-            other += run(&with, REQUESTS);
-        }
-        println!("{} hits: {one:?} without a tuner, {other:?} with one", u64::from(SLICES) * REQUESTS);
-        other.as_secs_f64() / one.as_secs_f64()
-    };
-    let mut ratios: Vec<f64> = (0..5).map(|_| round()).collect();
+    let ratios = ratios_of_hits([&with, &without], hit);
     assert!(settled(with.take_epochs()) && with.stats().page_reads <= 900);
-    ratios.sort_by(f64::total_cmp);
     println!(
         "CPU time with a settled tuner over none, settled after {epochs} epochs: {ratios:.4?}, median {:.4}",
         ratios[2]

@@ -376,7 +376,11 @@ impl History {
         self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
         self.tally.cleaned_beside += stats.keeper.cleaned_beside;
         self.tally.passed += stats.counts.passed;
-        result
+        // Nothing refused anything.
+        match stats.failed {
+            Some(why) if result.is_ok() => Err(Stop::Wrong(format!("the cache has given its device up: {why}"))),
+            _ => result,
+        }
     }
 
     fn crash(&mut self) {
