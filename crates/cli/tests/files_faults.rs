@@ -207,11 +207,19 @@ fn a_full_cache_device_fails_no_request_in_write_through_and_is_said() {
     file.write_all_at(&[2; 600 * PAGE], 0).unwrap();
     file.sync_all().unwrap();
     assert!(fs::read(scratch.path("mount/f")).unwrap() == vec![2; 600 * PAGE]);
-    says(&scratch.ok(&["stats", "mount"]), &["failed         the cache device; requests go to the backing store"]);
+    says(
+        &scratch.ok(&["stats", "mount"]),
+        &["failed         the cache device: No space left on device (os error 28); requests go to the backing store"],
+    );
     drop(file);
     let (code, said) = terminate(server);
     assert_eq!(code, Some(2), "{said}");
-    says(&said, &["fast/cache: its device failed; requests went to the backing store since"]);
+    says(
+        &said,
+        &[
+            "fast/cache: its device failed (No space left on device (os error 28)); requests went to the backing store since",
+        ],
+    );
     assert!(fs::read(scratch.path("backing/f")).unwrap() == vec![2; 600 * PAGE]);
 }
 
@@ -232,6 +240,11 @@ fn a_full_cache_device_leaves_what_is_run_to_its_end_and_is_said() {
     }
     assert_eq!(output.stdout, b"b", "the command came to its end: {said}");
     assert_eq!(output.status.code(), Some(2));
-    says(&said, &["fast/cache: its device failed; requests went to the backing store since"]);
+    says(
+        &said,
+        &[
+            "fast/cache: its device failed (No space left on device (os error 28)); requests went to the backing store since",
+        ],
+    );
     assert!(fs::read(scratch.path("data/g")).unwrap() == vec![b'b'; 4_000_000]);
 }

@@ -125,9 +125,10 @@ fn why_a_candidate_decides_is_told() {
 fn what_is_wrong_stands_out_and_what_is_missing_is_said() {
     let mut now = reading(5);
     (now.failed, now.lost_pages, now.backing.calls.read.errors) = (true, 3, 1234);
+    now.failure = Some("no such device".to_owned());
     let coloured = View { colours: true, ..view(None, Some(&now)) };
     let Drawn { text, colours } = drawn(&coloured, 80, 24);
-    says(&text, &["the cache device has failed", "; 3 lost", "   1234\n"]);
+    says(&text, &["the cache device has failed: no such device; requests go to the", "; 3 lost", "   1234\n"]);
     assert!(colours.contains(&Color::Red));
     let silent = View { silent: Some("no process serves this cache"), paused: true, ..view(None, None) };
     let text = drawn(&silent, 80, 24).text;
