@@ -285,7 +285,7 @@ fn drive<C: DeviceClock + 'static>(
         let request = trace.request(at);
         if let Some(shadows) = &mut shadows {
             // They warm up with the buffer.
-            shadows.told(Request { sequential: false, ..request }, trace.address(request.page), at as u64);
+            shadows.told(Request { sequential: false, ..request }, trace.address(request.page), || at as u64);
         }
         let (address, stamp) = (trace.address(request.page), &mut stamps[request.page.index()]);
         if request.op == Op::Read {

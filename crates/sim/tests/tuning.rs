@@ -175,7 +175,7 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
     small.arrange(&settings.iter().enumerate().map(shadow).collect::<Vec<_>>());
     for at in 0..trace.len() {
         let request = trace.request(at);
-        small.told(request, trace.address(request.page), at as u64);
+        small.told(request, trace.address(request.page), || at as u64);
     }
 
     // As fast as the requesters and the busiest device can be.

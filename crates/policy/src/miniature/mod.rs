@@ -81,7 +81,7 @@ struct Miniature {
 /// // N_r = 1, and a twin of it with N_r = 0.
 /// small.arrange(&[Shadow { id: 7, values: vec![1.0], from: None }, Shadow { id: 8, values: vec![0.0], from: Some(7) }]);
 /// for block in (0..50).chain(0..50) {
-///     small.told(Request::read(block as u32), Address { object: ObjectId(0), block }, 0);
+///     small.told(Request::read(block as u32), Address { object: ObjectId(0), block }, || 0);
 /// }
 /// let waited: Vec<f64> = [7, 8].map(|id| small.demands(id).expect("as arranged").iter().map(|part| part.waits).sum()).into();
 /// // What NVM keeps is not read from below again.
@@ -153,11 +153,12 @@ impl Miniatures {
         self.all = next.collect();
     }
 
-    /// Takes notice of a request for a page that lives there.
+    /// Takes notice of a request for a page that lives there. The clock is read only where the page is in the sample: that costs
+    /// as much as the rest of a cheap request.
     #[inline(always)]
-    pub fn told(&mut self, request: Request, at: Address, now_us: u64) {
+    pub fn told(&mut self, request: Request, at: Address, now_us: impl FnOnce() -> u64) {
         if let Some(hash) = self.sampler.find(at) {
-            self.met(request, at, now_us, (hash % PARTS as u64) as usize);
+            self.met(request, at, now_us(), (hash % PARTS as u64) as usize);
         }
     }
 

@@ -121,7 +121,7 @@ impl<'t> Tuned<'t> {
     #[inline]
     pub fn shadow(&mut self, request: Request, at: Address, now_us: u64) {
         if let Some(shadows) = &mut self.shadows {
-            shadows.told(request, at, now_us);
+            shadows.told(request, at, || now_us);
         }
     }
 

@@ -84,7 +84,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
     pub fn shadow(&mut self, op: Op, at: Address) {
         if let Some(shadows) = &mut self.shadows {
             // Each gives the page a handle of its own.
-            shadows.told(Request { page: Page(0), op, sequential: false }, at, self.world.now_us());
+            shadows.told(Request { page: Page(0), op, sequential: false }, at, || self.world.now_us());
         }
     }
 
