@@ -88,6 +88,11 @@ impl Keeper {
         self.board(pages)
     }
 
+    /// Is a page being written below just now?
+    pub fn is_flying(&self, page: u64) -> bool {
+        self.pending.get(&page).is_some_and(|pending| pending.flying)
+    }
+
     /// May it be written now (rule 1)?
     fn is_ripe(&self, pending: &Pending) -> bool {
         !pending.flying && (self.log.is_written_durably(pending.after) || mutant::is(Mutant::UnripeTaken))

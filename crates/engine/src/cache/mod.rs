@@ -303,7 +303,7 @@ impl BlockCache {
         loop {
             let (log, backing) = turn.stores();
             match turn.core().locate(page, bytes)? {
-                // Nothing better has been found than what was bad already: it is just on its way below.
+                // Nothing better has been found than what was bad already.
                 Source::Log(entry) if bad_at == Some(entry.place) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
                 }
@@ -329,7 +329,8 @@ impl BlockCache {
                         // Reclaim may have given its place away: then it is found where it is now.
                         Err(error) => turn.core().copy_is_bad(page, entry, error)?,
                     }
-                    bad_at = Some(entry.place);
+                    // While it is written below from that very copy, the end of that says what has become of the page.
+                    bad_at = (!turn.keeper().is_flying(page)).then_some(entry.place);
                 }
             }
         }
