@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{BEAT, EPOCH, probabilities, run_epoch, searches};
-use entresol_core::Random;
+use common::{BEAT, EPOCH, probabilities, run_epoch, searches, worth};
 use entresol_tune::{Guarded, Limits, Objective, Role};
 use proptest::prelude::*;
 
@@ -21,13 +20,7 @@ struct Phase {
 
 impl Phase {
     fn speed(&self, values: &[f64]) -> f64 {
-        if values == [1.0; 4] {
-            return self.start_speed;
-        }
-        let key = values.iter().fold(self.seed, |key, value| Random::mix(key ^ value.to_bits()));
-        // Evenly distributed on the scale of ratios, from 1/slower to faster.
-        let (low, high) = (-self.slower.ln(), self.faster.ln());
-        self.start_speed * (low + (high - low) * Random::new(key).next_f64()).exp()
+        self.start_speed * worth(self.seed, values, self.slower, self.faster)
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BEAT, EPOCH, Run, probabilities, run_shadowed, shadowing};
+use common::{BEAT, EPOCH, Run, probabilities, run_shadowed, shadowing, worth};
 use entresol_core::Random;
 use entresol_tune::{Limits, RestoreError, Role, Saved, Shadowing, Tuner};
 use proptest::prelude::*;
@@ -56,12 +56,7 @@ struct Phase {
 
 impl Phase {
     fn ratio(&self, seed: u64, values: &[f64]) -> f64 {
-        if values == [1.0; 4] {
-            return 1.0;
-        }
-        let key = values.iter().fold(seed, |key, value| Random::mix(key ^ value.to_bits()));
-        let (low, high) = (-self.slower.ln(), 1.4f64.ln());
-        (low + (high - low) * Random::new(key).next_f64()).exp()
+        worth(seed, values, self.slower, 1.4)
     }
 }
 

@@ -326,6 +326,11 @@ impl Figures {
         }
     }
 
+    /// What the device answered, to be said after that it failed; nothing where that is not known.
+    pub fn why_failed(&self) -> String {
+        self.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+    }
+
     /// A table for a terminal. With `before`, an earlier reading, hits and rates are those of the time between.
     pub fn table(&self, before: Option<&Figures>) -> String {
         let mut lines: Vec<(&str, String)> = vec![
@@ -335,8 +340,7 @@ impl Figures {
             ("tiers", self.tiers()),
         ];
         if self.failed {
-            let why = self.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            lines.push(("failed", format!("the cache device{why}; requests go to the backing store")));
+            lines.push(("failed", format!("the cache device{}; requests go to the backing store", self.why_failed())));
         }
         lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
         if self.lost_pages > 0 {

@@ -103,7 +103,7 @@ fn head_lines(view: &View) -> Vec<Line<'static>> {
         (None, None) => Line::raw(" asking"),
         (None, Some(now)) if now.failed => {
             let style = view.coloured(Color::Red).add_modifier(Modifier::REVERSED);
-            let why = now.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let why = now.why_failed();
             Line::styled(format!(" the cache device has failed{why}; requests go to the backing store "), style)
         }
         (None, Some(_)) => Line::default(),

@@ -272,7 +272,7 @@ impl<P: Policy> Engine<P> {
     /// Ends an operation. A failure of the cache device turns into an error only where it cost data or an
     /// acknowledgement.
     fn after(&mut self, result: io::Result<()>, again: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
-        if self.off || !self.world.keeper.broken {
+        if self.off || !self.world.keeper.is_broken() {
             return result;
         }
         self.give_up_cache()?;

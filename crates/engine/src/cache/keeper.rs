@@ -105,9 +105,7 @@ pub(super) struct Keeper {
     pub moved_max: u64,
     /// Pages that the policy may hold in the log.
     pub held_max: u64,
-    /// The log's device has failed: nothing that it did not sync can be counted on.
-    pub broken: bool,
-    /// What failed first, in words.
+    /// How the log's device failed, if it has, in words: nothing that it did not sync can be counted on.
     pub failure: Option<String>,
     pub counts: KeeperCounts,
 }
@@ -139,7 +137,6 @@ impl Keeper {
             apart: false,
             moved_max: room::moved_max(2),
             held_max: geometry.capacity_pages(),
-            broken: false,
             failure: None,
             counts: KeeperCounts::default(),
         }
@@ -150,9 +147,13 @@ impl Keeper {
         &self.backing
     }
 
+    /// Has the log's device failed?
+    pub fn is_broken(&self) -> bool {
+        self.failure.is_some()
+    }
+
     /// The log's device cannot be counted on from now on.
     pub fn fail(&mut self, why: &impl std::fmt::Display) {
-        self.broken = true;
         self.failure.get_or_insert_with(|| why.to_string());
     }
 
@@ -222,7 +223,7 @@ impl Keeper {
             self.counts.clean_copies_bad += 1;
             let declared = self.declare_gone(page);
             // Without its device the cache is given up, and the page is read below.
-            return if self.broken { Ok(()) } else { declared };
+            return if self.is_broken() { Ok(()) } else { declared };
         }
         if self.pending.get(&page).is_some_and(|pending| matches!(pending.cargo, Cargo::Logged(_)) && !pending.flying) {
             self.pending.remove(&page);
@@ -542,7 +543,7 @@ impl Keeper {
 
     /// Discards pages below of which the log and the queue hold nothing.
     pub fn discard_below(&mut self, pages: Range<u64>) -> io::Result<()> {
-        if !self.broken && !self.log.is_durable_to(self.forgot) {
+        if !self.is_broken() && !self.log.is_durable_to(self.forgot) {
             // Else a crash might bring back what was forgotten, until it is evicted.
             upkeep::commit(self)?;
         }

@@ -214,7 +214,7 @@ impl Turn<'_> {
 
     /// Has the cache device failed, and is it still in use?
     pub fn must_mend(&mut self) -> bool {
-        self.keeper().broken && !self.core().is_off()
+        self.keeper().is_broken() && !self.core().is_off()
     }
 
     /// Takes the cache device out of use if it has failed.

@@ -234,7 +234,7 @@ impl World {
         self.current.bytes = bytes;
         match landed {
             // There is no room in the log just now: the policy believes in a page with nothing under it.
-            Err(_) if !self.keeper.broken => {
+            Err(_) if !self.keeper.is_broken() => {
                 self.counts.admissions_failed += 1;
                 self.current.past = true;
                 self.keeper.write_past(self.current.page, &self.current.bytes)

@@ -460,8 +460,7 @@ impl<'w> Simulation<'w> {
         self.next_request += 1;
         if let Some(tuned) = &mut self.tuned {
             tuned.before_request(at, self.now, &self.stations, &mut self.planner.run);
-            let request = self.world.trace.request(at);
-            tuned.shadow(request, self.world.address(request.page), self.world.now_us(at));
+            tuned.shadow(at, self.world);
         }
         self.planner.prefetch_behind(at);
         let mut plan = std::mem::take(&mut self.plan);

@@ -4,7 +4,6 @@ use super::work::Station;
 use crate::cell::{CellError, CellOptions, Run};
 use crate::sweep::Cell;
 use crate::world::World;
-use entresol_core::{Address, Request};
 use entresol_device::Nanos;
 use entresol_policy::Tunable;
 use entresol_policy::miniature::{Miniatures, Scale, Subject, Terms};
@@ -39,9 +38,7 @@ impl Cell {
             |(at, tunable): (usize, &Tunable)| Knob::new(tunable.option, tunable.levels, run.layers[layer].tunable(at));
         Ok(info.tunables.iter().enumerate().map(knob).collect())
     }
-}
 
-impl Cell {
     /// Miniatures of the first layer's policy, for a tuner that wants shadows of these of its tunables.
     ///
     /// # Errors
@@ -117,11 +114,12 @@ impl<'t> Tuned<'t> {
         }
     }
 
-    /// Shows a request to the shadows.
+    /// Shows request `at` to the shadows, if there are any.
     #[inline]
-    pub fn shadow(&mut self, request: Request, at: Address, now_us: u64) {
+    pub fn shadow(&mut self, at: usize, world: &World) {
         if let Some(shadows) = &mut self.shadows {
-            shadows.told(request, at, || now_us);
+            let request = world.trace.request(at);
+            shadows.told(request, world.address(request.page), || world.now_us(at));
         }
     }
 

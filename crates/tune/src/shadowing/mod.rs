@@ -181,7 +181,7 @@ impl Shadowing {
         let correction = self
             .ratio
             .map_or(Correction::NONE, |[pace, written]| Correction { pace: pace.exp(), written: written.exp() });
-        Judge { objective: self.guard.objective(), clients: self.clients, correction }
+        Judge { correction, ..self.uncorrected() }
     }
 
     fn uncorrected(&self) -> Judge {

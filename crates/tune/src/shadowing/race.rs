@@ -115,7 +115,7 @@ impl Race {
     }
 
     fn is_in(&self, point: &Point) -> bool {
-        self.candidates.iter().any(|candidate| candidate.point == *point)
+        self.place(point).is_some()
     }
 
     pub fn place(&self, point: &Point) -> Option<usize> {

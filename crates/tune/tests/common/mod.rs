@@ -48,6 +48,17 @@ pub fn run_epoch(tuner: &mut impl Tuner, speed: impl FnOnce(&[f64], Role) -> f64
     Run { proposal, epoch }
 }
 
+/// What a setting is worth against the start, in a phase of this seed: from so many times slower to so many times faster, evenly
+/// distributed on the scale of ratios.
+pub fn worth(seed: u64, values: &[f64], slower: f64, faster: f64) -> f64 {
+    if values == [1.0; 4] {
+        return 1.0;
+    }
+    let key = values.iter().fold(seed, |key, value| Random::mix(key ^ value.to_bits()));
+    let (low, high) = (-slower.ln(), faster.ln());
+    (low + (high - low) * Random::new(key).next_f64()).exp()
+}
+
 /// A tuner with shadows.
 pub fn shadowing(seed: u64) -> Shadowing {
     let (space, start) = probabilities();
