@@ -179,6 +179,11 @@ fn a_full_backing_file_system_is_an_error_to_who_wrote_and_costs_nothing() {
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes[..10 * PAGE] == [3; 10 * PAGE] && bytes[10 * PAGE..] == [1; 90 * PAGE]);
     drop(file);
+    // Not a byte is left, and the cache is closed, opened and closed again.
+    let _full = fs::write(small.0.join("filler"), vec![1; 1 << 20]).unwrap_err();
+    assert_eq!(terminate(server), (Some(0), String::new()));
+    let Some(server) = mounted(&scratch, "cache", "write-back") else { return };
+    assert!(fs::read(scratch.path("mount/f")).unwrap()[..100 * PAGE] == bytes);
     assert_eq!(terminate(server), (Some(0), String::new()));
     scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "backing"]);
     assert!(fs::read(small.0.join("f")).unwrap()[..100 * PAGE] == bytes);

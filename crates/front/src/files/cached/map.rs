@@ -1,10 +1,12 @@
 //! The file map: which file each region of the cache's address space belongs to. `docs/file-map.md` draws it.
 //!
 //! It lies in the backing directory, for it is about these very files, and a cache may be a block device that has no
-//! room beside it. Records are appended; the whole is written anew, under another name first, at every open and close.
+//! room beside it. Records are appended; the whole is written anew, over a spare file that is then exchanged with it, at
+//! every open and close. So a file system that has become full meanwhile keeps no cache from being closed.
 
 use super::FilesError;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,8 +21,8 @@ pub(super) const REGION_BYTES: u64 = 1 << 30;
 const BLOCK: usize = 64;
 const MAGIC: [u8; 8] = *b"\x89ETFILES";
 const NAME: &str = "map";
-const NEW: &str = "map.new";
-/// The file grows by so much at a time, so that a record in it is durable without a change of its size.
+const SPARE: &str = "map.new";
+/// The files grow by so much at a time, so that a record in one is durable without a change of its size.
 const STEP: u64 = 1 << 16;
 /// Appended records beyond those that say something, from which on the map is written anew.
 const SLACK: u64 = 1 << 14;
@@ -88,10 +90,19 @@ pub(super) struct Contents {
 pub(super) struct FileMap {
     /// The hidden directory, locked as long as this is.
     directory: OwnedFd,
-    file: File,
-    end: u64,
-    room: u64,
+    written: Written,
+    /// Bytes that the spare file has room for.
+    spare: u64,
     contents: Contents,
+}
+
+/// A map as it was written whole.
+struct Written {
+    file: File,
+    /// The byte after the last record.
+    end: u64,
+    /// Bytes that the file has room for; zeroes from `end`.
+    room: u64,
 }
 
 fn crc(block: &[u8]) -> u32 {
@@ -226,43 +237,84 @@ pub(super) fn read(directory: &OwnedFd) -> Result<Option<Contents>, FilesError> 
             File::from(file).read_to_end(&mut bytes)?;
             Contents::decode(&bytes).map(|(contents, _)| Some(contents))
         }
-        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }
 
-/// Writes a map whole: durable when it returns, and the one before until then.
-pub(super) fn write(directory: &OwnedFd, contents: &Contents) -> io::Result<(File, u64)> {
-    match rustix::fs::unlinkat(directory, NEW, AtFlags::empty()) {
-        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+/// Makes a map without files: durable when it returns, and the one before until then.
+pub(super) fn make(directory: &OwnedFd, contents: &Contents) -> io::Result<()> {
+    write(directory, contents).map(drop)
+}
+
+/// Writes a map over the spare file, which becomes the map, and the map the spare file. With how many bytes that has.
+fn write(directory: &OwnedFd, contents: &Contents) -> io::Result<(Written, u64)> {
+    let before = match rustix::fs::statat(directory, NAME, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat.st_size as u64,
+        Err(Errno::NOENT) => 0,
         Err(error) => return Err(error.into()),
-    }
-    let file = open_at(directory, NEW, OFlags::CREATE | OFlags::EXCL)?;
-    let bytes = contents.encode();
+    };
+    let file = open_at(directory, SPARE, OFlags::CREATE)?;
+    let mut bytes = contents.encode();
+    let end = bytes.len() as u64;
+    let room = file.metadata()?.len().max(end).next_multiple_of(STEP);
+    // No record that it had before is left behind the last one that it has now.
+    bytes.resize(room as usize, 0);
     file.write_all_at(&bytes, 0)?;
     file.sync_all()?;
-    rustix::fs::renameat(directory, NEW, directory, NAME)?;
+    let exchanged = rustix::fs::renameat_with(directory, SPARE, directory, NAME, RenameFlags::EXCHANGE);
+    let spare = match exchanged {
+        Ok(()) => before,
+        // There is no map yet, or this file system exchanges nothing.
+        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            rustix::fs::renameat(directory, SPARE, directory, NAME)?;
+            0
+        }
+        Err(error) => return Err(error.into()),
+    };
     rustix::fs::fsync(directory)?;
-    Ok((file, bytes.len() as u64))
+    Ok((Written { file, end, room }, spare))
 }
 
 impl FileMap {
     /// Writes the map as it is from now on.
     pub fn start(directory: OwnedFd, contents: Contents) -> io::Result<Self> {
-        let (file, end) = write(&directory, &contents)?;
-        Ok(Self { directory, file, end, room: end, contents })
+        let (written, spare) = write(&directory, &contents)?;
+        let mut map = Self { directory, written, spare, contents };
+        map.make_room_to_close()?;
+        Ok(map)
+    }
+
+    /// Sees to it that the spare file can take the map with a stamp for each file of another region.
+    fn make_room_to_close(&mut self) -> io::Result<()> {
+        let need = (1 + 2 * (self.contents.regions.len() as u64 + 1)) * BLOCK as u64;
+        if need <= self.spare {
+            return Ok(());
+        }
+        let file = open_at(&self.directory, SPARE, OFlags::CREATE)?;
+        let room = need.next_multiple_of(STEP);
+        // Written, not only reserved, so that nothing has to be found for it later.
+        file.write_all_at(&vec![0; (room - self.spare) as usize], self.spare)?;
+        self.spare = room;
+        Ok(())
+    }
+
+    fn write_anew(&mut self) -> io::Result<()> {
+        (self.written, self.spare) = write(&self.directory, &self.contents)?;
+        Ok(())
     }
 
     /// The region of a part of a file, which is durable before this returns and was never another's.
     pub fn allocate(&mut self, extent: Extent, limit: u64) -> io::Result<u64> {
         let region = self.contents.next;
         if region >= limit {
-            return Err(rustix::io::Errno::NOSPC.into());
+            return Err(Errno::NOSPC.into());
         }
         // Not given again even if this fails: the record may be there.
         self.contents.next += 1;
+        self.make_room_to_close()?;
         self.append(&region_record(region, extent))?;
-        self.file.sync_data()?;
+        self.written.file.sync_data()?;
         self.contents.regions.insert(region, extent);
         Ok(region)
     }
@@ -270,10 +322,8 @@ impl FileMap {
     /// A region belongs to nobody any more. If a crash keeps that from the map the next start finds it out by itself.
     pub fn release(&mut self, region: u64) -> io::Result<()> {
         self.contents.regions.remove(&region);
-        if self.end / BLOCK as u64 > 2 * self.contents.regions.len() as u64 + SLACK {
-            (self.file, self.end) = write(&self.directory, &self.contents)?;
-            self.room = self.end;
-            return Ok(());
+        if self.written.end / BLOCK as u64 > 2 * self.contents.regions.len() as u64 + SLACK {
+            return self.write_anew();
         }
         self.append(&record(DROPPED, &[region]))
     }
@@ -282,7 +332,7 @@ impl FileMap {
     pub fn note_void(&mut self, file: FileKey, range: Range<u64>) -> io::Result<()> {
         self.append(&void_record(file, &range))?;
         self.contents.voids.push((file, range));
-        self.file.sync_data()
+        self.written.file.sync_data()
     }
 
     /// How many ranges were noted.
@@ -294,9 +344,7 @@ impl FileMap {
     pub fn trust(&mut self) -> io::Result<()> {
         self.contents.stamps.clear();
         self.contents.voids.clear();
-        (self.file, self.end) = write(&self.directory, &self.contents)?;
-        self.room = self.end;
-        Ok(())
+        self.write_anew()
     }
 
     /// Closes the map with how each file was left.
@@ -306,15 +354,15 @@ impl FileMap {
     }
 
     fn append(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
-        if self.end + BLOCK as u64 > self.room {
-            let room = self.room.next_multiple_of(STEP) + STEP;
+        let Written { file, end, room } = &mut self.written;
+        if *end + BLOCK as u64 > *room {
             // Written, not only reserved: a record then changes nothing but bytes.
-            self.file.write_all_at(&vec![0; (room - self.room) as usize], self.room)?;
-            self.file.sync_all()?;
-            self.room = room;
+            file.write_all_at(&[0; STEP as usize], *room)?;
+            file.sync_all()?;
+            *room += STEP;
         }
-        self.file.write_all_at(record, self.end)?;
-        self.end += BLOCK as u64;
+        file.write_all_at(record, *end)?;
+        *end += BLOCK as u64;
         Ok(())
     }
 }

@@ -120,7 +120,7 @@ impl Backing {
         hold(&hidden)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
         BlockCache::format(cache, geometry, &disk, uuid, id).map_err(|error| FilesError::Cache(error.into()))?;
-        map::write(&hidden, &Contents::new(id, directory))?;
+        map::make(&hidden, &Contents::new(id, directory))?;
         Ok(root.sync_all()?)
     }
 
