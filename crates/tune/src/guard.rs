@@ -23,6 +23,7 @@
 //! counts, against the one before the trial. What lasts longer than they do is not in the bound; nor is a start that looks slow
 //! for the contents that it finds.
 
+use crate::evidence::{Evidence, Word};
 use crate::objective::{Epoch, Objective};
 use crate::save::{RestoreError, Saved};
 use crate::search::{Search, Verdict};
@@ -77,6 +78,10 @@ const REPEATS_MAX: u32 = 2;
 const ALARM: f64 = 1.25;
 /// A trial that is better, but not beyond the noise, is run this many times at most.
 const TRIES_MAX: usize = 4;
+/// A step between epochs counts as noise up to this logarithm.
+const STEP_MAX: f64 = 1.4;
+/// Weight of the newest run of the start in what it is believed to take, where single epochs say little.
+const START_NEWEST: f64 = 0.4;
 /// Weight of the newest epoch in the means by which drift and noise are seen.
 const NEWEST: f64 = 0.2;
 
@@ -139,10 +144,13 @@ pub struct Guarded {
     reference: Option<Measured>,
     /// Seconds per request at the start, by the newest estimate.
     start_pace: Option<f64>,
+    /// What an epoch of the start was worth when it was last known.
+    #[serde(default)]
+    start_score: Option<f64>,
     /// Epochs are told without what is the workload's doing. So the start's pace is what it was when it was run, and an incumbent
     /// that is slower than it was, and still faster than the start, is no reason to run that at once.
     #[serde(default)]
-    patient: bool,
+    patient: Option<Evidence>,
     credit: f64,
     trial: Option<Trial>,
     role: Role,
@@ -182,7 +190,8 @@ impl Guarded {
             lead: NO_LEAD,
             reference: None,
             start_pace: None,
-            patient: false,
+            start_score: None,
+            patient: None,
             credit: limits.credit_max,
             trial: None,
             role: Role::Hold,
@@ -215,6 +224,7 @@ impl Guarded {
         saved.check(&tuner.space, space, points)?;
         tuner.reference = None;
         tuner.start_pace = None;
+        tuner.start_score = None;
         tuner.last.clear();
         tuner.recovery = None;
         tuner.check_now = tuner.incumbent != tuner.start;
@@ -249,7 +259,7 @@ impl Guarded {
 
     /// For epochs that are told without what is the workload's doing.
     pub(crate) fn patient(self) -> Self {
-        Guarded { patient: true, ..self }
+        Guarded { patient: Some(Evidence::default()), ..self }
     }
 
     /// Has the start run again as soon as may be.
@@ -273,6 +283,7 @@ impl Guarded {
         self.reference = None;
         self.recovery = None;
         self.gap = self.limits.gap_min;
+        self.patient = self.patient.map(|_| Evidence::default());
     }
 
     fn is_changed(&self) -> bool {
@@ -303,10 +314,14 @@ impl Guarded {
         self.role == Role::Trial || self.role == Role::Hold && self.is_changed()
     }
 
-    /// Time lost against the start, in epochs of the start.
+    /// Time lost against the start, in epochs of the start. What was adopted untried because it makes a device last, as was asked
+    /// for, loses nothing by being slower.
     fn lost(&self, epoch: &Epoch) -> f64 {
         let Some(start_pace) = self.start_pace else { return 0.0 };
-        (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64
+        let lost = (epoch.seconds / start_pace - epoch.requests as f64) / self.epoch_requests as f64;
+        let wanted =
+            self.patient.is_some() && self.start_score.is_some_and(|start| self.objective.score(epoch) >= start);
+        if wanted { lost.min(0.0) } else { lost }
     }
 
     /// An epoch was run with the start's settings. Where a trial came before it, it adds to what that did.
@@ -332,17 +347,17 @@ impl Guarded {
         let slowed_down = self.is_changed() && self.start_pace.is_some_and(|pace| by_lead > pace * ALARM);
         if slowed_down {
             // Only the start can say whether that is the workload or the settings. Until then the start is as fast as it was.
-            let loses = self.start_pace.is_some_and(|pace| measured.pace > pace);
-            self.check_now |= loses || !self.patient;
-        } else if !self.patient || !self.is_changed() {
-            self.start_pace = Some(by_lead);
+            self.check_now |= self.patient.is_none_or(|evidence| evidence.is_alarming());
+        } else if self.patient.is_none() || !self.is_changed() {
+            self.start_is(Measured { pace: by_lead, score: measured.score / self.lead.score });
         }
         let before = self.reference.replace(measured);
         if let Some(before) = before {
             self.charge_recovery(before, measured);
             let step = (measured.score / before.score).ln();
             // A change of the workload is no noise.
-            if step.abs() < SWING_MAX.ln() {
+            if step.abs() < SWING_MAX.ln() || self.patient.is_some() {
+                let step = step.clamp(-STEP_MAX, STEP_MAX);
                 self.noise += NEWEST * (step * step - self.noise);
             }
             if let Some(trial) = self.trial.take() {
@@ -389,11 +404,36 @@ impl Guarded {
         self.search.told(&self.space, Verdict { value, adopted: better });
     }
 
+    /// The start is so fast. Where single epochs say little, one that is not beyond doubt changes the estimate in part.
+    fn start_is(&mut self, Measured { pace, score }: Measured) {
+        self.start_score = Some(score);
+        let before = self.start_pace.filter(|_| self.patient.is_some());
+        let step = before.map_or(0.0, |before| (pace / before).ln());
+        let doubtful = before.is_some() && step.powi(2) < 4.0 * self.noise;
+        self.start_pace = Some(if doubtful { pace * ((START_NEWEST - 1.0) * step).exp() } else { pace });
+    }
+
     fn start_was_run(&mut self, measured: Measured) {
         self.since_start = 0;
-        self.start_pace = Some(measured.pace);
+        self.start_is(measured);
         let Some(held) = self.reference.take() else { return };
         let lead = Lead { pace: measured.pace / held.pace, score: held.score / measured.score };
+        if let Some(evidence) = &mut self.patient {
+            let margin = self.limits.margin.ln_1p();
+            match evidence.start_was_run(lead.score.ln(), margin, self.noise, self.limits.credit_max) {
+                Word::Better => {
+                    self.lead = lead;
+                    self.gap = (self.gap * 2).min(self.limits.gap_max);
+                }
+                Word::Unsure { again } => {
+                    self.check_now = again;
+                    return;
+                }
+                Word::Worse => return self.return_to_start(measured),
+            }
+            self.check_now = false;
+            return;
+        }
         if lead.score < 1.0 / (1.0 + self.limits.margin) {
             self.strikes += 1;
             self.check_now = true;
@@ -476,7 +516,11 @@ impl Tuner for Guarded {
         let measured = Measured { pace: epoch.pace(), score: self.objective.score(epoch) };
         self.credit = (self.credit + self.limits.bound).min(self.limits.credit_max);
         if self.may_lose() {
-            self.credit -= self.lost(epoch).max(0.0);
+            let lost = self.lost(epoch);
+            self.credit -= lost.max(0.0);
+            if let Some(evidence) = &mut self.patient {
+                evidence.lost(lost);
+            }
         }
         match self.role {
             Role::Trial if !self.is_changed() => self.recovery = Some(Recovery::default()),

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod epochs;
+mod evidence;
 mod guard;
 mod objective;
 mod plain;

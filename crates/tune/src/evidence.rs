@@ -1,0 +1,109 @@
+//! Whether the start is better than what is held, where single epochs of the same settings differ by far more than the settings do.
+//!
+//! Two things are kept since what is held was adopted: what the runs of the start said of it, newer ones counting for more, and an
+//! account of what was lost against the start, in which gains make up for losses but none is saved up (Page, "Continuous inspection
+//! schemes", 1954). The first is believed beyond the noise; the second bounds what doubt may cost.
+
+use serde::{Deserialize, Serialize};
+
+/// Weight that a run of the start keeps when there is a newer one.
+const KEPT: f64 = 0.8;
+/// What is lost before the start is run at once, in epochs of it.
+const ALARMING: f64 = 0.5;
+
+/// What is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Evidence {
+    /// Weighted sum of the logarithms of what the incumbent is worth over the start, and the weights.
+    sum: f64,
+    weight: f64,
+    runs: u32,
+    lost: f64,
+}
+
+/// What a run of the start says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Word {
+    /// What is held is not worse.
+    Better,
+    /// It may be. Where one more run could tell, it comes at once.
+    Unsure {
+        again: bool,
+    },
+    Worse,
+}
+
+impl Evidence {
+    /// An epoch of the incumbent took so much longer than the start had, in epochs of it.
+    pub fn lost(&mut self, epochs: f64) {
+        self.lost = (self.lost + epochs).max(0.0);
+    }
+
+    /// Has enough been lost for the start to be run at once?
+    pub fn is_alarming(&self) -> bool {
+        self.lost > ALARMING
+    }
+
+    /// The start was run beside the incumbent, which is worth so much more, as a logarithm.
+    ///
+    /// `noise` is the mean square of what two epochs differ by, `lost_max` what may be lost before the word of a single run is
+    /// taken.
+    pub fn start_was_run(&mut self, lead: f64, margin: f64, noise: f64, lost_max: f64) -> Word {
+        self.sum = KEPT * self.sum + lead;
+        self.weight = KEPT * self.weight + 1.0;
+        self.runs += 1;
+        if lead >= -margin {
+            self.lost = 0.0;
+        }
+        let mean = self.sum / self.weight;
+        if mean >= -margin {
+            return Word::Better;
+        }
+        let beyond = mean < -margin - (noise / self.weight).sqrt();
+        if self.runs > 1 && beyond || self.lost > lost_max {
+            return Word::Worse;
+        }
+        Word::Unsure { again: beyond }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARGIN: f64 = 0.02;
+
+    #[test]
+    fn without_noise_two_runs_tell() {
+        let mut evidence = Evidence::default();
+        assert_eq!(evidence.start_was_run(-0.1, MARGIN, 0.0, 2.0), Word::Unsure { again: true });
+        assert_eq!(evidence.start_was_run(-0.1, MARGIN, 0.0, 2.0), Word::Worse);
+        let mut evidence = Evidence::default();
+        assert_eq!(evidence.start_was_run(-MARGIN, MARGIN, 0.0, 2.0), Word::Better);
+    }
+
+    #[test]
+    fn what_noise_explains_is_not_believed_until_it_has_cost_too_much() {
+        let mut evidence = Evidence::default();
+        for _ in 0..20 {
+            evidence.lost(0.05);
+            assert_eq!(evidence.start_was_run(-0.1, MARGIN, 0.25, 2.0), Word::Unsure { again: false });
+        }
+        assert!(evidence.is_alarming());
+        (0..21).for_each(|_| evidence.lost(0.05));
+        assert_eq!(evidence.start_was_run(-0.1, MARGIN, 0.25, 2.0), Word::Worse);
+    }
+
+    #[test]
+    fn gains_make_up_for_losses_and_are_not_saved_up() {
+        let mut evidence = Evidence::default();
+        evidence.lost(0.4);
+        evidence.lost(-10.0);
+        evidence.lost(0.4);
+        assert!(!evidence.is_alarming());
+        evidence.lost(0.2);
+        assert!(evidence.is_alarming());
+        assert_eq!(evidence.start_was_run(0.1, MARGIN, 0.25, 2.0), Word::Better);
+        assert!(!evidence.is_alarming(), "the start is no better: the workload has changed");
+    }
+}
