@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 /// With --cache, which `entresol format --backing DIR` has made, the bytes of its files go through that; docs/OPERATING.md
 /// tells what is durable when.
 ///
-/// Prints a line once it is mounted, for the user who runs this alone, and serves until it is unmounted (fusermount3 -u),
-/// interrupted or terminated. While files are open it stays mounted.
+/// Prints a line once it is mounted, for the user who runs this (and root, --allow-root), and serves until it is unmounted (fusermount3 -u),
+/// interrupted or terminated; then it ends as soon as no file is open.
 #[derive(Args)]
 pub struct MountArgs {
     /// The directory whose files are served; no other program should change it meanwhile
@@ -46,6 +46,10 @@ pub struct MountArgs {
     /// Linux 6.9 and CAP_SYS_ADMIN; else this process does it, as it does what --emulate slows down
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
+    /// Serve root as well as the user who runs this, as Debian's pg_ctlcluster needs it. What root makes there belongs to that
+    /// user. Takes CAP_SYS_ADMIN, or user_allow_other in /etc/fuse.conf
+    #[arg(long)]
+    pub allow_root: bool,
     /// The cache that the bytes of the files go through
     #[arg(long, value_name = "FILE", conflicts_with = "emulate")]
     pub cache: Option<PathBuf>,
@@ -149,18 +153,20 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
     }))
 }
 
-/// How long it is tried to end a mount that is in use.
-const UNMOUNT_FOR: Duration = Duration::from_secs(1);
+/// How long a mount may be in use, after it was to end, before that is said. A file that its process has closed is in use still for
+/// as long as a process that was forked meanwhile has it open, which is until that runs its own program.
+const SAID_AFTER: Duration = Duration::from_secs(1);
 
-/// Unmounts. A file that its process has closed is in use still for as long as a process that was forked meanwhile has it open,
-/// which is until that runs its own program.
-fn patiently_unmounted(unmounter: &Unmounter) -> entresol_front::Result<()> {
+/// Unmounts as soon as nothing is open, be it hours later: a service manager asks once.
+fn patiently_unmount(unmounter: &Unmounter) {
     let began = Instant::now();
-    loop {
-        match unmounter.unmount() {
-            Err(_) if began.elapsed() < UNMOUNT_FOR => std::thread::sleep(Duration::from_millis(50)),
-            done => return done,
+    let mut said = false;
+    while let Err(error) = unmounter.unmount() {
+        if !said && began.elapsed() >= SAID_AFTER {
+            eprintln!("entresol: {error}; it ends as soon as what is open is closed");
+            said = true;
         }
+        std::thread::sleep(if said { Duration::from_millis(500) } else { Duration::from_millis(50) });
     }
 }
 
@@ -200,6 +206,7 @@ impl Serving {
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
         let workers = arguments.workers.unwrap_or(workers);
         let options = options(workers, page_cache, arguments.passthrough, arguments.cache.as_deref());
+        let options = Options { allow_root: arguments.allow_root, ..options };
         let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
         if !mount.shared_mappings() && !quiet {
             eprintln!(
@@ -213,11 +220,9 @@ impl Serving {
         let Serving { mount, mut signals } = self;
         let unmounter = mount.unmounter();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
-            for _ in signals.forever() {
-                match patiently_unmounted(&unmounter) {
-                    Ok(()) => return notify::stopping(),
-                    Err(error) => eprintln!("entresol: {error}; close what is open, then try again"),
-                }
+            if signals.forever().next().is_some() {
+                patiently_unmount(&unmounter);
+                notify::stopping();
             }
         })?;
         output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;

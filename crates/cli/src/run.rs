@@ -74,9 +74,10 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let directory = arguments.backing.canonicalize().with_context(|| arguments.backing.display().to_string())?;
     let here = std::env::current_dir().context("the current directory")?;
     let RunArgs { cache, cached, direct, hints, .. } = arguments;
+    let limit = rustix::process::getrlimit(Resource::Nofile);
     let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    let before = Before { mask, files: rustix::process::getrlimit(Resource::Nofile) };
+    let before = Before { mask, files: limit };
     let options = mount::options(arguments.workers, arguments.page_cache, arguments.passthrough, Some(cache));
     let mounted = match Mount::start(&directory, &directory, files, options) {
         Ok(mounted) => mounted,

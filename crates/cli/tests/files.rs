@@ -3,9 +3,10 @@
 mod common;
 
 use common::mounted::{Mounted, contents};
-use common::{Scratch, says};
+use common::{Scratch, is_impossible, says};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
@@ -243,4 +244,33 @@ fn times_are_those_of_the_writes_above() {
     assert!(mounted.start());
     assert_eq!(contents(&mounted.above()), contents(&mounted.below()));
     mounted.unmount();
+}
+
+#[test]
+fn a_shell_that_allows_few_open_files_is_enough_for_many() {
+    let Some(mut mounted) = write_back() else { return };
+    for file in 0..100 {
+        fs::write(mounted.above().join(format!("{file}")), [file; 4096]).unwrap();
+    }
+    close(&mut mounted);
+    // More than 64 files have pages in the cache, of which 64 may be open unless more are asked for.
+    let few = |words: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -Sn 64; exec \"$0\" {words}"), env!("CARGO_BIN_EXE_entresol")]);
+        command.current_dir(mounted.scratch.path("."));
+        command
+    };
+    let both = "--cache cache --backing backing";
+    let shown = "sh -c 'head -c 1 backing/99 | od -An -tu1; ulimit -Sn'";
+    let output = few(&format!("run {both} -- {shown}")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !is_impossible(&said) {
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(printed.split_whitespace().collect::<Vec<_>>(), ["99", "64"], "{said}");
+    }
+    for command in ["check", "drain"] {
+        let output = few(&format!("{command} {both}")).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(fs::read(mounted.below().join("99")).unwrap(), [99; 4096]);
 }

@@ -3,10 +3,12 @@
 mod common;
 
 use common::mounted::{Mounted, each};
-use common::says;
+use common::{Scratch, ended_well, says};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
+use std::process::{Command, Stdio};
 
 #[test]
 fn mappings_and_calls_see_each_other() {
@@ -92,20 +94,19 @@ fn a_killed_server_leaves_a_mount_that_the_next_one_replaces() {
 }
 
 #[test]
-fn it_stays_while_files_are_open_and_says_so() {
+fn it_stays_while_files_are_open_says_so_and_ends_with_the_last() {
     each(|mut mounted| {
         fs::write(mounted.above().join("f"), b"x").unwrap();
         let open = File::open(mounted.above().join("f")).unwrap();
         mounted.signal("-TERM");
-        // Longer than it is tried.
+        // Longer than it takes for it to be said.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         let mut byte = [0];
         open.read_exact_at(&mut byte, 0).unwrap();
         drop(open);
-        mounted.signal("-TERM");
         let (code, said) = mounted.end();
         assert_eq!(code, Some(0));
-        says(&said, &["busy", "close what is open"]);
+        says(&said, &["busy", "it ends as soon as what is open is closed"]);
     });
 }
 
@@ -148,4 +149,48 @@ fn what_cannot_be_mounted_is_refused() {
         says(&other.refused(&["mount", "cached", "file"]), &["file: Not a directory"]);
     }
     other.ok(&["check", "--cache", "cache", "--backing", "cached"]);
+}
+
+/// Who mounts is not root here, and may mount all the same.
+#[test]
+fn root_is_served_only_where_that_was_asked_for() {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: only root can be two users");
+        return;
+    }
+    for allowed in [false, true] {
+        let scratch = Scratch::new();
+        let nobody = Some(65534);
+        for name in ["backing", "mount"] {
+            fs::create_dir(scratch.path(name)).unwrap();
+            chown(scratch.path(name), nobody, nobody).unwrap();
+        }
+        chown(scratch.path("."), nobody, nobody).unwrap();
+        fs::write(scratch.path("backing/f"), "bytes").unwrap();
+        // By its descriptor: nobody may not come to where the program lies.
+        let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin --ambient-caps=+sys_admin \
+                     /proc/self/fd/3 -q mount backing mount \"$@\" 3<\"$0\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", shell, env!("CARGO_BIN_EXE_entresol")]).args(allowed.then_some("--allow-root"));
+        command.current_dir(scratch.path(".")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let _skipped = ended_well(server);
+            return;
+        }
+        let read = fs::read_to_string(scratch.path("mount/f"));
+        let made = fs::write(scratch.path("mount/g"), "more");
+        if allowed {
+            assert_eq!(read.unwrap(), "bytes");
+            made.unwrap();
+            assert_eq!(fs::metadata(scratch.path("backing/g")).unwrap().uid(), 65534, "it belongs to who mounted");
+        } else {
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(made.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        }
+        assert!(Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap().success());
+        ended_well(server);
+    }
 }

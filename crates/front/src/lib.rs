@@ -2,6 +2,7 @@
 //!
 //! What each operation of each door does is in `docs/SEMANTICS.md`.
 
+mod descriptors;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod error;

@@ -5,11 +5,11 @@ use super::nodes::Nodes;
 use super::passthrough::{Passing, Passthrough};
 use super::pool::Pool;
 use crate::files::FileLayer;
-use crate::{Error, Result};
-use fuser::{Config, MountOption, Session};
+use crate::{Error, Result, descriptors};
+use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
-use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use rustix::process::umask;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,13 +41,23 @@ pub struct Options {
     /// Whether the kernel reads and writes files with whose bytes the layer does nothing
     /// ([`FileData::below`](crate::files::FileData::below)) by itself, if it grants that: [`Mount::passing`].
     pub passthrough: bool,
+    /// Whether root is served too and not only the user who mounts. What root makes here belongs to that user. Where that is not
+    /// root, it takes `CAP_SYS_ADMIN` or `user_allow_other` in `/etc/fuse.conf`.
+    pub allow_root: bool,
     /// What `df` and the like shall say is mounted.
     pub source: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { session_threads: 3, workers: 16, page_cache: true, passthrough: true, source: "entresol".to_owned() }
+        Self {
+            session_threads: 3,
+            workers: 16,
+            page_cache: true,
+            passthrough: true,
+            allow_root: false,
+            source: "entresol".to_owned(),
+        }
     }
 }
 
@@ -121,7 +131,7 @@ impl Progress {
 }
 
 impl Mount {
-    /// Mounts `backing` at `mountpoint` for the user who runs this, with the files' bytes going through `layer`.
+    /// Mounts `backing` at `mountpoint` for the user who runs this (and root, [`Options::allow_root`]), with the files' bytes going through `layer`.
     ///
     /// The process's umask becomes 0, for the kernel has applied the caller's already, and its limit of open files as
     /// high as it may be, for each file that the kernel remembers takes one. A mount that a killed process left behind at
@@ -145,9 +155,7 @@ impl Mount {
         clear_dead_mount(mountpoint).map_err(at_mountpoint)?;
         let mountpoint = mountpoint.canonicalize().map_err(at_mountpoint)?;
 
-        let files = getrlimit(Resource::Nofile);
-        // If it may not be raised then it is as it was, and opening a file too many says so.
-        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: files.maximum, ..files });
+        descriptors::allow_many();
         umask(Mode::empty());
 
         let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;
@@ -165,6 +173,7 @@ impl Mount {
             MountOption::Subtype("entresol".into()),
             MountOption::DefaultPermissions,
         ];
+        config.acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::Owner };
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         let passing = passthrough.attempt(&session, directory);
@@ -236,6 +245,11 @@ fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {
 
 /// A mount that was refused, perhaps because the kernel's device may not be opened: on some machines by root alone.
 fn refused(mountpoint: &Path, error: io::Error) -> Error {
+    // What fusermount3 said ends as its output does.
+    let error = match error.raw_os_error() {
+        None => io::Error::new(error.kind(), error.to_string().trim_matches(['\n', '\0']).to_owned()),
+        Some(_) => error,
+    };
     match rustix::fs::access(DEVICE, Access::READ_OK | Access::WRITE_OK) {
         Ok(()) => Error::path(mountpoint, error),
         Err(closed) => Error::path(DEVICE, closed),

@@ -110,6 +110,10 @@ impl Passthrough {
                 self.granted.store(true, Relaxed);
                 Passing::Granted
             }
+            // It would stand on one more file system than the kernel allows.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Passing::Refused(
+                io::Error::other("they lie on a file system that stands on another one itself, as an overlay does"),
+            ),
             Err(error) => Passing::Refused(error),
         }
     }

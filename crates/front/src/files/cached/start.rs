@@ -3,6 +3,7 @@
 use super::disk::{Below, FilesDisk, stamp};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
+use crate::descriptors;
 use crate::files::Pattern;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
@@ -149,8 +150,9 @@ impl Backing {
         Ok(disk)
     }
 
-    /// The files of the map that are there.
+    /// The files of the map that are there, each opened.
     fn present(&self) -> Result<HashMap<FileKey, Present>, FilesError> {
+        descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
             wanted.entry(extent.file).or_default().insert(extent.part, region);
