@@ -147,8 +147,9 @@ pub struct Guarded {
     /// What an epoch of the start was worth when it was last known.
     #[serde(default)]
     start_score: Option<f64>,
-    /// Epochs are told without what is the workload's doing. So the start's pace is what it was when it was run, and an incumbent
-    /// that is slower than it was, and still faster than the start, is no reason to run that at once.
+    /// Epochs are told without what is the workload's doing, and single ones say little. So the start's pace is what it was when it
+    /// was run, an incumbent that is slower than it was is no reason to run that at once, and the start is returned to for what
+    /// all its runs say.
     #[serde(default)]
     patient: Option<Evidence>,
     credit: f64,
@@ -355,7 +356,7 @@ impl Guarded {
         if let Some(before) = before {
             self.charge_recovery(before, measured);
             let step = (measured.score / before.score).ln();
-            // A change of the workload is no noise.
+            // A change of the workload is no noise, unless epochs are told without it.
             if step.abs() < SWING_MAX.ln() || self.patient.is_some() {
                 let step = step.clamp(-STEP_MAX, STEP_MAX);
                 self.noise += NEWEST * (step * step - self.noise);

@@ -13,8 +13,8 @@
 //!
 //! # What it may cost
 //! A forecast may be wrong. What is adopted is run within the bound of [`Guarded`], which measures: the start is run
-//! again from time to time, and at once when the cache becomes slower than it, and the tuner returns to it where it is
-//! better. Nothing is adopted without the credit to leave it again, and what had to be left is not adopted for a while.
+//! again from time to time, and at once when half an epoch has been lost against it, and the tuner returns to it where it is
+//! better beyond the noise of epochs, or may be and [`Limits::credit_max`] has been lost (`evidence.rs`). Nothing is adopted without the credit to leave it again, and what had to be left is not adopted for a while.
 //!
 //! The guard is told of epochs without what is the workload's doing: what slows down the shadow of the start too. How
 //! much that shadow may explain is bounded: after [`TRUST`] epochs' worth of it the start is run to see, after twice as
