@@ -276,26 +276,40 @@ fn write(directory: &OwnedFd, contents: &Contents) -> io::Result<(Written, u64)>
     Ok((Written { file, end, room }, spare))
 }
 
+/// Room for a map with a stamp for each file, and for one more region.
+fn room_to_close(contents: &Contents) -> u64 {
+    ((1 + 2 * (contents.regions.len() as u64 + 1)) * BLOCK as u64).next_multiple_of(STEP)
+}
+
+/// Has a file be so long at least, the new bytes zeroes; its length.
+fn lengthen(file: &File, room: u64) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    if length < room {
+        // Written, not only reserved, so that nothing has to be found for it later.
+        file.write_all_at(&vec![0; (room - length) as usize], length)?;
+    }
+    Ok(length.max(room))
+}
+
 impl FileMap {
     /// Writes the map as it is from now on.
     pub fn start(directory: OwnedFd, contents: Contents) -> io::Result<Self> {
+        // The map of before will be the spare file. If it cannot be made long enough it stays the map.
+        match open_at(&directory, NAME, OFlags::empty()) {
+            Ok(file) => drop(lengthen(&file, room_to_close(&contents))?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         let (written, spare) = write(&directory, &contents)?;
-        let mut map = Self { directory, written, spare, contents };
-        map.make_room_to_close()?;
-        Ok(map)
+        Ok(Self { directory, written, spare, contents })
     }
 
-    /// Sees to it that the spare file can take the map with a stamp for each file of another region.
+    /// Sees to it that the spare file can take the map when it is closed, with one more region.
     fn make_room_to_close(&mut self) -> io::Result<()> {
-        let need = (1 + 2 * (self.contents.regions.len() as u64 + 1)) * BLOCK as u64;
-        if need <= self.spare {
-            return Ok(());
+        let room = room_to_close(&self.contents);
+        if self.spare < room {
+            self.spare = lengthen(&open_at(&self.directory, SPARE, OFlags::CREATE)?, room)?;
         }
-        let file = open_at(&self.directory, SPARE, OFlags::CREATE)?;
-        let room = need.next_multiple_of(STEP);
-        // Written, not only reserved, so that nothing has to be found for it later.
-        file.write_all_at(&vec![0; (room - self.spare) as usize], self.spare)?;
-        self.spare = room;
         Ok(())
     }
 
