@@ -174,14 +174,17 @@ bench-tpcc: deps
 	done; done; done
 
 # Queries of TPC-H on MariaDB over an emulated NAND SSD, without a cache and under three policies of three sizes in front of an
-# emulated Optane SSD. The databases lie in /dev/shm.
+# emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
+# /dev/shm.
 .PHONY: bench-tpch
+TPCH = $(ENTRESOL) bench tpch --db mariadb --scale 0.1 --memory 14MiB --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm
+TPCH_OUT = --json target/bench/tpch-mariadb-$(1).json --html target/bench/tpch-mariadb-$(1).html
 bench-tpch: deps
 	cargo build --release --locked -p entresol
 	@mkdir -p target/bench
-	$(ENTRESOL) bench tpch --db mariadb --scale 0.1 --memory 20MiB --policy none,lru,tac,heuristicdb --cache-size 10%,20%,40% \
-		--ssd-only --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm \
-		--json target/bench/tpch-mariadb.json --html target/bench/tpch-mariadb.html
+	$(TPCH) --queries mixed --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,mixed)
+	$(TPCH) --queries 3,7,9,10,13,16,20 --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,seven)
+	$(TPCH) --queries 3,10,16,3,10,16 --policy none,lru,tac,heuristicdb,table-placement --cache-size 33%,75% $(call TPCH_OUT,placement)
 
 # Figures 4 to 12 of 003 and the tuners over seeds: docs/results/multi-tier-003.md and the table of adaptive-migration.md,
 # from what target/results lacks (half an hour of one core; ten minutes of it record CH-benCHmark on PostgreSQL in /dev/shm).

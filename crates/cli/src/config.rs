@@ -76,6 +76,11 @@ fn descend<'a>(command: &'a Command, path: &[&str]) -> Option<&'a Command> {
 
 /// The arguments with what a configuration adds to them, and where each option that it added stands in the file.
 pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsString>, Origins)> {
+    // Whoever restarts a cache waits for this too, and copies of all commands take longer than all else that is done here.
+    let named = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"--config");
+    if !arguments.iter().any(named) {
+        return Ok((arguments, Origins::default()));
+    }
     let found = cli.clone().ignore_errors(true).try_get_matches_from(&arguments);
     // Groups know their members only when they are built.
     let cli = &mut cli.clone();

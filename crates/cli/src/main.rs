@@ -45,15 +45,15 @@ use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let command = config::with_option(Cli::command());
+    let mut command = config::with_option(Cli::command());
     let (arguments, origins) = match config::extended(&command, std::env::args_os().collect()) {
         Ok(extended) => extended,
         Err(error) => return refuse(&format!("{error:#}")),
     };
-    let matches = command.clone().try_get_matches_from(arguments);
+    let matches = command.try_get_matches_from_mut(arguments);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return usage(&error.format(&mut command.clone()), &origins),
+        Err(error) => return usage(&error.format(&mut command), &origins),
     };
     let result = match &cli.command {
         // The code is that of the command that was run.

@@ -5,6 +5,7 @@ use super::numbers::Numbers;
 use entresol_core::Random;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use zerocopy::FromZeros;
 
 /// The newest version that the log holds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ const DIRTY: u8 = 2;
 const RESIDENT: u8 = 4;
 
 /// What lies in a block of the ring; all zeros unless it is the newest version of its page.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromZeros)]
 #[repr(C, packed)]
 struct Slot {
     page_low: u32,
@@ -114,7 +115,8 @@ impl Index {
 
     fn of(blocks: u32, places: Places) -> Self {
         Index {
-            slots: vec![Slot::NONE; blocks as usize],
+            // Touched as it is filled.
+            slots: Slot::new_vec_zeroed(blocks as usize).expect("an index takes no more than a usize of bytes"),
             numbers: Numbers::new(blocks as usize, blocks),
             places,
             dirty: 0,

@@ -3,12 +3,13 @@
 
 use entresol_core::Random;
 
-const EMPTY: u32 = u32::MAX;
+/// A place without a number; what it takes is had of the kernel as zeros, and touched when it is used.
+const EMPTY: u32 = 0;
 /// Places for every four numbers: linear probing at a load of 0.8 at most.
 const PLACES_OF_FOUR: usize = 5;
 
-/// Numbers by page, by open addressing with linear probing. What is left of a place beside its number are bits of the
-/// page's hash, so that nearly every comparison of pages is one of equals.
+/// Numbers by page, by open addressing with linear probing. The lower bits of a place are its number and one; what is left
+/// are bits of the page's hash, so that nearly every comparison of pages is one of equals.
 pub(crate) struct Numbers {
     places: Vec<u32>,
     /// Bits of a place that are its number.
@@ -19,7 +20,7 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// An empty table with room for so many pages, for numbers below `end`.
     pub fn new(room: usize, end: u32) -> Self {
-        assert!(end < EMPTY, "{end} is no number");
+        assert!(end < u32::MAX, "{end} is no number");
         Numbers { places: vec![EMPTY; (room * PLACES_OF_FOUR).div_ceil(4) + 1], bits: 32 - end.leading_zeros(), len: 0 }
     }
 
@@ -59,7 +60,11 @@ impl Numbers {
     }
 
     fn number(&self, place: u32) -> u32 {
-        (u64::from(place) & ((1 << self.bits) - 1)) as u32
+        (u64::from(place) & ((1 << self.bits) - 1)) as u32 - 1
+    }
+
+    fn place(&self, tag: u32, number: u32) -> u32 {
+        tag | (number + 1)
     }
 
     fn after(&self, at: usize) -> usize {
@@ -77,7 +82,7 @@ impl Numbers {
                 return Err(at);
             }
             let number = self.number(place);
-            if place == tag | number && page_of(number) == page {
+            if place == self.place(tag, number) && page_of(number) == page {
                 return Ok(at);
             }
             at = self.after(at);
@@ -97,7 +102,7 @@ impl Numbers {
 
     /// Gives a page a number, and returns the one that it had.
     pub fn insert(&mut self, page: u64, number: u32, page_of: impl Fn(u32) -> u64) -> Option<u32> {
-        let place = self.tag(Random::mix(page)) | number;
+        let place = self.place(self.tag(Random::mix(page)), number);
         match self.locate(page, page_of) {
             Ok(at) => {
                 let previous = std::mem::replace(&mut self.places[at], place);

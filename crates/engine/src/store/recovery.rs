@@ -68,6 +68,15 @@ struct Loaded {
     order: Vec<u32>,
 }
 
+/// What step 2 found.
+struct Unsynced {
+    end: LogEnd,
+    /// Batches that counted after what was certain.
+    batches: u64,
+    /// What was read last.
+    last: Stretch,
+}
+
 /// Consecutive blocks of one segment.
 struct Stretch {
     slot: u32,
@@ -92,8 +101,8 @@ impl<D: Disk> Log<D> {
         if certain.slot >= superblock.geometry.segments {
             return Err(walk.damaged(Spot { slot: 0, place: certain.place }, "it lies beyond the end of the cache"));
         }
-        let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
-        walk.check_nothing_durable_follows(end)?;
+        let Unsynced { end, batches: unsynced_batches, last } = walk.walk_unsynced(certain)?;
+        walk.check_nothing_durable_follows(end, last)?;
         let Loaded { index, order } = walk.load(end)?;
         let recovered = Recovered {
             clean_shutdown: superblock.state == State::Closed,
@@ -235,7 +244,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 2: goes on from where the log was certainly durable as long as batches count.
-    fn walk_unsynced(&self, certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
+    fn walk_unsynced(&self, certain: LogEnd) -> Result<Unsynced, StoreError> {
         let mut end = certain;
         let mut batches = 0;
         let mut stretch = self.rest_of_segment(spot(end))?;
@@ -255,7 +264,7 @@ impl<D: Disk> Walk<'_, D> {
             end = LogEnd { place, slot, tail: table.head.tail, chain: table.crc };
             batches += 1;
         }
-        Ok((end, batches))
+        Ok(Unsynced { end, batches, last: stretch })
     }
 
     /// Where the batch after this one begins.
@@ -267,14 +276,15 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 3: a batch beyond the end that was written when the log was durable past it proves damage.
-    fn check_nothing_durable_follows(&self, end: LogEnd) -> Result<(), StoreError> {
+    fn check_nothing_durable_follows(&self, end: LogEnd, last: Stretch) -> Result<(), StoreError> {
         let begun_later = |first: &First| first.place > end.place && first.epoch == self.superblock.epoch;
         let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| {
             let First { place, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
             Some(Spot { slot, place })
         });
+        let mut last = Some(last).filter(|stretch| stretch.holds(spot(end), self.page_bytes()));
         for begin in std::iter::once(spot(end)).chain(later) {
-            let stretch = self.rest_of_segment(begin)?;
+            let stretch = last.take().map_or_else(|| self.rest_of_segment(begin), Ok)?;
             for place in begin.place..(begin.place / self.segment_pages() + 1) * self.segment_pages() {
                 let table = stretch.table(place, self.page_bytes()).filter(|table| self.is_of_this_epoch(&table.head));
                 if table.is_some_and(|table| table.head.durable.place > end.place) {

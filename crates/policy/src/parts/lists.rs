@@ -2,23 +2,23 @@
 
 use entresol_core::Page;
 
-const NONE: u32 = u32::MAX;
+/// Index of no link, so that memory of zeros is pages in no list, and is touched when the first of them is linked.
+const NONE: u32 = 0;
 
 /// Names one of the lists of a [`Lists`].
 pub type ListId = usize;
 
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    /// Towards the front (most recent); `NONE` when the page is in no list.
-    prev: u32,
-    /// Towards the back (least recent).
-    next: u32,
-}
+/// Indices of two neighbours.
+type Link = [u32; 2];
+/// Towards the front (most recent); `NONE` when the page is in no list.
+const PREV: usize = 0;
+/// Towards the back (least recent).
+const NEXT: usize = 1;
 
 /// `K` lists over the same handles; a page is in at most one of them.
 ///
-/// The front is where the most recent page goes, the back is where victims are found. Entries `pages..pages + K`
-/// of the array are the sentinels of the lists. Which list a page is in is for the policy to know.
+/// The front is where the most recent page goes, the back is where victims are found. Entries `1..=K` of the array are the
+/// sentinels of the lists, those of pages come after them. Which list a page is in is for the policy to know.
 #[derive(Clone, Debug)]
 pub struct Lists<const K: usize> {
     links: Vec<Link>,
@@ -28,27 +28,37 @@ pub struct Lists<const K: usize> {
 impl<const K: usize> Lists<K> {
     /// `K` empty lists over handles below `pages`.
     pub fn new(pages: usize) -> Self {
-        let mut links = vec![Link { prev: NONE, next: NONE }; pages + K];
-        for (i, link) in links.iter_mut().enumerate().skip(pages) {
-            *link = Link { prev: i as u32, next: i as u32 };
+        let mut links = vec![[NONE; 2]; 1 + K + pages];
+        for (i, link) in links.iter_mut().enumerate().skip(1).take(K) {
+            *link = [i as u32; 2];
         }
         Lists { links, lens: [0; K] }
     }
 
     #[inline(always)]
-    fn sentinel(&self, list: ListId) -> u32 {
-        (self.links.len() - K + list) as u32
+    fn sentinel(list: ListId) -> u32 {
+        1 + list as u32
     }
 
     #[inline(always)]
-    fn page(&self, index: u32) -> Option<Page> {
-        ((index as usize) < self.links.len() - K).then_some(Page(index))
+    fn index(page: Page) -> u32 {
+        page.0 + 1 + K as u32
+    }
+
+    #[inline(always)]
+    fn page(index: u32) -> Option<Page> {
+        (index > K as u32).then(|| Page(index - 1 - K as u32))
+    }
+
+    #[inline(always)]
+    fn link(&self, page: Page) -> &Link {
+        &self.links[Self::index(page) as usize]
     }
 
     /// Is the page in some list?
     #[inline(always)]
     pub fn contains(&self, page: Page) -> bool {
-        self.links[page.index()].prev != NONE
+        self.link(page)[PREV] != NONE
     }
 
     /// Length of a list.
@@ -65,34 +75,34 @@ impl<const K: usize> Lists<K> {
 
     #[inline(always)]
     fn link_between(&mut self, prev: u32, page: u32, next: u32) {
-        self.links[page as usize] = Link { prev, next };
-        self.links[prev as usize].next = page;
-        self.links[next as usize].prev = page;
+        self.links[page as usize] = [prev, next];
+        self.links[prev as usize][NEXT] = page;
+        self.links[next as usize][PREV] = page;
     }
 
     #[inline(always)]
     fn unlink(&mut self, page: Page) {
-        let Link { prev, next } = self.links[page.index()];
+        let [prev, next] = *self.link(page);
         debug_assert_ne!(prev, NONE, "page {} is in no list", page.0);
-        self.links[prev as usize].next = next;
-        self.links[next as usize].prev = prev;
+        self.links[prev as usize][NEXT] = next;
+        self.links[next as usize][PREV] = prev;
     }
 
     /// Adds a page, which is in no list, at the front.
     #[inline(always)]
     pub fn push_front(&mut self, list: ListId, page: Page) {
-        let head = self.sentinel(list);
-        let first = self.links[head as usize].next;
-        self.link_between(head, page.0, first);
+        let head = Self::sentinel(list);
+        let first = self.links[head as usize][NEXT];
+        self.link_between(head, Self::index(page), first);
         self.lens[list] += 1;
     }
 
     /// Adds a page, which is in no list, at the back.
     #[inline(always)]
     pub fn push_back(&mut self, list: ListId, page: Page) {
-        let head = self.sentinel(list);
-        let last = self.links[head as usize].prev;
-        self.link_between(last, page.0, head);
+        let head = Self::sentinel(list);
+        let last = self.links[head as usize][PREV];
+        self.link_between(last, Self::index(page), head);
         self.lens[list] += 1;
     }
 
@@ -100,21 +110,21 @@ impl<const K: usize> Lists<K> {
     #[inline(always)]
     pub fn remove(&mut self, list: ListId, page: Page) {
         self.unlink(page);
-        self.links[page.index()] = Link { prev: NONE, next: NONE };
+        self.links[Self::index(page) as usize] = [NONE; 2];
         self.lens[list] -= 1;
     }
 
     /// Moves a page of a list to its front.
     #[inline(always)]
     pub fn move_to_front(&mut self, list: ListId, page: Page) {
-        let head = self.sentinel(list);
-        let first = self.links[head as usize].next;
-        if first == page.0 {
+        let head = Self::sentinel(list);
+        let first = self.links[head as usize][NEXT];
+        if first == Self::index(page) {
             return;
         }
         self.unlink(page);
         // Read again: unlinking may not change the first page, as that is not the one moved.
-        self.link_between(head, page.0, first);
+        self.link_between(head, Self::index(page), first);
     }
 
     /// Moves a page from one list to the front of another (or of the same).
@@ -127,25 +137,25 @@ impl<const K: usize> Lists<K> {
     /// The page at the front.
     #[inline(always)]
     pub fn front(&self, list: ListId) -> Option<Page> {
-        self.page(self.links[self.sentinel(list) as usize].next)
+        Self::page(self.links[Self::sentinel(list) as usize][NEXT])
     }
 
     /// The page at the back.
     #[inline(always)]
     pub fn back(&self, list: ListId) -> Option<Page> {
-        self.page(self.links[self.sentinel(list) as usize].prev)
+        Self::page(self.links[Self::sentinel(list) as usize][PREV])
     }
 
     /// The page before this one: one step towards the front.
     #[inline(always)]
     pub fn towards_front(&self, page: Page) -> Option<Page> {
-        self.page(self.links[page.index()].prev)
+        Self::page(self.link(page)[PREV])
     }
 
     /// The page after this one: one step towards the back.
     #[inline(always)]
     pub fn towards_back(&self, page: Page) -> Option<Page> {
-        self.page(self.links[page.index()].next)
+        Self::page(self.link(page)[NEXT])
     }
 
     /// The page nearest the back that satisfies a condition: how a policy finds a victim that may be evicted.
@@ -176,7 +186,7 @@ impl<const K: usize> Lists<K> {
     /// Loads a page's links into the processor's cache.
     #[inline(always)]
     pub fn prefetch(&self, page: Page) {
-        entresol_core::prefetch(&self.links, page.index());
+        entresol_core::prefetch(&self.links, Self::index(page) as usize);
     }
 
     /// Bytes held.
