@@ -118,9 +118,10 @@ pub fn summary(advice: &Advice) -> String {
     let best = &tried[advice.choice.best];
     let measured = best.measured().expect("the choice was simulated");
     let mut out = String::new();
+    let digits = if advice.footprint_gb < 1.0 { 4 } else { 1 };
     let _ = writeln!(
         out,
-        "prices of {} ({}), budget ${:.2}, {:.4} GB of data{}",
+        "prices of {} ({}), budget ${:.2}, {:.digits$} GB of data{}",
         advice.prices_of,
         advice.catalogue,
         advice.budget,
