@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The tables of tpch-databases.md from what `make bench-tpch` writes to target/bench.
+"""The tables of tpch-databases.md and ch-databases.md from what `make bench-tpch` and `make bench-ch` write to target/bench.
 
-`tpch_tables.py` renews the page; `tpch_tables.py NAME` prints a table.
+`tpch_tables.py` renews the pages; `tpch_tables.py NAME` prints a table.
 """
 
 import json
@@ -13,13 +13,17 @@ BENCH = HERE.parents[1] / "target" / "bench"
 NONE = "–"
 
 
-def runs(name):
-    with open(BENCH / f"tpch-mariadb-{name}.json", encoding="utf-8") as file:
+def read(name):
+    with open(BENCH / f"{name}.json", encoding="utf-8") as file:
         return json.load(file)["runs"]
 
 
+def runs(name):
+    return read(f"tpch-mariadb-{name}")
+
+
 def title(run):
-    return "the P4800X alone" if run["cache"] == "ssd-only" else f"{run['cache']} {run['size'] or ''}".replace("%", " %").strip()
+    return "the fast device alone" if run["cache"] == "ssd-only" else f"{run['cache']} {run.get('size') or ''}".replace("%", " %").strip()
 
 
 def device_seconds(run):
@@ -84,16 +88,45 @@ def placement():
     return table(["query, twice", "cache", "device s", "placing, s", "read hits", "migrated MiB"], lines)
 
 
+def both(database):
+    """Clients and analysts at the same time."""
+
+    def tell():
+        all_runs = read(f"ch-{database}")
+        none = all_runs[0]
+        lines = []
+        for run in all_runs:
+            latency, pages = run["transactions"]["New-Order"]["latency_ns"], run["pages"]
+            asked = pages and pages["reads"] + pages["writes"]
+            lines.append([
+                title(run),
+                f"{run['new_orders_per_minute']:.0f}",
+                f"{run['new_orders_per_minute'] / none['new_orders_per_minute']:.2f}",
+                f"{latency['p50'] / 1e6:.0f}, {latency['p99'] / 1e6:.0f}",
+                f"{run['queries_per_hour']:.0f}",
+                f"{100 * (pages['read_hits'] + pages['write_hits']) / asked:.1f} %" if asked else NONE,
+                NONE if run["cache"] == "ssd-only" else f"{100 * run['backing_device']['busy_s'] / run['looked_s']:.0f} %",
+                mib(run["cache_device"] and run["cache_device"]["written_bytes"]),
+            ])
+        head = "cache; new orders/min; against none; p50, p99, ms; queries/h; hits; array busy; written to the cache, MiB"
+        return table(head.split("; "), lines)
+
+    return tell
+
+
 TABLES = {
     "mixed": whole("mixed"),
     "mixed queries": by_query("mixed", lambda query: query["name"].split("_")[0]),
     "seven": whole("seven"),
     "seven queries": by_query("seven", lambda query: query["name"]),
     "placement": placement,
+    "ch postgresql": both("postgresql"),
+    "ch mariadb": both("mariadb"),
 }
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         print(TABLES[" ".join(sys.argv[1:])]())
     else:
-        renew(HERE / "tpch-databases.md", TABLES)
+        for page in ("tpch-databases.md", "ch-databases.md"):
+            renew(HERE / page, TABLES)
