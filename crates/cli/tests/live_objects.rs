@@ -5,7 +5,7 @@ use entresol_core::{Op, Random, Size};
 use entresol_engine::cache::{CacheConfig, ObjectCounts, REST};
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::{Backing, CachedFiles, FileData, FileId, FileLayer};
+use entresol_front::files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
 use entresol_trace::{Column, Object, ObjectKind, OpByte, Trace};
@@ -161,9 +161,13 @@ impl Live {
             match request.op {
                 Op::Read => {
                     let mut bytes = [0; PAGE];
-                    let now = file.read_now(offset, &mut bytes).expect("a read");
-                    let read = now.map_or_else(|| file.read(offset, &mut bytes), Ok);
-                    assert_eq!(read.expect("a read"), PAGE);
+                    let read = match file.read_now(offset, &mut bytes).expect("a read") {
+                        AtOnce::All(read) => read,
+                        AtOnce::First(done) => {
+                            done + file.read(offset + done as u64, &mut bytes[done..]).expect("a read")
+                        }
+                    };
+                    assert_eq!(read, PAGE);
                     assert!(bytes[..PAGE / 2].iter().all(|&b| b == halves[0]), "request {at}");
                     assert!(bytes[PAGE / 2..].iter().all(|&b| b == halves[1]), "request {at}");
                 }

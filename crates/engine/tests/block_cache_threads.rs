@@ -151,7 +151,11 @@ impl Model {
                 let oldest = version.acknowledged.load(SeqCst);
                 let mut bytes = [0; PAGE];
                 // A door asks first for what can be had at once.
-                let at_once = random.chance(0.5) && cache.read_now(page * PAGE as u64, &mut bytes);
+                let at_once = match random.below(4) {
+                    0 => cache.read_now(page * PAGE as u64, &mut bytes),
+                    1 => cache.read_some_now_tagged(page * PAGE as u64, &mut bytes, cache.tag(false)) == PAGE,
+                    _ => false,
+                };
                 self.at_once.fetch_add(at_once.into(), SeqCst);
                 let read = if at_once { Ok(()) } else { cache.read(page * PAGE as u64, &mut bytes) };
                 if read.is_ok() {

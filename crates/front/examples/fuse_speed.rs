@@ -7,7 +7,7 @@
 use entresol_engine::cache::CacheConfig;
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::{Backing, CachedFiles, FileData, FileId, FileLayer, Sought};
+use entresol_front::files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer, Sought};
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -165,8 +165,8 @@ impl FileData for Never {
     fn size_bytes(&self) -> io::Result<u64> {
         self.0.size_bytes()
     }
-    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        Ok(None)
+    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<AtOnce> {
+        Ok(AtOnce::First(0))
     }
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         self.0.read(offset, bytes)

@@ -1,6 +1,6 @@
 //! Disks that take the time of a device one does not have: a sparse range of bytes on a device that is smaller.
 
-use crate::files::{DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
+use crate::files::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Part, Storage, WallClock};
 use entresol_device::{Device, Wear};
 use entresol_engine::disk::{Disk, Transfer};
@@ -458,8 +458,8 @@ impl FileData for PacedFile {
         self.file.size_bytes()
     }
 
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        if self.disk.is_hurried() { self.file.read_now(offset, bytes) } else { Ok(None) }
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
+        if self.disk.is_hurried() { self.file.read_now(offset, bytes) } else { Ok(AtOnce::First(0)) }
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {

@@ -7,7 +7,9 @@ use entresol_device::profile::Profile;
 use entresol_engine::cache::Mode;
 use entresol_engine::disk::{Disk, FileDisk};
 use entresol_front::Error;
-use entresol_front::files::{DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, Sought};
+use entresol_front::files::{
+    AtOnce, DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, Sought,
+};
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
 use std::fs::{self, File, OpenOptions};
@@ -291,9 +293,9 @@ impl FileData for Noted {
     fn size_bytes(&self) -> io::Result<u64> {
         self.0.size_bytes()
     }
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
         if *self.2.held.lock().unwrap() {
-            return Ok(None);
+            return Ok(AtOnce::First(0));
         }
         self.2.reads.fetch_add(1, Relaxed);
         self.0.read_now(offset, bytes)

@@ -2,7 +2,7 @@
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
-use entresol_front::files::{FileData, FileId, FileLayer, Sought};
+use entresol_front::files::{AtOnce, FileData, FileId, FileLayer, Sought};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -189,12 +189,13 @@ impl FileData for ObservedFile {
         self.data.below()
     }
 
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
         let started = Instant::now();
         let read = self.data.read_now(offset, bytes);
-        // What would have to wait is asked again.
-        if !matches!(read, Ok(None)) {
-            note(&self.calls.read, bytes.len() as u64, started, read.is_err());
+        // The rest, of which there may be all, is asked for again.
+        let asked = if let Ok(AtOnce::First(done)) = read { done } else { bytes.len() };
+        if asked > 0 {
+            note(&self.calls.read, asked as u64, started, read.is_err());
         }
         read
     }

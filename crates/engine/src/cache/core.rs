@@ -46,6 +46,8 @@ pub(super) trait Core: Send {
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
     /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing; whether it did.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
+    /// Are whole pages from one on to be had from below, and from there alone? `bytes` may then hold anything.
+    fn are_below(&mut self, first: u64, bytes: &mut [u8]) -> bool;
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
     /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames), a few at a time.
@@ -380,6 +382,10 @@ impl<P: Policy> Core for Engine<P> {
 
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool {
         self.read_uppermost(first, bytes, tag)
+    }
+
+    fn are_below(&mut self, first: u64, bytes: &mut [u8]) -> bool {
+        self.all_below(first, bytes)
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {

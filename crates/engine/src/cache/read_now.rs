@@ -8,6 +8,8 @@
 use super::core::{Core, Engine};
 use super::keeper::Source;
 use super::pages::Held;
+use super::turn::Turn;
+use super::upkeep::Lease;
 use super::{BlockCache, Tag};
 use entresol_core::{Op, Tier};
 use entresol_policy::Policy;
@@ -15,6 +17,8 @@ use std::ops::Range;
 
 /// Pages of one such read. A longer one keeps the others waiting longer than a thread takes to wake up.
 const PAGES_MAX: usize = 16;
+/// Bytes of one that may go on from one row of so many pages to the next.
+const BYTES_MAX: usize = 256 << 10;
 
 impl BlockCache {
     /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory and
@@ -31,23 +35,92 @@ impl BlockCache {
     }
 
     fn read_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> bool {
-        if pages.end - pages.start > PAGES_MAX as u64 {
+        let mut held = [const { None }; PAGES_MAX];
+        if !self.hold_now(&pages, &mut held) {
             return false;
         }
-        let mut held: [Option<Held>; PAGES_MAX] = [const { None }; PAGES_MAX];
-        for (page, held) in pages.clone().zip(&mut held) {
-            *held = self.locks.pages.page_now(page);
-            if held.is_none() {
-                return false;
+        let Some(mut turn) = self.locks.ready_now() else { return false };
+        self.read_above(&mut turn, pages, bytes, tag, true)
+    }
+
+    /// As [`read_tagged`](BlockCache::read_tagged) for as many of the first bytes as can be had at once; their number. Besides
+    /// what [`read_now_tagged`](BlockCache::read_now_tagged) gives these are pages that the cache does not hold and the
+    /// backing store has in memory ([`Disk::read_now`](crate::disk::Disk::read_now)): on each a decision is made as on any other miss, which may copy it.
+    ///
+    /// Of the bytes after those nothing has happened: they are to be read from there on, which is a request of its own to a
+    /// tape.
+    pub fn read_some_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> usize {
+        if self.check_range(offset, bytes.len() as u64).is_err() {
+            return 0;
+        }
+        let mut done = 0;
+        while done < bytes.len().min(BYTES_MAX) {
+            let at = offset + done as u64;
+            let end = ((at / self.page_bytes + PAGES_MAX as u64) * self.page_bytes).min(offset + bytes.len() as u64);
+            let row = &mut bytes[done..(end - offset) as usize];
+            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            let read = |pages, bytes: &mut [u8]| self.read_some_pages_now(pages, bytes, tag, done == 0);
+            let pages = self.with_whole_pages(at, row, read);
+            let read = (pages * self.page_bytes).saturating_sub(at % self.page_bytes).min(row.len() as u64) as usize;
+            done += read;
+            if read < row.len() {
+                break;
             }
         }
-        let Some(mut turn) = self.locks.ready_now() else { return false };
+        done
+    }
+
+    /// Reads pages, if all can be had at once from above or all from below; on how many of the first it has decided.
+    fn read_some_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> u64 {
+        let mut held = [const { None }; PAGES_MAX];
+        if !self.hold_now(&pages, &mut held) {
+            return 0;
+        }
+        let Some(mut turn) = self.locks.ready_now() else { return 0 };
+        if self.read_above(&mut turn, pages.clone(), bytes, tag, first) {
+            return pages.end - pages.start;
+        }
+        let at = pages.start * self.page_bytes;
+        if pages.end * self.page_bytes > self.size_bytes || !turn.core().are_below(pages.start, bytes) {
+            return 0;
+        }
+        let (_, backing) = turn.stores();
+        drop(turn);
+        if !backing.read_now(at, bytes) {
+            return 0;
+        }
+        let Some(mut turn) = self.locks.ready_now() else { return 0 };
+        let mut done = 0;
+        for (page, bytes) in pages.zip(bytes.chunks_exact(self.page_bytes as usize)) {
+            // What a decision leaves to be done first is left to who may wait, with the pages after it.
+            if done > 0 && !turn.is_ready() {
+                break;
+            }
+            let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
+            self.tape.note(page, Op::Read, tag, first && done == 0);
+            turn.core().read(page, bytes, tag);
+            done += 1;
+        }
+        turn.keeper().counts.below_reads += done;
+        done
+    }
+
+    /// Takes the locks of pages; whether nobody is at work on any of them.
+    fn hold_now<'a>(&'a self, pages: &Range<u64>, held: &mut [Option<Held<'a>>; PAGES_MAX]) -> bool {
+        pages.end - pages.start <= PAGES_MAX as u64
+            && pages.clone().zip(held).all(|(page, held)| {
+                *held = self.locks.pages.page_now(page);
+                held.is_some()
+            })
+    }
+
+    /// Reads pages, if the policy has them all in its uppermost tier and memory has them.
+    fn read_above(&self, turn: &mut Turn, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> bool {
         let found = turn.core().read_now(pages.start, bytes, tag);
         if found {
             for page in pages.clone() {
-                let first = page == pages.start;
-                let tag = Tag { sequential: tag.sequential || !first, ..tag };
-                self.tape.note(page, Op::Read, tag, first);
+                let tag = Tag { sequential: tag.sequential || page > pages.start, ..tag };
+                self.tape.note(page, Op::Read, tag, first && page == pages.start);
             }
         }
         found
@@ -72,6 +145,16 @@ impl<P: Policy> Engine<P> {
             Core::read(self, first + at as u64, bytes, tag);
         }
         true
+    }
+
+    /// Are pages from `first` on to be had from below, and from there alone? `bytes` may then hold anything.
+    pub(super) fn all_below(&mut self, first: u64, bytes: &mut [u8]) -> bool {
+        if Core::is_off(self) || self.unseen.is_some() {
+            return false;
+        }
+        let page_bytes = self.world.page_bytes();
+        let mut pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
+        pages.all(|(page, bytes)| matches!(self.locate(page, bytes), Ok(Source::Below)))
     }
 
     /// Copies a page that the policy has in its uppermost tier and memory has the bytes of. From there a hit moves nothing,

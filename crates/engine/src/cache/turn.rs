@@ -117,8 +117,7 @@ impl Locks {
         let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
         let guard = tries.find_map(Result::ok)?;
         let mut turn = Turn { locks: self, guard: Some(guard), owns: false };
-        let ready = !turn.must_mend() && turn.keeper().is_ready();
-        ready.then_some(turn)
+        turn.is_ready().then_some(turn)
     }
 
     /// A turn when there is room for a request. Whoever finds none makes it, and others wait for that.
@@ -173,6 +172,11 @@ impl Turn<'_> {
         let (core, result) = change(guard.take().expect("a change puts one back"));
         **guard = Some(core);
         result
+    }
+
+    /// Is there room for a request, and nothing to do first?
+    pub fn is_ready(&mut self) -> bool {
+        !self.must_mend() && self.keeper().is_ready()
     }
 
     /// The devices: of the log, and the backing store.

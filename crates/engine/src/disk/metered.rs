@@ -75,14 +75,19 @@ impl Meter {
         let started = Instant::now();
         self.under_way.fetch_add(1, Relaxed);
         let result = call();
-        let ns = started.elapsed().as_nanos() as u64;
         self.under_way.fetch_sub(1, Relaxed);
+        self.note(bytes, started, result.is_err());
+        result
+    }
+
+    /// A call has returned.
+    fn note(&self, bytes: usize, started: Instant, failed: bool) {
+        let ns = started.elapsed().as_nanos() as u64;
         self.calls.fetch_add(1, Relaxed);
-        self.errors.fetch_add(u64::from(result.is_err()), Relaxed);
+        self.errors.fetch_add(u64::from(failed), Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
         self.busy_ns.fetch_add(ns, Relaxed);
         self.took[bucket(ns)].fetch_add(1, Relaxed);
-        result
     }
 
     fn counts(&self) -> CallCounts {
@@ -124,6 +129,15 @@ impl<D: Disk> Disk for Metered<D> {
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.meters.read.time(bytes.len(), || self.disk.read_at(at, bytes))
+    }
+
+    fn read_now(&self, at: u64, bytes: &mut [u8]) -> bool {
+        let started = Instant::now();
+        let found = self.disk.read_now(at, bytes);
+        if found {
+            self.meters.read.note(bytes.len(), started, false);
+        }
+        found
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -74,6 +74,11 @@ pub trait Disk: Send + Sync {
     /// `UnexpectedEof` beyond the end; else what the device answered.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 
+    /// As [`read_at`](Disk::read_at), if that takes no waiting for a device; whether it did. If not, `bytes` may hold anything.
+    fn read_now(&self, _at: u64, _bytes: &mut [u8]) -> bool {
+        false
+    }
+
     /// Writes all of `bytes` from byte `at` on. After an error any part of it may have been written.
     ///
     /// # Errors
@@ -132,6 +137,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         (**self).read_at(at, bytes)
+    }
+
+    fn read_now(&self, at: u64, bytes: &mut [u8]) -> bool {
+        (**self).read_now(at, bytes)
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

@@ -251,6 +251,11 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    /// It is memory.
+    fn read_now(&self, at: u64, bytes: &mut [u8]) -> bool {
+        self.read_at(at, bytes).is_ok()
+    }
+
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let cut = self.power.consume()?;
         let mut state = self.lock();

@@ -1,6 +1,6 @@
 //! Files without a layer.
 
-use super::{FileData, FileId, FileLayer, Sought};
+use super::{AtOnce, FileData, FileId, FileLayer, Sought};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -30,6 +30,15 @@ fn would_wait(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS)
 }
 
+/// Fills the first of `bytes` with what the system has in memory of a file from `offset` on; how many.
+pub(super) fn read_now(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(count) => Ok(count),
+        Err(error) if would_wait(error) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl FileData for DirectFile {
     fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
@@ -39,16 +48,11 @@ impl FileData for DirectFile {
         Some(self.0.as_fd())
     }
 
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        let length = bytes.len();
-        let count = match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
-            Ok(count) => count,
-            Err(error) if would_wait(error) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
+        let count = read_now(&self.0, offset, bytes)?;
         // Fewer bytes mean the end of the file, or of what is in memory.
-        let whole = count == length || offset + count as u64 >= self.size_bytes()?;
-        Ok(whole.then_some(count))
+        let whole = count == bytes.len() || (count > 0 && offset + count as u64 >= self.size_bytes()?);
+        Ok(if whole { AtOnce::All(count) } else { AtOnce::First(count) })
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {

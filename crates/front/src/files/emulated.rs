@@ -1,6 +1,6 @@
 //! A layer in which every file is a device of its own, as slow as a model.
 
-use super::{DirectFile, FileData, FileId, FileLayer, Sought};
+use super::{AtOnce, DirectFile, FileData, FileId, FileLayer, Sought};
 use entresol_device::Device;
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Storage, WallClock};
 use rustix::fs::FallocateFlags;
@@ -142,9 +142,9 @@ impl FileData for EmulatedFile {
         self.file.size_bytes()
     }
 
-    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read_now(&self, _offset: u64, _bytes: &mut [u8]) -> io::Result<AtOnce> {
         // Every read waits for its time.
-        Ok(None)
+        Ok(AtOnce::First(0))
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {

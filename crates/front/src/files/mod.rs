@@ -50,6 +50,15 @@ pub enum Sought {
     Hole,
 }
 
+/// How much of a read was read without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtOnce {
+    /// So many bytes: all, or up to the end of the file.
+    All(usize),
+    /// So many of the first; those after them are to be read from there on.
+    First(usize),
+}
+
 /// The bytes of one open file. Calls may come from several threads at once, also for overlapping ranges.
 ///
 /// A write that returned is seen by every later read, and is durable after a [`sync`](FileData::sync) that began later.
@@ -74,11 +83,12 @@ pub trait FileData: Send + Sync {
         None
     }
 
-    /// As [`read`](FileData::read), if that can be done without waiting for a device; else `None`.
+    /// As [`read`](FileData::read) for as much as can be read without waiting for a device. If that is not all, the rest of
+    /// `bytes` may hold anything.
     ///
     /// # Errors
     /// What the storage answered.
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>>;
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce>;
 
     /// Fills `bytes` from `offset` on, up to the file's end; the number of bytes read.
     ///

@@ -7,13 +7,14 @@ use super::nodes::{Node, Nodes, is_hidden};
 use super::passthrough::{Passthrough, Way};
 use super::pool::Pool;
 use super::reply::{answer, finish, finish_call};
-use crate::files::{FileData, Sought};
+use crate::files::{AtOnce, FileData, Sought};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, OFlags, Timestamps, Uid};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -29,6 +30,11 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// Requests that the kernel may have under way without anybody waiting for each: asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 256;
+
+thread_local! {
+    /// What a thread that takes requests reads into, unless it hands that on.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A mounted directory, as the kernel sees it.
 pub(super) struct Door {
@@ -344,13 +350,23 @@ impl Filesystem for Door {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
-        let mut bytes = vec![0; size as usize];
-        match file.data.read_now(offset, &mut bytes) {
-            Ok(Some(count)) => reply.data(&bytes[..count]),
-            Ok(None) => self.pool.run(move || match file.data.read(offset, &mut bytes) {
-                Ok(count) => reply.data(&bytes[..count]),
-                Err(error) => reply.error(errno(&error)),
-            }),
+        let mut bytes = BUFFER.take();
+        let size = size as usize;
+        // It keeps what was read before, of which no answer has anything.
+        if bytes.len() < size {
+            bytes.resize(size, 0);
+        }
+        match file.data.read_now(offset, &mut bytes[..size]) {
+            Ok(AtOnce::All(count)) => {
+                reply.data(&bytes[..count]);
+                BUFFER.set(bytes);
+            }
+            Ok(AtOnce::First(done)) => {
+                self.pool.run(move || match file.data.read(offset + done as u64, &mut bytes[done..size]) {
+                    Ok(count) => reply.data(&bytes[..done + count]),
+                    Err(error) => reply.error(errno(&error)),
+                })
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }

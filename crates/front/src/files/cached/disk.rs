@@ -1,5 +1,6 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
+use super::super::direct::read_now;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use entresol_engine::disk::Disk;
 use rustix::fs::{FallocateFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
@@ -118,6 +119,16 @@ impl Below {
         }
         bytes[done..].fill(0);
         Ok(())
+    }
+
+    /// As [`read`](Self::read), if the system has all of it in memory and nobody is making the file shorter; whether it did.
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        let Ok(file) = self.file.try_read() else { return false };
+        match read_now(&file, offset, bytes) {
+            Ok(count) if count == bytes.len() => true,
+            // The end of the file, perhaps. What is wrong with it a read is told that may wait.
+            _ => false,
+        }
     }
 
     /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
@@ -350,6 +361,11 @@ impl Disk for FilesDisk {
             done += count;
         }
         Ok(())
+    }
+
+    fn read_now(&self, at: u64, bytes: &mut [u8]) -> bool {
+        let one = within(at, bytes.len() as u64) == bytes.len() as u64;
+        one && self.file_at(at).is_some_and(|(file, offset)| file.read_now(offset, bytes))
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

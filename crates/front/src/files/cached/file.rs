@@ -3,7 +3,7 @@
 use super::Shared;
 use super::disk::{Below, within};
 use super::map::{Extent, REGION_BYTES};
-use crate::files::Sought;
+use crate::files::{AtOnce, Sought};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::Tag;
@@ -189,23 +189,23 @@ impl CachedFile {
         Ok(region * REGION_BYTES + offset % REGION_BYTES)
     }
 
-    /// As [`read`](Self::read), if it needs no waiting: for a device, for a change of the file's shape or for a region.
-    pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> Option<usize> {
+    /// As [`read`](Self::read) for as much as needs no waiting: for a device, for a change of the file's shape or for a region.
+    pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> Option<AtOnce> {
         let _shape = self.shape.try_read().ok()?;
         let count = self.size().saturating_sub(offset).min(bytes.len() as u64);
         if count == 0 {
-            return Some(0);
+            return Some(AtOnce::All(0));
         }
         let region = self.regions.try_read().ok()?.get((offset / REGION_BYTES) as usize).copied().flatten()?;
         let at = region * REGION_BYTES + offset % REGION_BYTES;
-        let whole = within(offset, count) == count;
-        let (pages, next) = (self.pages(offset, offset + count), &self.runs[0]);
-        let tag = self.shared.cache.tag(pages.start == next.load(Relaxed));
-        let found = whole && self.shared.cache.read_now_tagged(at, &mut bytes[..count as usize], tag);
-        found.then(|| {
-            next.store(pages.end, Relaxed);
-            count as usize
-        })
+        let bytes = &mut bytes[..within(offset, count) as usize];
+        let next = &self.runs[0];
+        let tag = self.shared.cache.tag(offset / self.page_bytes() == next.load(Relaxed));
+        let done = self.shared.cache.read_some_now_tagged(at, bytes, tag);
+        if done > 0 {
+            next.store(self.pages(offset, offset + done as u64).end, Relaxed);
+        }
+        Some(if done as u64 == count { AtOnce::All(done) } else { AtOnce::First(done) })
     }
 
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {

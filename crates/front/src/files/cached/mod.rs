@@ -19,7 +19,7 @@ pub use disk::FilesDisk;
 pub use places::FilePage;
 pub use start::{Backing, Found};
 
-use crate::files::{DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
+use crate::files::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
@@ -392,8 +392,8 @@ impl FileData for Handle {
         self.file.below.settle()
     }
 
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        Ok(self.file.read_now(offset, bytes))
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {
+        Ok(self.file.read_now(offset, bytes).unwrap_or(AtOnce::First(0)))
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
