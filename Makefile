@@ -187,7 +187,8 @@ bench-tpch: deps
 	$(TPCH) --queries 3,10,16,3,10,16 --policy none,lru,tac,heuristicdb,table-placement --cache-size 33%,75% $(call TPCH_OUT,placement)
 
 # Figures 4 to 12 of 003 and the tuners over seeds: docs/results/multi-tier-003.md and the table of adaptive-migration.md,
-# from what target/results lacks (half an hour of one core; ten minutes of it record CH-benCHmark on PostgreSQL in /dev/shm).
+# from what target/results lacks (three quarters of an hour of one core; ten minutes of it record CH-benCHmark on PostgreSQL in
+# /dev/shm, 4 GB, which takes root: the server's own pool is listened to).
 .PHONY: figures-003
 figures-003: deps
 	cargo build --release --locked -p entresol

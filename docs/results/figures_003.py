@@ -3,8 +3,9 @@
 
 `figures_003.py` records and simulates what target/results/003 lacks, with the program that ENTRESOL names
 (target/release/entresol), and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to
-measure anew. About fifteen minutes of one processor, and before that eight of both for two recordings, whose databases lie
-in FIGURES_SCRATCH (/dev/shm, 2 GB). What a table says of the paper is what its text says; its figures are not to be had.
+measure anew. About fifteen minutes of one processor, and before that ten of both for three recordings of CH, which need
+root (record_pool.py) and FIGURES_SCRATCH (/dev/shm, 4 GB). What a table says of the paper is what its text says; its figures
+are not to be had.
 """
 
 import json
@@ -12,8 +13,8 @@ import os
 import subprocess
 import sys
 
-from below_pool import filtered
 from face_tables import HERE, renew, table
+from record_pool import record
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "003"
@@ -25,24 +26,23 @@ SCRATCH = os.environ.get("FIGURES_SCRATCH", "/dev/shm")
 TRACES = {
     "tpcc": ("pg_tpcc_w20_prebuf.csv.zst", 1320, "TPC-C"),
     "flat": (None, 1320, "generated"),
-    "ch": (None, 1130, "CH, below 64 pages"),
+    "ch": (None, 1130, "CH"),
     "tpch": ("pg_tpch_sf0.1_prebuf.csv.zst", 1130, "TPC-H"),
     "voter": ("pg_voter_sb16m.csv.zst", 1050, "Voter, below a pool"),
     "auctionmark": ("pg_auctionmark_sb16m_first1.2M.csv.zst", 815, "AuctionMark, below a pool"),
 }
-# What a small pool does to a stream: TPC-C again, below one with as large a share of its pages as CH's server has.
-BELOW = {"tpcc-below": ("pg_tpcc_w20_prebuf.csv.zst", 1320, "TPC-C, below 217 pages")}
-BELOW_PAGES = 217
-ABOUT = TRACES | BELOW | {"ch-again": (None, 1130, "CH again, another seed")}
+# CH twice, for one recording leaves open how much another would differ; and what a small pool does to such a stream.
+CH_TWICE = {"ch-again": (None, 1130, "CH again, another seed"), "ch-below": (None, 1130, "CH, below 64 pages")}
+ABOUT = TRACES | CH_TWICE
 # 003, figure 3a: a quarter of the blocks of the paper's TPC-C gets 87 % of the references.
 FLAT = "hotcold:pages=150k:hot=25:to=87:n=2M:write=25:update=100:ids=scattered"
-# The server has 64 pages of its own: with 32 its sessions, which hold some each, run out of them ("no unpinned buffers
-# available"). What it reads and writes comes by a fast device, so that few wait for it.
+CH = ["--db", "postgresql", "--warehouses", 3, "--clients", 6, "--analysts", 1, "--warmup", "5s"]
+# What the pool lacks comes by a fast device, so that few wait for it.
+CH += ["--policy", "none", "--backing-profile", "p4800x"]
+# With 32 pages the server's sessions, which hold some each, run out of them ("no unpinned buffers available").
 POOL_PAGES = 64
-CH = ["--db", "postgresql", "--memory", f"{POOL_PAGES * 8}KiB", "--warehouses", 3, "--clients", 6, "--analysts", 1]
-CH += ["--warmup", "5s", "--duration", "150s", "--policy", "none", "--backing-profile", "p4800x"]
-# Recorded twice: what is different in the second is what one recording leaves open.
-CH_SEEDS = {"ch": 42, "ch-again": 43}
+ASKED, BELOW = ["--memory", "128MiB", "--duration", "60s"], ["--memory", f"{POOL_PAGES * 8}KiB", "--duration", "150s"]
+CH_RUNS = {"ch": [*ASKED, "--seed", 42], "ch-again": [*ASKED, "--seed", 43], "ch-below": [*BELOW, "--seed", 42]}
 
 DRAM_NS = 160  # section 6.4: 2x to 8x of it are 320 to 1280 ns
 LINE_BYTES = 64
@@ -80,18 +80,23 @@ def entresol(*words):
     subprocess.run([str(word) for word in (ENTRESOL, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
 
 
+def ch(name, below):
+    """The load of a recording; what passes the pool goes to a file."""
+    words = ["bench", "ch", *CH, *CH_RUNS[name], "--scratch", SCRATCH]
+    return [*words, "--record", below, "--json", OUT / f"{name}.run.json"]
+
+
 def trace(name):
     """A trace in our own format, which is read fastest."""
     path = OUT / f"{name}.etr"
     if not path.exists():
         file, part = ABOUT[name][0], path.with_suffix(".part")
-        if name in CH_SEEDS:
-            files = ["--record", part, "--json", OUT / f"{name}.run.json"]
-            entresol("bench", "ch", *CH, "--seed", CH_SEEDS[name], "--scratch", SCRATCH, *files)
-        elif name in BELOW:
-            filtered(RECORDED / file, BELOW_PAGES, path.with_suffix(".csv"))
-            entresol("trace", "convert", "--page-size", 8192, path.with_suffix(".csv"), part)
-            path.with_suffix(".csv").unlink()
+        if name == "ch-below":
+            entresol(*ch(name, part))
+        elif name in CH_RUNS:
+            # The server is asked for its counts where it is recorded below, too.
+            record(path, [ENTRESOL, "-q", *ch(name, part)])
+            return path
         elif file is None:
             entresol("trace", "generate", "--page-size", 8192, FLAT, part)
         else:
@@ -387,9 +392,9 @@ def in_short(name, setting):
 
 
 def below():
-    """What a small pool takes from a stream, and from the figures: TPC-C as the pool is asked, and as it asks."""
+    """What one recording leaves open, and what a small pool takes from such a stream and from the figures."""
     lines = []
-    for name in ("tpcc", "tpcc-below", *CH_SEEDS):
+    for name in CH_RUNS:
         of = measured(name)
         writes = f"{100 * of['writes']['page_requests'] / of['page_requests']:.1f}"
         lines += [label(name, setting) + [of["page_requests"], writes] + in_short(name, setting) for setting in NAMES]
@@ -420,7 +425,7 @@ def measured(name):
 
 
 def streams():
-    """How large and how skewed each trace is, and what a pool as small as that of CH's server would have of it."""
+    """How large and how skewed each trace is, and what a pool as small as the one of `ch-below` would have of it."""
     lines = []
     for name in TRACES:
         of = measured(name)
@@ -437,20 +442,22 @@ def streams():
 
 
 def recording():
-    """What went on while CH was recorded."""
+    """What went on while CH was recorded, and whether all of it was: by the server's own counts between the same moments."""
     lines = []
-    for name, seed in CH_SEEDS.items():
+    for name in CH_RUNS:
         trace(name)
         run = json.loads((OUT / f"{name}.run.json").read_text())["runs"][0]
+        heard = {} if name == "ch-below" else json.loads((OUT / f"{name}.pool.json").read_text())
         if run["faults"]:
             raise SystemExit(f"{name}: {run['faults']}")
-        asked, pool, seconds = run["asked"], run["pool"], run["looked_s"]
         answered = [query["number"] for query in run["queries"] if query["counted"]]
-        cells = [seed, f"{run['new_orders_per_minute']:.0f}", f"{len(answered)} of {len(set(answered))} kinds"]
-        cells += [f"{asked['requests'] / seconds:.0f}", pool["asked"], f"{100 * (1 - pool['read'] / pool['asked']):.1f}"]
-        lines.append(cells + [pool["read"], asked["requests"] - asked["writes"], asked["writes"]])
-    head = ["seed", "new orders/min", "queries answered", "pages/s below", "pages asked of the pool", "it had, %"]
-    return table(head + ["it lacked", "reads below", "writes below"], lines)
+        cells = [ABOUT[name][2], f"{run['new_orders_per_minute']:.0f}", f"{len(answered)} of {len(set(answered))} kinds"]
+        cells += [heard.get(key, "") for key in ("references", "M", "X", "D", "H")]
+        asked, read = run["pool"]["asked"], run["pool"]["read"]
+        cells += [asked, heard.get("told_asked", ""), read, heard.get("told_read", "")]
+        lines.append(cells + [f"{100 * (1 - read / asked):.1f}"])
+    head = ["trace", "new orders/min", "queries answered", "references", "misses", "extensions", "marked", "for hints"]
+    return table(head + ["asked, by the server", "as heard", "read, by the server", "as heard", "it had, %"], lines)
 
 
 TABLES = {f"figure {n}": globals()[f"figure_{n}"] for n in range(4, 13)} | {"assumptions": assumptions, "hits": hits}

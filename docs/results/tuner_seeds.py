@@ -32,7 +32,7 @@ RUNS = {
     "generated TPC-C": (["generate:tpcc:n=2M:warehouses=10:seed=9", "--page-size", "8192", "--warmup", "10%"], 2),
     "TPC-H, TPC-C, TPC-H": ([TPCH, TPCC, TPCH, "--limit", "1500k"], 2),
 }
-# As multi-tier-003.md has it, recorded below a small pool.
+# As multi-tier-003.md has it: all that the server's pool is asked.
 CH_RUNS = {
     "recorded CH": (["ch", "--warmup", "10%"], 3),
     "CH, epochs of 5000": (["ch", "--warmup", "10%", "--epoch", "5000"], 3),
