@@ -19,8 +19,9 @@ const NOWHERE: u64 = u64::MAX;
 /// The streams that requests belong to, as far back as the last 64 that began.
 ///
 /// A stream is a run of requests for the pages of one object in ascending order, with requests of others in between. Where
-/// one comes to the beginning of another the two are one, so that parts that were read ahead out of order count together. A new
-/// stream takes the place of the oldest that has not grown since it was passed over last.
+/// one comes to the beginning of another the two are one, so that parts that were read ahead out of order count together: a
+/// part that begins a little ahead of a long stream, up to an eighth of the cutoff, passes for as long, as that stream is
+/// likely to come to it. A new stream takes the place of the oldest that has not grown since it was passed over last.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
@@ -35,6 +36,8 @@ pub struct Streams {
     /// Of each stream the place of its first page, and that of the page after its last.
     starts: [u64; FOLLOWED],
     nexts: [u64; FOLLOWED],
+    /// A bit for each that began a little ahead of a long one.
+    early: u64,
     /// A bit for each that has grown since the hand was there.
     grown: u64,
     hand: usize,
@@ -57,7 +60,8 @@ fn find(places: &[u64; FOLLOWED], place: u64) -> Option<usize> {
 impl Streams {
     /// Lets pass what comes after so many pages of a stream.
     pub fn new(cutoff_pages: u64) -> Self {
-        Streams { cutoff_pages, starts: [NOWHERE; FOLLOWED], nexts: [NOWHERE; FOLLOWED], grown: 0, hand: 0, latest: 0 }
+        let nowhere = [NOWHERE; FOLLOWED];
+        Streams { cutoff_pages, starts: nowhere, nexts: nowhere, early: 0, grown: 0, hand: 0, latest: 0 }
     }
 
     /// Takes notice of a request; whether as many pages as the cutoff came before it in its stream.
@@ -66,16 +70,13 @@ impl Streams {
         let known = if self.nexts[self.latest] == place { Some(self.latest) } else { find(&self.nexts, place) };
         match known {
             Some(stream) => self.grow(stream),
-            None => {
-                self.begin(place);
-                self.cutoff_pages == 0
-            }
+            None => self.begin(place) || self.cutoff_pages == 0,
         }
     }
 
     /// A stream is a page longer; whether it was long before.
     fn grow(&mut self, stream: usize) -> bool {
-        let before = self.nexts[stream].wrapping_sub(self.starts[stream]);
+        let before = self.len(stream);
         let next = self.nexts[stream].wrapping_add(1);
         self.nexts[stream] = next;
         if let Some(other) = find(&self.starts, next).filter(|&other| other != stream) {
@@ -84,17 +85,33 @@ impl Streams {
         }
         self.grown |= 1 << stream;
         self.latest = stream;
-        before >= self.cutoff_pages
+        before >= self.cutoff_pages || (self.early & 1 << stream != 0 && before < self.ahead())
     }
 
-    fn begin(&mut self, place: u64) {
+    /// Pages of a stream.
+    fn len(&self, stream: usize) -> u64 {
+        self.nexts[stream].wrapping_sub(self.starts[stream])
+    }
+
+    /// Pages that a part may come too early, and may have until the others are there.
+    fn ahead(&self) -> u64 {
+        self.cutoff_pages / 8
+    }
+
+    /// A stream begins; whether it is likely to be a part of a long one.
+    fn begin(&mut self, place: u64) -> bool {
+        let is_ahead = |&next: &u64| place.wrapping_sub(next) <= self.ahead();
+        let mut near = (0..FOLLOWED).filter(|&stream| is_ahead(&self.nexts[stream]));
+        let early = self.cutoff_pages > 0 && near.any(|stream| self.len(stream) >= self.cutoff_pages);
         // It ends: what the hand passes over has not grown when it comes back.
         while self.grown & 1 << self.hand != 0 {
             self.grown &= !(1 << self.hand);
             self.hand = (self.hand + 1) % FOLLOWED;
         }
         (self.starts[self.hand], self.nexts[self.hand]) = (place, place.wrapping_add(1));
+        self.early = self.early & !(1 << self.hand) | u64::from(early) << self.hand;
         self.hand = (self.hand + 1) % FOLLOWED;
+        early
     }
 }
 
@@ -116,7 +133,10 @@ mod tests {
         let mut streams = Streams::new(100);
         assert_eq!(passed(&mut streams, 0, 0..100), 0);
         assert_eq!(passed(&mut streams, 0, 100..150), 50);
-        assert_eq!(passed(&mut streams, 0, 151..251), 0, "a gap ends it");
+        assert_eq!(passed(&mut streams, 0, 151..251), 100 / 8, "a gap ends it, once nothing is likely to fill it");
+        assert_eq!(passed(&mut streams, 0, 300..400), 0, "so does a larger one");
+        assert_eq!(passed(&mut streams, 0, 405..450), 12, "after 100 of them");
+        assert_eq!(passed(&mut streams, 0, 455..500), 0, "after 45 of them, of which 12 passed");
         assert_eq!(passed(&mut streams, 0, (0..1000).rev()), 0, "descending is none");
         assert_eq!(passed(&mut streams, 0, (0..1000).map(|block| 2 * block)), 0);
     }
@@ -139,6 +159,17 @@ mod tests {
         // A part that comes too early is a stream of its own until the one before it is there.
         let in_turn = (100..320u64).filter(|page| page / 16 % 2 == 0).count() as u64;
         assert_eq!(passed(&mut streams, 0, parts), in_turn);
+    }
+
+    #[test]
+    fn a_part_out_of_order_of_a_long_stream_passes_with_it() {
+        let mut streams = Streams::new(128);
+        // The first page of each part comes before those of the part before it.
+        let parts = (0..40u64).map(|part| part ^ 1).flat_map(|part| 16 * part..16 * (part + 1));
+        assert_eq!(passed(&mut streams, 0, parts), 640 - 128);
+        // Of another object, and behind it, none is.
+        assert_eq!(passed(&mut streams, 1, 648..700), 0);
+        assert_eq!(passed(&mut streams, 0, 600..640), 0);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Reads of several pages: what none of them has in memory is asked of each device together, neighbours below in one
+//! Reads of several pages: what none of them has in memory is asked of each device together, neighbours on it in one
 //! transfer. The policy is told page by page, in their order, as if they had been read one by one.
 
 use super::keeper::Source;
 use super::turn::Turn;
 use super::upkeep::{Lease, runs};
 use super::{BlockCache, Tag};
-use crate::disk::Transfer;
+use crate::disk::{AlignedBytes, Transfer};
 use crate::store::{Entry, check_page};
 use entresol_core::Op;
 use std::io;
@@ -54,7 +54,7 @@ impl BlockCache {
         if bytes.len() == whole_bytes {
             return read(pages, bytes);
         }
-        let mut whole = vec![0; whole_bytes];
+        let mut whole = AlignedBytes::zeroed(whole_bytes);
         let result = read(pages, &mut whole);
         let within = (offset % self.page_bytes) as usize;
         bytes.copy_from_slice(&whole[within..within + bytes.len()]);
@@ -98,7 +98,7 @@ impl BlockCache {
         let (log, backing) = turn.stores();
         drop(turn);
         let (mut from_log, mut from_below) = self.transfers(first, &found, bytes);
-        let log_reads = from_log.len() as u64;
+        let log_reads = found.iter().filter(|found| matches!(found, Found::InLog(..))).count() as u64;
         let below_read = from_below.is_empty() || backing.submit(&mut from_below).is_ok();
         let log_read = from_log.is_empty() || log.submit(&mut from_log).is_ok();
         let is_there = |(found, bytes): (&Found, &[u8])| match *found {
@@ -123,9 +123,14 @@ impl BlockCache {
         bytes: &'a mut [u8],
     ) -> (Vec<Transfer<'a>>, Vec<Transfer<'a>>) {
         let (mut from_log, mut from_below) = (Vec::new(), Vec::new());
-        let is_below = |at: usize| matches!(found[at], Found::Below);
         let mut rest = bytes;
-        for run in runs(found.len(), |at| is_below(at) && is_below(at - 1)) {
+        // What was admitted together lies together on the cache device.
+        let follows = |at: usize| match (&found[at - 1], &found[at]) {
+            (Found::Below, Found::Below) => true,
+            (Found::InLog(_, before), Found::InLog(_, at)) => before + self.page_bytes == *at,
+            _ => false,
+        };
+        for run in runs(found.len(), follows) {
             let (these, others) = rest.split_at_mut(run.len() * self.page_bytes as usize);
             rest = others;
             match found[run.start] {

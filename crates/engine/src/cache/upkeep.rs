@@ -303,8 +303,13 @@ fn empty_segment(lease: &mut impl Lease, versions: &[(u64, u64)]) -> io::Result<
 
 /// Reads pages that lie at these bytes of a device, together; false when any of it failed.
 pub(super) fn read_pages(disk: &dyn Disk, at: &[u64], bytes: &mut [u8], page_bytes: usize) -> bool {
-    let pages = at.iter().zip(bytes.chunks_exact_mut(page_bytes));
-    let mut reads: Vec<Transfer> = pages.map(|(&at, bytes)| Transfer::Read { at, bytes }).collect();
+    let mut reads = Vec::new();
+    let mut rest = bytes;
+    for run in runs(at.len(), |n| at[n] == at[n - 1] + page_bytes as u64) {
+        let (these, others) = rest.split_at_mut(run.len() * page_bytes);
+        reads.push(Transfer::Read { at: at[run.start], bytes: these });
+        rest = others;
+    }
     reads.is_empty() || disk.submit(&mut reads).is_ok()
 }
 

@@ -1,6 +1,7 @@
 //! The kernel's requests, each answered by the backing directory or by a file's layer.
 
 use super::attributes::{TRUST, attributes, errno, system, timespec};
+use super::buffers::Buffers;
 use super::handles::{Handle, Handles};
 use super::listing::Listing;
 use super::nodes::{Node, Nodes, is_hidden};
@@ -14,7 +15,6 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, Gid, Mode, OFlags, Timestamps, Uid};
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
@@ -31,11 +31,6 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel may have under way without anybody waiting for each: asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 256;
 
-thread_local! {
-    /// What a thread that takes requests reads into, unless it hands that on.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
 /// A mounted directory, as the kernel sees it.
 pub(super) struct Door {
     /// Held as long as it is served.
@@ -44,6 +39,7 @@ pub(super) struct Door {
     files: Handles,
     directories: Mutex<HashMap<u64, Arc<Listing>>>,
     pool: Pool,
+    buffers: Buffers,
     kernel: Kernel,
     /// A thread that takes requests is at a sync.
     syncing: AtomicBool,
@@ -61,7 +57,8 @@ pub(super) struct Kernel {
 impl Door {
     pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, kernel: Kernel) -> Self {
         let (files, directories, syncing) = (Handles::new(), Mutex::default(), AtomicBool::new(false));
-        Self { _lock: lock, nodes, files, directories, pool, kernel, syncing }
+        let buffers = Buffers::new(REQUEST_BYTES_MAX as usize);
+        Self { _lock: lock, nodes, files, directories, pool, buffers, kernel, syncing }
     }
 
     /// How the kernel shall treat a file that is opened with these flags.
@@ -350,23 +347,20 @@ impl Filesystem for Door {
             Ok(file) => file,
             Err(error) => return reply.error(error),
         };
-        let mut bytes = BUFFER.take();
         let size = size as usize;
-        // It keeps what was read before, of which no answer has anything.
-        if bytes.len() < size {
-            bytes.resize(size, 0);
-        }
-        match file.data.read_now(offset, &mut bytes[..size]) {
+        let (mut buffer, buffers) = (self.buffers.take(size), self.buffers.clone());
+        match file.data.read_now(offset, &mut buffer[..size]) {
             Ok(AtOnce::All(count)) => {
-                reply.data(&bytes[..count]);
-                BUFFER.set(bytes);
+                reply.data(&buffer[..count]);
+                buffers.give(buffer);
             }
-            Ok(AtOnce::First(done)) => {
-                self.pool.run(move || match file.data.read(offset + done as u64, &mut bytes[done..size]) {
-                    Ok(count) => reply.data(&bytes[..done + count]),
+            Ok(AtOnce::First(done)) => self.pool.run(move || {
+                match file.data.read(offset + done as u64, &mut buffer[done..size]) {
+                    Ok(count) => reply.data(&buffer[..done + count]),
                     Err(error) => reply.error(errno(&error)),
-                })
-            }
+                }
+                buffers.give(buffer);
+            }),
             Err(error) => reply.error(errno(&error)),
         }
     }

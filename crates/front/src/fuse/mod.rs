@@ -9,6 +9,7 @@
 //! and flock locks stay the kernel's.
 
 mod attributes;
+mod buffers;
 mod door;
 mod handles;
 mod listing;
