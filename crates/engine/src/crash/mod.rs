@@ -83,16 +83,17 @@ fn no_crash_of_a_random_history_over_slots_loses_what_was_durable() {
     check_lives(Layout::Slots);
 }
 
-/// Histories of other policies meet tables only now and then.
+/// Histories of other policies meet tables only now and then. At seed 3001282 pages were brought, over slots, beside as many that were
+/// recovered and not seen yet, until no slot was free.
 #[test]
 fn no_crash_of_a_history_with_queries_over_tables_loses_what_was_durable() {
-    let seeds = seeds() / 4;
+    let seeds = seeds() / 2;
     for layout in LAYOUTS {
         let setup = |seed| Setup::placing(seed, layout);
         let tally = lives(3_000_000..3_000_000 + seeds, setup, 20).unwrap_or_else(|violation| panic!("{violation}"));
         println!("{layout:?}: seeds from 3000000: {tally:?}");
         assert!(tally.placed > 0 && tally.tables_in_part > 0 && tally.placing_interrupted > 0, "{tally:?}");
-        assert!(seeds < 800 || (tally.tables_in_part > 1000 && tally.placing_interrupted > 100), "{tally:?}");
+        assert!(seeds < 1600 || (tally.tables_in_part > 1000 && tally.placing_interrupted > 100), "{tally:?}");
     }
 }
 
