@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// Finds the data directories of PostgreSQL (12 to 18) and of MariaDB or MySQL at DIR and up to two directories below. Names are
 /// read from the catalogues' files, with or without a running server: what was made since its last checkpoint has none yet.
 /// --ask lets a PostgreSQL server tell them instead. In front of a cache give the directory where it is mounted: below, the
-/// catalogues' newest pages may be missing.
+/// catalogues' newest pages may be missing. Files of a tablespace whose directory lies in DIR are listed by where they are, those of
+/// others by the link in the data directory.
 #[derive(Args)]
 pub struct NamesArgs {
     /// The directory
@@ -92,10 +93,10 @@ fn walk(directory: &Path, prefix: &str, depth: usize, names: &Names, printed: &m
     for entry in std::fs::read_dir(directory).with_context(at)? {
         let entry = entry.with_context(at)?;
         let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        // Tablespaces are links to directories. What goes while the server runs is not there.
+        // Tablespaces are links to directories, of which those below are found without. What goes while the server runs is not there.
         let Ok(found) = std::fs::metadata(entry.path()) else { continue };
         if found.is_dir() {
-            if depth > 0 {
+            if depth > 0 && !names.is_link_to_below(&path) {
                 walk(&entry.path(), &format!("{path}/"), depth - 1, names, printed)?;
             }
             continue;

@@ -4,7 +4,7 @@ mod common;
 
 use common::Scratch;
 use serde_json::Value;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -39,6 +39,20 @@ fn every_file_of_a_data_directory_has_a_name_but_those_that_are_no_relations() {
 
     let json: Value = serde_json::from_str(&scratch.ok(&["-q", "names", "data", "--json"])).expect("json");
     assert_eq!(json["unknown"], serde_json::json!([]));
+    // A tablespace beside the data directory, and one elsewhere: each file once, by where it is, or else through the link.
+    let apart = tempfile::tempdir().expect("a scratch directory");
+    let version = std::fs::read_to_string(scratch.path("data/PG_VERSION")).expect("the version");
+    let folder = format!("PG_{}_1/5", version.trim());
+    for (oid, directory) in [(900, scratch.path("beside")), (901, apart.path().to_owned())] {
+        std::fs::create_dir_all(directory.join(&folder)).expect("folders");
+        std::fs::write(directory.join(&folder).join("7"), "").expect("a file");
+        symlink(&directory, scratch.path(&format!("data/pg_tblspc/{oid}"))).expect("a link");
+    }
+    let both: Value = serde_json::from_str(&scratch.ok(&["-q", "names", ".", "--json"])).expect("json");
+    let wanted = [format!("beside/{folder}/7"), format!("data/pg_tblspc/901/{folder}/7")];
+    let mut unknown: Vec<&str> = both["unknown"].as_array().expect("paths").iter().filter_map(Value::as_str).collect();
+    unknown.sort_unstable();
+    assert_eq!(unknown, wanted);
     let files = json["files"].as_array().expect("files");
     let class = files.iter().find(|file| file["object"] == "pg_class" && file["database"] == "postgres");
     let class = class.expect("the catalogue of relations");

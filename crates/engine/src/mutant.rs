@@ -68,12 +68,14 @@ pub(crate) enum Mutant {
     SupersededCleaned,
     /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
     GoneNotAwaited,
+    /// Pages that are read together, as those of a table that is brought, are read from below, whatever is newer.
+    TogetherFromBelow,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 30] = [
+    pub(crate) const ALL: [Mutant; 31] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -104,6 +106,7 @@ impl Mutant {
         Mutant::SupersededCleaned,
         Mutant::GrownTooEarly,
         Mutant::GrownUnsaid,
+        Mutant::TogetherFromBelow,
     ];
 
     /// Is there such a step in a layout?

@@ -15,6 +15,7 @@ pub mod postgres;
 pub use error::{Error, Result};
 
 use postgres::Connection;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,10 @@ struct Place {
 }
 
 impl Place {
+    fn is_postgres(&self) -> bool {
+        matches!(self.server, Server::Postgres(_))
+    }
+
     fn refresh(&mut self) {
         let read = match &mut self.server {
             Server::Postgres(cluster) => cluster.refresh(),
@@ -121,10 +126,32 @@ impl Place {
         self.read = Instant::now();
     }
 
+    /// The path in the data directory of a file, and how much of its path leads to there or to the tablespace it is in.
+    fn inner<'p>(&self, path: &'p str) -> Option<(usize, Cow<'p, str>)> {
+        if let Server::Postgres(cluster) = &self.server
+            && let Some((length, inner)) = cluster.in_tablespace(path)
+        {
+            return Some((length, inner.into()));
+        }
+        path.strip_prefix(&self.prefix).map(|inner| (self.prefix.len(), inner.into()))
+    }
+
+    /// Is it the path of a file of a relation in this data directory or a tablespace of it that is known?
+    fn has_relation(&self, path: &str) -> bool {
+        self.is_postgres() && self.inner(path).is_some_and(|(_, inner)| postgres::Relation::parse(&inner).is_some())
+    }
+
+    /// Of what looks like a tablespace's and is in none that is known it is said that nothing is known of it.
     fn find(&self, path: &str) -> Found {
-        match &self.server {
-            Server::Postgres(cluster) => cluster.find(path),
-            Server::InnoDb(directory) => directory.find(path),
+        let inner = self.inner(path);
+        match (&self.server, inner) {
+            (Server::Postgres(cluster), inner) => {
+                let found = inner.map_or(Found::Other, |(_, inner)| cluster.find(&inner));
+                let missed = found == Found::Other && postgres::tablespace::is_like(path);
+                if missed { Found::Unknown } else { found }
+            }
+            (Server::InnoDb(directory), Some((_, inner))) => directory.find(&inner),
+            (Server::InnoDb(_), None) => Found::Other,
         }
     }
 
@@ -173,7 +200,7 @@ impl Names {
     /// When the directory cannot be listed. A data directory that cannot be read shows in [`troubles`](Names::troubles).
     pub fn find(directory: &Path) -> Result<Self> {
         let mut places = Vec::new();
-        collect(directory, String::new(), DEPTH_MAX, &mut places)?;
+        collect(directory, directory, String::new(), DEPTH_MAX, &mut places)?;
         places.iter_mut().for_each(Place::refresh);
         Ok(Names { places })
     }
@@ -185,8 +212,7 @@ impl Names {
     /// When there is no data directory of PostgreSQL, or the server cannot be asked.
     pub fn ask(&mut self, connection: Connection) -> Result<()> {
         let own = postgres::server::data_directory(&connection);
-        let mut clusters: Vec<&mut Place> =
-            self.places.iter_mut().filter(|place| matches!(place.server, Server::Postgres(_))).collect();
+        let mut clusters: Vec<&mut Place> = self.places.iter_mut().filter(|place| place.is_postgres()).collect();
         let at = match (clusters.len(), own) {
             (0, _) => return Err(Error::NoCluster),
             (1, _) => 0,
@@ -216,25 +242,25 @@ impl Names {
     /// server or its files are asked again first, unless that was done within the last second; after a reading in vain the
     /// next waits twice as long, up to about a minute. What was read five minutes ago is read again in any case.
     pub fn name_of(&mut self, path: &str) -> Option<Name> {
-        let (place, rest) = self.place_of(path)?;
-        match place.find_fresh(rest) {
+        let place = self.place_of(path);
+        let lost = postgres::tablespace::is_like(path) && !place.is_some_and(|at| self.places[at].has_relation(path));
+        // Any server may have made the tablespace since.
+        let mut places = if lost { 0..self.places.len() } else { place.map_or(0..0, |at| at..at + 1) };
+        places.find_map(|at| match self.places[at].find_fresh(path) {
             Found::Name(name) => Some(name),
             Found::Unknown | Found::Other => None,
-        }
+        })
     }
 
     /// What [`name_of`](Names::name_of) bases its answer on, without asking again.
     pub fn known(&self, path: &str) -> Found {
-        let place = self.places.iter().filter(|place| path.starts_with(&place.prefix));
-        let place = place.max_by_key(|place| place.prefix.len());
-        place.map_or(Found::Other, |place| place.find(&path[place.prefix.len()..]))
+        let place = self.place_of(path).or_else(|| self.places.iter().position(Place::is_postgres));
+        place.map_or(Found::Other, |at| self.places[at].find(path))
     }
 
     /// The index that a page of an InnoDB file belongs to.
     pub fn index_of(&self, path: &str, page: &[u8]) -> Option<Name> {
-        let mut in_order: Vec<&Place> = self.places.iter().filter(|place| path.starts_with(&place.prefix)).collect();
-        in_order.sort_by_key(|place| place.prefix.len());
-        let place = in_order.pop()?;
+        let place = &self.places[self.place_of(path)?];
         match &place.server {
             Server::InnoDb(directory) => directory.index_of(&path[place.prefix.len()..], page),
             Server::Postgres(_) => None,
@@ -258,19 +284,30 @@ impl Names {
         })
     }
 
-    /// The data directory that a path is in, the innermost where one is inside another.
-    fn place_of<'p>(&mut self, path: &'p str) -> Option<(&mut Place, &'p str)> {
-        let holds = self.places.iter_mut().filter(|place| path.starts_with(&place.prefix));
-        let place = holds.max_by_key(|place| place.prefix.len())?;
-        let rest = &path[place.prefix.len()..];
-        Some((place, rest))
+    /// Is it the path of a link to a tablespace that is below the directory itself?
+    pub fn is_link_to_below(&self, path: &str) -> bool {
+        self.places.iter().any(|place| match (&place.server, path.strip_prefix(&place.prefix)) {
+            (Server::Postgres(cluster), Some(link)) => cluster.links_to_below(link),
+            _ => false,
+        })
+    }
+
+    /// The data directory whose file this is, by its path as [`troubles`](Names::troubles) has it.
+    pub fn directory_of(&self, path: &str) -> Option<&str> {
+        self.place_of(path).map(|at| self.places[at].prefix.trim_end_matches('/'))
+    }
+
+    /// The data directory or one of its tablespaces that a path is in, the innermost where one is inside another.
+    fn place_of(&self, path: &str) -> Option<usize> {
+        let holds = |at: usize| self.places[at].inner(path).map(|(length, _)| (length, at));
+        (0..self.places.len()).filter_map(holds).max_by_key(|(length, _)| *length).map(|(_, at)| at)
     }
 }
 
 /// Adds the data directories at and below a directory.
-fn collect(directory: &Path, prefix: String, depth: usize, places: &mut Vec<Place>) -> Result<()> {
+fn collect(top: &Path, directory: &Path, prefix: String, depth: usize, places: &mut Vec<Place>) -> Result<()> {
     let server = if postgres::is_cluster(directory) {
-        Some(Server::Postgres(postgres::Cluster::new(directory)))
+        Some(Server::Postgres(postgres::Cluster::new(directory, top)))
     } else if innodb::is_data_directory(directory) {
         Some(Server::InnoDb(innodb::DataDirectory::new(directory)))
     } else {
@@ -288,7 +325,7 @@ fn collect(directory: &Path, prefix: String, depth: usize, places: &mut Vec<Plac
         // What cannot be looked into cannot be named either.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && std::fs::read_dir(entry.path()).is_ok() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            collect(&entry.path(), format!("{prefix}{name}/"), depth - 1, places)?;
+            collect(top, &entry.path(), format!("{prefix}{name}/"), depth - 1, places)?;
         }
     }
     Ok(())

@@ -165,6 +165,84 @@ fn temporary_tables_and_tablespaces_have_names() {
     assert_eq!((name.object.as_str(), name.kind), ("brief", Kind::Temporary), "{made}");
 }
 
+/// The path of a relation's file below the scratch directory, where the data directory and a tablespace are.
+fn path_below(server: &Postgres, database: &str, relation: &str) -> String {
+    let path = format!("data/{}", path(server, database, relation));
+    let whole = server.scratch.path(&path).canonicalize().expect("the file");
+    let top = server.scratch.path("").canonicalize().expect("the directory");
+    whole.strip_prefix(top).expect("it is below").to_str().expect("text").to_owned()
+}
+
+#[test]
+fn relations_in_a_tablespace_beside_the_data_directory_have_names_by_where_their_files_are() {
+    let Some(server) = Postgres::start("") else { return };
+    let top = server.scratch.path("");
+    // The second one sees the directory as the commands do that ask the process of a cache.
+    let through = std::path::PathBuf::from(format!("/proc/self/root{}", top.display()));
+    let mut read = [Names::find(&top).expect("a directory"), Names::find(&through).expect("a directory")];
+    let mut asked = Names::find(&top).expect("a directory");
+    asked.ask(server.connection("postgres").parse().expect("a connection")).expect("the server answers");
+
+    // All were made before there was a tablespace.
+    for place in ["apart", "data/inside"] {
+        let directory = server.scratch.path(place);
+        support::ok(support::command(std::path::Path::new("/bin/mkdir")).arg(&directory));
+        let name = place.rsplit('/').next().expect("a name");
+        server.sql("postgres", &format!("CREATE TABLESPACE {name} LOCATION '{}'", directory.display()));
+    }
+    server.sql("postgres", "CREATE DATABASE far TABLESPACE apart");
+    let changes = [
+        ("postgres", "CREATE TABLE moved (i int PRIMARY KEY, t text) TABLESPACE apart", "moved", "apart/"),
+        ("far", "CREATE TABLE home (i int)", "home", "apart/"),
+        ("far", "VACUUM FULL pg_class", "pg_catalog.pg_class", "apart/"),
+        ("postgres", "VACUUM FULL moved", "moved", "apart/"),
+        ("postgres", "ALTER TABLE moved SET TABLESPACE inside", "moved", "data/inside/"),
+        ("postgres", "ALTER TABLE moved SET TABLESPACE pg_default", "moved", "data/base/"),
+        ("postgres", "ALTER INDEX moved_pkey SET TABLESPACE apart", "moved_pkey", "apart/"),
+        ("postgres", "ALTER TABLE moved SET TABLESPACE apart", "moved", "apart/"),
+    ];
+    let mut seen = Vec::new();
+    for (database, change, relation, place) in changes {
+        server.sql(database, change);
+        let path = path_below(&server, database, relation);
+        assert!(path.starts_with(place), "{change}: {path}");
+        assert_eq!(asked.known(&path), Found::Unknown, "{change}");
+        let schema = if relation.contains('.') { "" } else { "public." };
+        let wanted = format!("{database}.{schema}{relation}");
+        support::eventually(change, || asked.name_of(&path).is_some_and(|name| name.to_string() == wanted));
+        server.sql(database, "CHECKPOINT");
+        for names in &mut read {
+            names.refresh();
+            let name = names.name_of(&format!("{path}_fsm")).unwrap_or_else(|| panic!("{change}: {path}"));
+            assert_eq!(name.to_string(), format!("{wanted} (fsm)"), "{change}");
+            assert_eq!(names.directory_of(&path), Some("data"));
+        }
+        seen.push(path);
+    }
+    assert!(!asked.is_link_to_below("data/pg_tblspc") && !asked.is_link_to_below("data/base"));
+    assert_eq!(asked.known("apart/PG_1_1/5/7"), Found::Unknown, "it may be a tablespace's");
+    assert_eq!(asked.known("apart/PG_15_1/5/PG_VERSION"), Found::Other);
+
+    // The link and the directory lead to the same name.
+    let link = format!("data/{}", path(&server, "postgres", "moved"));
+    let moved = path_below(&server, "postgres", "moved");
+    assert_ne!(link, moved);
+    let folder: Vec<&str> = link.splitn(4, '/').take(3).collect();
+    assert!(asked.is_link_to_below(&folder.join("/")), "{link}");
+    assert_eq!(asked.name_of(&link), asked.name_of(&moved));
+
+    server.sql("postgres", "DROP TABLE moved; CHECKPOINT");
+    server.sql("postgres", "DROP TABLESPACE inside");
+    server.sql("postgres", "CHECKPOINT");
+    for names in read.iter_mut().chain([&mut asked]) {
+        names.refresh();
+        for path in &seen {
+            let wanted = path == &path_below(&server, "far", "home") || path == &path_below(&server, "far", "pg_class");
+            assert_eq!(names.name_of(path).is_some(), wanted, "{path}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_asked_or_read_is_said_and_what_is_not_there_is_no_error() {
     let Some(server) = Postgres::start("") else { return };

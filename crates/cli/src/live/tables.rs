@@ -77,15 +77,10 @@ fn names(process: u32, mountpoint: &str) -> Option<Names> {
 }
 
 fn put(object: &mut ObjectFigures, names: &mut Names) {
-    // Of more than one server it is said which.
-    let mut of = None;
-    for (place, ..) in names.troubles().filter(|_| names.troubles().count() > 1) {
-        let longer = of.as_ref().is_none_or(|of: &String| of.len() < place.len());
-        if longer && Path::new(&object.path).starts_with(place) {
-            of = Some(place.to_owned());
-        }
-    }
     let Some(name) = names.name_of(&object.path) else { return };
+    // Of more than one server it is said which.
+    let several = names.troubles().count() > 1;
+    let of = names.directory_of(&object.path).filter(|_| several);
     // Forks and partitions are parts of one table.
     let whole = Name { part: None, ..name };
     object.kind = Some(whole.kind.word().to_owned());

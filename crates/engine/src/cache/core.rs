@@ -339,6 +339,8 @@ impl<P: Policy> Core for Engine<P> {
         let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.world.counts;
         let placed = before.placed + u64::from(brought);
         self.world.counts = Counts { write_backs, write_back_ios, admissions_failed, placed, ..before };
+        // What was recovered and not seen yet counts as cached: beside as much that is brought there is no room for it.
+        self.go_on_showing();
         brought
     }
 

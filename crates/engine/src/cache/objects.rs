@@ -223,11 +223,12 @@ impl Objects {
 
     /// The page after this one in its object; before it for -1.
     pub(super) fn neighbour(&self, page: u64, step: i64) -> Option<u64> {
-        let beside = page.checked_add_signed(step)?;
+        // Nothing lies before the first page of all, but its object may have others elsewhere.
+        let beside = page.checked_add_signed(step);
         let Some(extent) = self.extent(page) else {
-            return self.extent(beside).is_none().then_some(beside);
+            return beside.filter(|&beside| self.extent(beside).is_none());
         };
-        if extent.has(beside) {
+        if let Some(beside) = beside.filter(|&beside| extent.has(beside)) {
             return Some(beside);
         }
         let block = (extent.block + (page - extent.first)).checked_add_signed(step)?;
@@ -335,6 +336,9 @@ mod tests {
             "another's page is no neighbour"
         );
         assert_eq!((objects.neighbour(0, -1), objects.neighbour(50, 1)), (None, Some(51)));
+        // A later piece of an object may be the first page of all.
+        objects.join(b, 0, 1, 10);
+        assert_eq!((objects.neighbour(119, 1), objects.neighbour(0, -1)), (Some(0), Some(119)));
         assert_eq!((objects.run_from(a, 3), objects.run_from(a, 10)), (Some((3, 103, 7)), Some((10, 120, 10))));
         assert_eq!((objects.run_from(a, 20), objects.run_from(b, 9)), (None, Some((9, 119, 1))));
     }

@@ -6,6 +6,7 @@ use super::turn::Turn;
 use super::upkeep::{Lease, runs};
 use super::{BlockCache, Tag};
 use crate::disk::{AlignedBytes, Transfer};
+use crate::mutant::{self, Mutant};
 use crate::store::{Entry, check_page};
 use entresol_core::Op;
 use std::io;
@@ -89,6 +90,7 @@ impl BlockCache {
         let page_bytes = self.page_bytes as usize;
         let mut turn = self.locks.ready()?;
         let mut find = |(page, bytes)| match turn.core().locate(page, bytes) {
+            Ok(_) if mutant::is(Mutant::TogetherFromBelow) => Found::Below,
             Ok(Source::Memory) => Found::InMemory,
             Ok(Source::Below) => Found::Below,
             Ok(Source::Log(entry)) => Found::InLog(entry, turn.keeper().log.byte_of(entry.place)),

@@ -1,6 +1,7 @@
 //! One random life of a cache: requests, crashes in the middle of them and of recoveries, and what it reads as after.
 
 use super::oracle::{Oracle, SECTOR};
+use super::tables::Tables;
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
 use crate::disk::{Disk, Power, SimDisk};
@@ -15,6 +16,9 @@ const BACKING: [u8; 16] = [9; 16];
 const SEGMENTS_MAX: u32 = 40;
 /// Where the header of a table and its first eight entries end (docs/cache-format.md).
 const FIRST_ENTRIES_END: u64 = 96 + 8 * 12;
+/// The policy that heeds queries, and pages for which the tables of a history compete.
+const PLACING: &str = "table-placement";
+const PLACING_PAGES_MAX: u64 = 40;
 
 /// What kind of cache lives a history.
 #[derive(Clone, Debug)]
@@ -29,6 +33,13 @@ pub(super) struct Setup {
     pub dirty_limits: (f64, f64),
     /// Pages of a sequential stream after which the rest passes by; 0 where nothing does.
     pub cutoff_pages: u64,
+}
+
+/// Is some table here in part, or leaving?
+fn has_tables_in_part(cache: &BlockCache) -> bool {
+    let gauges = cache.policy_gauges().expect("no thread panicked");
+    let gauge = |name| gauges.iter().find(|gauge| gauge.0 == name).map_or(0.0, |gauge| gauge.1);
+    gauge("leaving_objects") > 0.0 || (gauge("held_pages") > 0.0 && gauge("held_pages") < gauge("placed_pages"))
 }
 
 /// A policy and the capacities of its tiers, of which the lower one fits the room that a device has.
@@ -46,9 +57,11 @@ fn random_policy(random: &mut Random, room: u64) -> (&'static str, Vec<usize>) {
         "fifo",
         "hibachi",
         "multi-tier",
+        PLACING,
     ];
     let policy = policies[random.below(policies.len() as u64) as usize];
     let info = catalogue::info(policy).expect("a policy");
+    let room = if policy == PLACING { room.min(PLACING_PAGES_MAX) } else { room };
     let cache = (1 + random.below(room)) as usize;
     let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
     if info.tiers.len() == 2 {
@@ -78,11 +91,18 @@ impl Setup {
         Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits, cutoff_pages }
     }
 
+    /// One whose tables come and go with queries from the beginning.
+    pub fn placing(seed: u64, layout: Layout) -> Self {
+        let setup = Setup::random(seed, layout);
+        let tier = 1 + Random::new(!seed).below(setup.geometry.capacity_pages().min(PLACING_PAGES_MAX)) as usize;
+        Setup { policy: PLACING, tiers: vec![tier], ..setup }
+    }
+
     /// Does every write reach the log before it goes below, so that no page is ever torn?
     fn is_atomic(&self) -> bool {
         let one_tier = self.tiers.len() == 1;
         let stays = self.mode != Mode::WriteAround && self.cutoff_pages == 0;
-        one_tier && stays && self.policy != "expcache" && self.policy != "io-cache"
+        one_tier && stays && !["expcache", "io-cache", PLACING].contains(&self.policy)
     }
 
     fn config(&self) -> CacheConfig {
@@ -113,6 +133,12 @@ pub(super) struct Tally {
     pub growths: u64,
     /// Requests of long streams that passed by.
     pub passed: u64,
+    /// Pages of tables that were brought for queries.
+    pub placed: u64,
+    /// Crashes while of some table a part had come or had left.
+    pub tables_in_part: u64,
+    /// Crashes in the I/O of bringing pages or of having them leave.
+    pub placing_interrupted: u64,
 }
 
 /// What came of a flipped bit.
@@ -139,6 +165,7 @@ pub(super) struct History {
     /// as they were or as they are below, and until they are written again it may be one and then the other.
     loose: BTreeSet<u64>,
     uuid: u8,
+    tables: Tables,
     pub tally: Tally,
 }
 
@@ -173,6 +200,7 @@ impl History {
             oracle,
             loose: BTreeSet::new(),
             uuid: 0,
+            tables: Tables::new(setup.backing_pages),
             tally: Tally::default(),
             setup,
         };
@@ -187,7 +215,13 @@ impl History {
     }
 
     fn open(&self) -> Outcome<BlockCache> {
-        let opened = BlockCache::open(self.cache.clone(), self.backing.clone(), BACKING, &self.setup.config());
+        let opened = BlockCache::open_objects(
+            self.cache.clone(),
+            self.backing.clone(),
+            BACKING,
+            &self.setup.config(),
+            self.tables.objects(),
+        );
         let (high, low) = self.setup.dirty_limits;
         let cutoff_bytes = self.setup.cutoff_pages * u64::from(self.setup.geometry.page_bytes);
         let adjusted = |cache: &BlockCache| {
@@ -222,6 +256,11 @@ impl History {
         self.tally.operations += 1;
         if self.setup.upkeep == Upkeep::Hand && self.random.chance(0.3) {
             self.try_io("upkeep", cache.step())?;
+        }
+        if self.setup.policy == PLACING && self.random.chance(0.4) {
+            let done = self.tables.step(cache, &mut self.random);
+            self.tally.placing_interrupted += u64::from(done.is_err() && self.power.is_off());
+            return self.try_io("placing", done);
         }
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         match self.random.below(20) {
@@ -376,6 +415,8 @@ impl History {
         self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
         self.tally.cleaned_beside += stats.keeper.cleaned_beside;
         self.tally.passed += stats.counts.passed;
+        self.tally.placed += stats.counts.placed;
+        self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));
         // Nothing refused anything.
         match stats.failed {
             Some(why) if result.is_ok() => Err(Stop::Wrong(format!("the cache has given its device up: {why}"))),
@@ -385,6 +426,7 @@ impl History {
 
     fn crash(&mut self) {
         self.tally.crashes += 1;
+        self.tables.forget();
         let seed = self.random.next_u64();
         self.cache.crash(seed);
         self.backing.crash(Random::mix(seed));

@@ -2,6 +2,7 @@
 //! `pg_namespace`, `pg_index` and `pg_database`, whose first columns are the same in versions 12 to 18.
 
 use super::heap::{self, Xacts, name_at, u32_at};
+use super::tablespace::Tablespace;
 use super::{Described, Known, Location, Relations};
 use crate::error::at;
 use crate::{Error, Kind, Result};
@@ -66,7 +67,7 @@ fn version(data: &Path) -> Result<u32> {
 }
 
 /// Directories with the catalogues of a database: where they are, its object id, that of its default tablespace.
-fn databases(data: &Path) -> Result<Vec<(PathBuf, u32, u32)>> {
+fn databases(data: &Path, tablespaces: &[Tablespace]) -> Result<Vec<(PathBuf, u32, u32)>> {
     let mut found = Vec::new();
     let mut add = |directory: &Path, tablespace| -> Result<()> {
         for entry in at(directory, std::fs::read_dir(directory))? {
@@ -79,12 +80,10 @@ fn databases(data: &Path) -> Result<Vec<(PathBuf, u32, u32)>> {
         Ok(())
     };
     add(&data.join("base"), 0)?;
-    let tablespaces = data.join("pg_tblspc");
-    for entry in std::fs::read_dir(&tablespaces).into_iter().flatten().flatten() {
-        let Some(tablespace) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+    for tablespace in tablespaces {
         // Of another version after an upgrade there may be another directory beside.
-        for inner in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
-            add(&inner.path(), tablespace)?;
+        for inner in std::fs::read_dir(&tablespace.directory).into_iter().flatten().flatten() {
+            add(&inner.path(), tablespace.oid)?;
         }
     }
     Ok(found)
@@ -101,7 +100,7 @@ fn table(directory: &Path, filenode: Option<&u32>) -> Result<PathBuf> {
 }
 
 /// Reads everything.
-pub(super) fn read(data: &Path) -> Result<Known> {
+pub(super) fn read(data: &Path, tablespaces: &[Tablespace]) -> Result<Known> {
     let version = version(data)?;
     let mut xacts = Xacts::new(data);
     let global = data.join("global");
@@ -110,7 +109,7 @@ pub(super) fn read(data: &Path) -> Result<Known> {
     heap::rows(&table(&global, shared.get(&PG_DATABASE))?, &mut xacts, |row| {
         known.databases.extend(u32_at(row, 0).zip(name_at(row, 4)));
     })?;
-    for (directory, database, tablespace) in databases(data)? {
+    for (directory, database, tablespace) in databases(data, tablespaces)? {
         let read = Database { directory: &directory, version, database, tablespace, shared: &shared };
         match read.add(&mut xacts, &mut known.relations) {
             // Dropped while it was read.

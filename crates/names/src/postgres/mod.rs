@@ -4,6 +4,7 @@ mod catalogue;
 mod heap;
 mod path;
 pub mod server;
+pub(crate) mod tablespace;
 
 pub use path::{Location, Relation};
 pub use server::Connection;
@@ -12,6 +13,7 @@ use crate::{Found, Kind, Name, Result};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use tablespace::{Tablespace, Top};
 
 /// Is this a data directory?
 pub fn is_cluster(directory: &Path) -> bool {
@@ -41,14 +43,23 @@ pub(crate) struct Known {
 /// A data directory, and its server if it may be asked.
 pub struct Cluster {
     directory: PathBuf,
+    /// The directory that it lies in and whose files are to be named.
+    top: Top,
+    tablespaces: Vec<Tablespace>,
     connection: Option<Connection>,
     known: Known,
 }
 
 impl Cluster {
-    /// Of which nothing is known yet.
-    pub fn new(directory: &Path) -> Self {
-        Cluster { directory: directory.to_owned(), connection: None, known: Known::default() }
+    /// Of which nothing is known yet, at or below the directory whose files are to be named.
+    pub fn new(directory: &Path, within: &Path) -> Self {
+        Cluster {
+            directory: directory.to_owned(),
+            top: Top::new(within),
+            tablespaces: Vec::new(),
+            connection: None,
+            known: Known::default(),
+        }
     }
 
     /// From now on the server is asked, not the files.
@@ -67,11 +78,24 @@ impl Cluster {
     /// # Errors
     /// What the server or a file answered; what was known stays known.
     pub fn refresh(&mut self) -> Result<()> {
+        self.tablespaces = tablespace::list(&self.directory, &self.top);
         self.known = match &self.connection {
             Some(connection) => server::read(connection)?,
-            None => catalogue::read(&self.directory)?,
+            None => catalogue::read(&self.directory, &self.tablespaces)?,
         };
         Ok(())
+    }
+
+    /// The path in the data directory of a file of a tablespace that lies in the directory whose files are to be named, and how
+    /// much of its path there leads to the tablespace.
+    pub(crate) fn in_tablespace(&self, path: &str) -> Option<(usize, String)> {
+        tablespace::inner(&self.tablespaces, path)
+    }
+
+    /// Is it the path in the data directory of a link to a tablespace that lies in the directory whose files are to be named?
+    pub(crate) fn links_to_below(&self, path: &str) -> bool {
+        let oid = path.strip_prefix("pg_tblspc/").and_then(|oid| oid.parse().ok());
+        self.tablespaces.iter().any(|tablespace| Some(tablespace.oid) == oid && tablespace.is_below())
     }
 
     /// What a file is, by its path in the data directory.
