@@ -31,6 +31,18 @@ impl Prices {
     }
 }
 
+/// What a requester waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Awaits {
+    /// The page alone: the rest goes on behind the requester's back.
+    #[default]
+    Page,
+    /// Everything but writes below.
+    Copies,
+    /// Everything.
+    All,
+}
+
 /// What is to be counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
@@ -38,8 +50,8 @@ pub struct Terms {
     pub places: Vec<Prices>,
     /// What each request takes besides, in seconds of whoever asks.
     pub request: f64,
-    /// Who asks waits for everything that a request causes, not only for the page.
-    pub waits_for_all: bool,
+    /// Who asks waits for this of what a request causes.
+    pub awaits: Awaits,
     /// The tier that wears: pages written to it are counted.
     pub wears: usize,
 }
@@ -69,7 +81,13 @@ impl<'a> Counter<'a> {
     fn access(&mut self, place: usize, pick: impl Fn(&Prices) -> Access, awaited: bool) {
         let access = pick(&self.terms.places[place]);
         self.busy[place] += access.busy;
-        if awaited || self.terms.waits_for_all {
+        let awaits_rest = match self.terms.awaits {
+            Awaits::Page => false,
+            // Below nothing is read but for the requester.
+            Awaits::Copies => place != self.below(),
+            Awaits::All => true,
+        };
+        if awaited || awaits_rest {
             self.waits += access.waits;
         }
     }
