@@ -149,3 +149,37 @@ impl<'a> Counter<'a> {
         *into += Demand { requests: 1.0, waits, busy: self.busy, written: self.written };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Page;
+
+    /// A read that misses: a modified page leaves NVM for the level below, and another one comes to NVM and goes up.
+    #[test]
+    fn a_requester_waits_for_what_the_terms_say() {
+        let price = |waits| Prices::of(Access { waits, busy: 1.0 });
+        let waits = |awaits| {
+            let terms = Terms { places: vec![price(1.0), price(10.0), price(1000.0)], request: 0.5, awaits, wears: 1 };
+            let mut counter = Counter::new(Request::read(7), &terms);
+            let nvm = Tier::SECOND;
+            for (page, verb) in [
+                (3, Verb::WriteBack { from: nvm }),
+                (3, Verb::Drop { from: nvm }),
+                (7, Verb::Fetch { to: nvm }),
+                (7, Verb::Copy { from: nvm, to: Tier::TOP }),
+            ] {
+                counter.movement(Movement { page: Page(page), verb, joined: false });
+            }
+            let mut demand = Demand::default();
+            counter.end(Outcome::ADMITTED, &mut demand);
+            assert_eq!((demand.busy, demand.written), ([1.0, 3.0, 2.0], 1.0), "whoever waits for it");
+            demand.waits
+        };
+        // Read from below, read in NVM, written to DRAM.
+        assert_eq!(waits(Awaits::Page), 1011.5);
+        // Read in NVM for the write-back, written to NVM.
+        assert_eq!(waits(Awaits::Copies), 1031.5);
+        assert_eq!(waits(Awaits::All), 2031.5);
+    }
+}
