@@ -81,7 +81,7 @@ pub struct TuneArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "real",
-        conflicts_with_all = ["clients", "think", "work", "clock", "background"]
+        conflicts_with_all = ["clients", "think", "work", "clock"]
     )]
     pub live: Option<Time>,
     #[command(flatten)]

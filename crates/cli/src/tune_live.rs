@@ -10,8 +10,9 @@ use entresol_device::emulated::{
 use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
-use entresol_engine::buffer::{Clock, PageIo, TieredBuffer, TieredOptions, TieredStats, Tuning};
-use entresol_policy::miniature::{Access, Miniatures, Prices, Terms};
+use entresol_engine::buffer::{Clock, PageIo, TieredBuffer, TieredOptions, TieredStats, Tuning, WriteQueue};
+use entresol_engine::disk::AlignedBytes;
+use entresol_policy::miniature::{Access, Awaits, Miniatures, Prices, Terms};
 use entresol_sim::{PolicySpec, World, prices};
 use entresol_trace::Trace;
 use entresol_tune::{EpochRow, Tuner};
@@ -48,6 +49,8 @@ pub struct LiveRow {
     pub page_reads: u64,
     /// Pages written below.
     pub page_writes: u64,
+    /// Times that a requester waited for one of these to end.
+    pub waits_for_writes: u64,
 }
 
 /// A run that is over.
@@ -111,12 +114,28 @@ impl<C: DeviceClock> PageIo for Below<C> {
         self.device.write(self.offset(at), bytes, false)
     }
 
+    fn write_queue(&self) -> Option<&dyn WriteQueue> {
+        Some(self)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.device.flush()
     }
 
     fn object_pages(&self, object: ObjectId) -> u64 {
         self.pages.get(object.index()).copied().unwrap_or(0)
+    }
+}
+
+impl<C: DeviceClock> WriteQueue for Below<C> {
+    fn start(&self, tag: u64, at: Address, bytes: &Arc<AlignedBytes>) -> io::Result<()> {
+        let io = Io { tag, ..Io::write(self.offset(at), bytes.len() as u32) };
+        self.device.submit(io, bytes.to_vec())
+    }
+
+    fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)> {
+        let done = if wait { self.device.reap() } else { self.device.reap_due() };
+        done.map(|done| (done.io.tag, done.result))
     }
 }
 
@@ -143,7 +162,7 @@ pub fn run(
     }
 }
 
-/// What the emulated devices take: all of it is the requester's time.
+/// What the emulated devices take: all of it is the requester's time, but what is written back.
 pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     let (page_bytes, seed) = (u64::from(world.trace.page_bytes), plan.seed());
     let access = |ns: f64| Access { waits: ns / 1e9, busy: ns / 1e9 };
@@ -157,7 +176,7 @@ pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     let below =
         prices(|| plan.devices.device(2, needs[2], world, seed), page_bytes as u32, page_bytes as u32, 1, seed)?;
     let places = vec![Prices::default(), Prices { read, write, look: read, change }, below];
-    Ok(Terms { places, request, waits_for_all: true, wears: 1 })
+    Ok(Terms { places, request, awaits: Awaits::Copies, wears: 1 })
 }
 
 /// What is run.
@@ -195,6 +214,7 @@ impl Run<'_> {
             objects: trace.objects.len(),
             clock: Clock::Requests,
             seed,
+            write_behind: plan.timed.background,
             ..TieredOptions::new(dram_pages)
         };
         let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
@@ -213,6 +233,7 @@ impl LiveRow {
             copied_in: [dram.copied_in, nvm.copied_in],
             page_reads: stats.page_reads,
             page_writes: stats.page_writes,
+            waits_for_writes: stats.waits_for_writes,
         }
     }
 }

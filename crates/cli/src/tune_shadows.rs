@@ -3,7 +3,7 @@
 use crate::tune::{Plan, TuneArgs};
 use crate::tune_live;
 use anyhow::{Result, ensure};
-use entresol_policy::miniature::{Miniatures, Scale, Terms};
+use entresol_policy::miniature::{Awaits, Miniatures, Scale, Terms};
 use entresol_sim::{Cell, World, prices};
 use entresol_tune::{RaceLimits, ShadowingOptions, Tuner};
 
@@ -49,5 +49,5 @@ fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     };
     let places = needs.iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
     let request = (plan.timed.think_ns + plan.timed.work.ns) as f64 / 1e9;
-    Ok(Terms { places, request, waits_for_all: false, wears: plan.tier })
+    Ok(Terms { places, request, awaits: Awaits::Page, wears: plan.tier })
 }

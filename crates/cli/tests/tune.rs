@@ -128,14 +128,21 @@ fn a_live_buffer_is_tuned_by_the_same_words() {
     let written = |out: &Value| out["start"]["pages_written_per_million"].as_f64().expect("pages");
     assert_eq!(written(&out), written(&simulated), "pages written to NVM after the warm-up");
     // Counted time is the same twice, with as many threads as there are.
-    let counted = |json: &str| {
-        let counted = ["--live=counted", "--tuner", "climb", "--json", json];
+    let counted = |json: &str, background: &str| {
+        let counted = ["--live=counted", "--tuner", "climb", "--json", json, "--background", background];
         scratch.ok(&[&words[..3], &words[4..], &TIERS, &counted].concat());
         serde_json::from_str::<Value>(&scratch.read(json)).expect("JSON")
     };
-    let once = counted("once.json");
-    assert_eq!(once, counted("twice.json"));
+    let once = counted("once.json", "256");
+    assert_eq!(once, counted("twice.json", "256"));
     assert_eq!(written(&out), written(&once));
+    // With one write below at a time a requester waits for it, and decides the same.
+    let narrow = counted("narrow.json", "1");
+    let start = |out: &Value, key: &str| out["start"][key].as_f64().expect("a rate");
+    assert!(start(&narrow, "requests_per_second") < start(&once, "requests_per_second"));
+    let waits = [&once, &narrow].map(|out| out["start"]["live"]["waits_for_writes"].as_u64().expect("a count"));
+    assert!(waits[0] == 0 && waits[1] > 0, "{waits:?}");
+    assert_eq!(written(&narrow), written(&once));
     for part in ["against the best of 4 fixed settings", "NVM: read 4096 B: asked", "level below: "] {
         assert!(text.contains(part), "{part} is not in {text}");
     }

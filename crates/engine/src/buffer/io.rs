@@ -1,6 +1,6 @@
 //! Where pages come from and go to, and the host's log.
 
-use crate::disk::{Disk, QueuedRead, ReadSource, Transfer};
+use crate::disk::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer};
 use entresol_core::{Address, ObjectId};
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,6 +27,19 @@ pub trait PageSource<'a> {
 
     /// A read has ended; the bytes are the page if the result is good.
     fn ended(&mut self, page: QueuedPage<'a>, result: io::Result<()>);
+}
+
+/// Writes of pages that go on by themselves. There is one who starts them and is told of their ends.
+pub trait WriteQueue {
+    /// Starts a write, under a number of the caller's. The bytes do not change before it has ended.
+    ///
+    /// # Errors
+    /// It was not started.
+    fn start(&self, tag: u64, at: Address, bytes: &Arc<AlignedBytes>) -> io::Result<()>;
+
+    /// The number of the next write that has ended, and what the storage answered. Where none has it is waited for, if `wait`
+    /// says so; `None` if none is under way.
+    fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)>;
 }
 
 /// Storage of whole pages. Calls come from several threads at once, but never two for one page.
@@ -70,7 +83,12 @@ pub trait PageIo: Send + Sync {
     /// What the storage answered.
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written before.
+    /// Where pages can be written without anybody waiting for it; nothing where the storage has no such thing.
+    fn write_queue(&self) -> Option<&dyn WriteQueue> {
+        None
+    }
+
+    /// Makes durable what was written before, by the queue too, as far as its end was told.
     ///
     /// # Errors
     /// What the storage answered; the writes may then be lost.
@@ -95,6 +113,10 @@ impl<I: PageIo + ?Sized> PageIo for Arc<I> {
 
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
         (**self).write_page(at, bytes)
+    }
+
+    fn write_queue(&self) -> Option<&dyn WriteQueue> {
+        (**self).write_queue()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -25,14 +25,16 @@ mod miss;
 mod options;
 mod stats;
 mod tiered;
+mod write_threads;
 
 pub use clean::Cleaner;
 pub use error::{BufferError, OpenError};
 pub use guard::{PageView, PinGuard, WriteGuard};
-pub use io::{DiskIo, FileIo, MemoryIo, PageIo, PageSource, QueuedPage, WalHook};
+pub use io::{DiskIo, FileIo, MemoryIo, PageIo, PageSource, QueuedPage, WalHook, WriteQueue};
 pub use options::{BufferOptions, Clock};
 pub use stats::{BufferStats, Decided, ObjectStats};
 pub use tiered::{PageChange, PageInPlace, TierStats, TieredBuffer, TieredOptions, TieredStats, Tuning, TuningError};
+pub use write_threads::WriteThreads;
 
 use crate::frame::{Frame, Key, Need, Parking};
 use crate::pool::{Array, Pool};

@@ -31,6 +31,18 @@ impl Prices {
     }
 }
 
+/// What a requester waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Awaits {
+    /// The page alone: the rest goes on behind the requester's back.
+    #[default]
+    Page,
+    /// Everything but writes below.
+    Copies,
+    /// Everything.
+    All,
+}
+
 /// What is to be counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
@@ -38,8 +50,8 @@ pub struct Terms {
     pub places: Vec<Prices>,
     /// What each request takes besides, in seconds of whoever asks.
     pub request: f64,
-    /// Who asks waits for everything that a request causes, not only for the page.
-    pub waits_for_all: bool,
+    /// Who asks waits for this of what a request causes.
+    pub awaits: Awaits,
     /// The tier that wears: pages written to it are counted.
     pub wears: usize,
 }
@@ -69,7 +81,13 @@ impl<'a> Counter<'a> {
     fn access(&mut self, place: usize, pick: impl Fn(&Prices) -> Access, awaited: bool) {
         let access = pick(&self.terms.places[place]);
         self.busy[place] += access.busy;
-        if awaited || self.terms.waits_for_all {
+        let awaits_rest = match self.terms.awaits {
+            Awaits::Page => false,
+            // Below nothing is read but for the requester.
+            Awaits::Copies => place != self.below(),
+            Awaits::All => true,
+        };
+        if awaited || awaits_rest {
             self.waits += access.waits;
         }
     }
@@ -129,5 +147,39 @@ impl<'a> Counter<'a> {
         }
         let waits = self.waits + self.terms.request;
         *into += Demand { requests: 1.0, waits, busy: self.busy, written: self.written };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Page;
+
+    /// A read that misses: a modified page leaves NVM for the level below, and another one comes to NVM and goes up.
+    #[test]
+    fn a_requester_waits_for_what_the_terms_say() {
+        let price = |waits| Prices::of(Access { waits, busy: 1.0 });
+        let waits = |awaits| {
+            let terms = Terms { places: vec![price(1.0), price(10.0), price(1000.0)], request: 0.5, awaits, wears: 1 };
+            let mut counter = Counter::new(Request::read(7), &terms);
+            let nvm = Tier::SECOND;
+            for (page, verb) in [
+                (3, Verb::WriteBack { from: nvm }),
+                (3, Verb::Drop { from: nvm }),
+                (7, Verb::Fetch { to: nvm }),
+                (7, Verb::Copy { from: nvm, to: Tier::TOP }),
+            ] {
+                counter.movement(Movement { page: Page(page), verb, joined: false });
+            }
+            let mut demand = Demand::default();
+            counter.end(Outcome::ADMITTED, &mut demand);
+            assert_eq!((demand.busy, demand.written), ([1.0, 3.0, 2.0], 1.0), "whoever waits for it");
+            demand.waits
+        };
+        // Read from below, read in NVM, written to DRAM.
+        assert_eq!(waits(Awaits::Page), 1011.5);
+        // Read in NVM for the write-back, written to NVM.
+        assert_eq!(waits(Awaits::Copies), 1031.5);
+        assert_eq!(waits(Awaits::All), 2031.5);
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod candidate;
 mod counter;
 pub(crate) mod slots;
 
-pub use counter::{Access, Prices, Terms};
+pub use counter::{Access, Awaits, Prices, Terms};
 
 use crate::interface::{Config, Driver, Info};
 use crate::options::{BuildError, Options};

@@ -1,5 +1,6 @@
 //! The buffer over two tiers: DRAM, and byte-addressable NVM whose pages are read and written where they are.
 
+mod behind;
 mod change;
 mod serving;
 mod tuning;
@@ -37,6 +38,10 @@ pub struct TieredOptions {
     pub handles_per_page: usize,
     /// Objects; the policy is told of further ones as the last.
     pub objects: usize,
+    /// Writes below that may be under way behind the requesters' backs, if the storage has a queue of writes
+    /// ([`PageIo::write_queue`]): a page waits for that in memory of its own, and with as many under way a requester whose
+    /// page needs one more waits for one to end. 0: a requester waits for each write that it causes.
+    pub write_behind: usize,
     /// Time, for policies that ask.
     pub clock: Clock,
     /// Seed of random choices.
@@ -46,7 +51,16 @@ pub struct TieredOptions {
 impl TieredOptions {
     /// This many pages of 4 KiB in DRAM; what else is usual.
     pub fn new(dram_pages: usize) -> Self {
-        TieredOptions { dram_pages, page_bytes: 4096, handles_per_page: 4, objects: 16, clock: Clock::Real, seed: 42 }
+        TieredOptions {
+            dram_pages,
+            page_bytes: 4096,
+            handles_per_page: 4,
+            objects: 16,
+            // As many as the simulator has.
+            write_behind: 256,
+            clock: Clock::Real,
+            seed: 42,
+        }
     }
 }
 
@@ -82,6 +96,10 @@ pub struct TieredStats {
     pub skipped_write_backs: u64,
     /// Times that the log had to be made durable before a page was written.
     pub wal_flushes: u64,
+    /// Writes below that are under way behind the requesters' backs.
+    pub writes_under_way: u64,
+    /// Times that somebody waited for one of these to end.
+    pub waits_for_writes: u64,
     /// Reads, writes and syncs that failed.
     pub errors: u64,
     /// Pages whose write failed when they left; they wait in memory of their own, and every flush tries again.
@@ -97,7 +115,9 @@ pub struct TieredStats {
 /// the NVM's to pay for: a read of 64 bytes of a page in NVM reads 64 bytes of it.
 ///
 /// One lock for all: decisions, copies and I/O are made under it, so a request sees exactly what the policy decided, and
-/// one thread counts what the simulator counts. What several threads could do side by side they do one by one; the
+/// one thread counts what the simulator counts. Where the storage has a queue of writes ([`PageIo::write_queue`]), a page
+/// is written back behind the requester's back, as in the simulator: its frame is free at once, and it is read from memory
+/// of its own until it is below. What several threads could do side by side they do one by one; the
 /// buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many threads.
 ///
 /// Policies are told of no request that it is sequential, and of no query that begins.
@@ -287,7 +307,9 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         self.request(at, op, Change::With { range, zeroed: op == Op::Write, with: &mut with })?.world.end()
     }
 
-    /// Writes every changed page below, wherever its newest version is, and syncs the storage. Pages stay where they are.
+    /// Writes every changed page below, wherever its newest version is, and syncs the storage, when the writes under way have
+    /// ended. Pages stay where they are. A write that failed behind the requesters' backs is reported here, even if it is
+    /// made good now.
     ///
     /// # Errors
     /// The first page that could not be written, or the sync.
@@ -329,5 +351,16 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
 
     fn lock(&self) -> MutexGuard<'_, State<I, C>> {
         self.state.lock().expect("no policy panicked")
+    }
+}
+
+impl<I: PageIo, C: DeviceClock> Drop for TieredBuffer<I, C> {
+    /// Waits for the writes under way. What was not flushed is lost, as ever.
+    fn drop(&mut self) {
+        if let Ok(state) = self.state.get_mut()
+            && !std::thread::panicking()
+        {
+            state.world.end_all_writes();
+        }
     }
 }

@@ -67,6 +67,7 @@ impl<I: PageIo, C: DeviceClock> Serving<'_, '_, I, C> {
             world.current.done = true;
             return;
         }
+        world.end_write_of(page);
         let lsn = self.change.apply(&mut world.whole).max(world.known[page.index()].lsn);
         if world.write_whole_below(at, lsn) {
             world.new_version(page, lsn);

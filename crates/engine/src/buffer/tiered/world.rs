@@ -6,6 +6,7 @@
 
 use super::super::directory::Directory;
 use super::super::{BufferError, PageIo, WalHook};
+use super::behind::Behind;
 use super::change::{InTier, PageInPlace, Passing};
 use super::{TieredOptions, TieredStats};
 use crate::buffer::Clock;
@@ -16,25 +17,27 @@ use entresol_device::emulated::{Clock as DeviceClock, Mapped};
 use entresol_tune::Reading;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 const DRAM: usize = 0;
 const NVM: usize = 1;
-/// Pages that may wait for storage which does not take them. With more of them requests are refused.
+/// Pages that may wait for storage which does not take them, besides those whose writes were under way when it stopped. With
+/// more of them requests are refused.
 const RESCUED_MAX: usize = 64;
 
 /// A frame and the version in it.
 #[derive(Clone, Copy)]
-struct Copy {
-    frame: u32,
+pub(super) struct Copy {
+    pub frame: u32,
     /// 0 when nothing could be read into it.
-    version: u64,
+    pub version: u64,
 }
 
 /// What is known of a handle's page. A page that was just met has version 1, below.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
-    copies: [Option<Copy>; 2],
+    pub copies: [Option<Copy>; 2],
     pub newest: u64,
     pub below: u64,
     /// The newest log record that changed it; 0 for none.
@@ -91,14 +94,15 @@ pub(super) struct World<I, C> {
     /// Frames with older versions that a log has not reclaimed yet, oldest first.
     superseded: HashMap<(usize, Page), VecDeque<u32>>,
     /// Newest versions that could not be written when they left.
-    rescued: HashMap<Page, Box<[u8]>>,
+    pub rescued: HashMap<Page, Arc<AlignedBytes>>,
+    pub behind: Behind,
     pub current: Current,
     /// A page in DRAM on its way from one place to another.
     pub whole: AlignedBytes,
     /// Newest version of the current page, if its copy left in this request.
     held: Option<u64>,
     held_bytes: AlignedBytes,
-    stats: TieredStats,
+    pub stats: TieredStats,
     pub objects: u32,
     opened: Option<Instant>,
     pub now_us: u64,
@@ -125,6 +129,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             free: [frames(options.dram_pages), frames(nvm_pages)],
             superseded: HashMap::new(),
             rescued: HashMap::new(),
+            behind: Behind::new(options.write_behind),
             current: Current { page: None, op: Op::Read, done: false },
             whole: AlignedBytes::zeroed(page_bytes),
             held: None,
@@ -216,8 +221,11 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         if let Some(page) = self.current.page.take() {
             // A write that came to nothing leaves what was there before.
             let known = self.known[page.index()];
-            if unfinished && self.held == Some(known.newest) && known.newest != known.below {
-                self.rescued.insert(page, self.held_bytes.to_vec().into());
+            let held = self.held == Some(known.newest) && !self.behind.has(page, known.newest);
+            if unfinished && held && known.newest != known.below {
+                let mut bytes = AlignedBytes::zeroed(self.memory.page_bytes);
+                bytes.copy_from_slice(&self.held_bytes);
+                self.rescued.insert(page, Arc::new(bytes));
             }
         }
         match self.error.take() {
@@ -230,7 +238,8 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     pub fn flush(&mut self) -> Result<(), BufferError> {
-        let mut result = self.write_rescued();
+        self.end_all_writes();
+        let mut result = self.behind.take_error().and(self.write_rescued());
         for page in (0..self.known.len() as u32).map(Page) {
             let known = self.known[page.index()];
             if known.newest != known.below
@@ -264,7 +273,12 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     pub fn stats(&self) -> TieredStats {
-        TieredStats { rescued: self.rescued.len() as u64, ..self.stats }
+        TieredStats {
+            rescued: self.rescued.len() as u64,
+            writes_under_way: self.behind.under_way() as u64,
+            waits_for_writes: self.behind.waits,
+            ..self.stats
+        }
     }
 
     fn write_rescued(&mut self) -> Result<(), BufferError> {
@@ -272,7 +286,9 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         pages.sort_unstable_by_key(|page| page.0);
         let mut result = Ok(());
         for page in pages {
-            self.whole.copy_from_slice(&self.rescued[&page]);
+            self.end_write_of(page);
+            let Some(bytes) = self.rescued.get(&page) else { continue };
+            self.whole.copy_from_slice(bytes);
             if self.write_whole_below(self.address_of(page), self.known[page.index()].lsn) {
                 self.known[page.index()].below = self.known[page.index()].newest;
                 self.rescued.remove(&page);
@@ -323,6 +339,14 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             self.whole.copy_from_slice(&self.held_bytes);
             return true;
         }
+        if self.behind.has(page, newest) {
+            // What has ended is below, as it is for the simulator.
+            self.end_writes();
+        }
+        if let Some(bytes) = self.behind.bytes(page, newest) {
+            self.whole.copy_from_slice(bytes);
+            return true;
+        }
         if let Some(bytes) = self.rescued.get(&page) {
             self.whole.copy_from_slice(bytes);
             return true;
@@ -348,13 +372,13 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.attempt(written.map_err(|source| BufferError::Write { at, source }))
     }
 
-    fn log_first(&mut self, at: Address, lsn: u64) -> Result<(), BufferError> {
+    pub(super) fn log_first(&mut self, at: Address, lsn: u64) -> Result<(), BufferError> {
         let Some(wal) = self.wal.as_deref().filter(|wal| wal.flushed_lsn() < lsn) else { return Ok(()) };
         self.stats.wal_flushes += 1;
         wal.flush_until(lsn).map_err(|source| BufferError::Wal { at, lsn, source })
     }
 
-    fn attempt(&mut self, result: Result<(), BufferError>) -> bool {
+    pub(super) fn attempt(&mut self, result: Result<(), BufferError>) -> bool {
         let ok = result.is_ok();
         if let Err(error) = result {
             self.stats.errors += 1;
@@ -404,17 +428,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.set_version(page, to, source.version);
     }
 
-    pub(super) fn write_back(&mut self, page: Page, from: usize) {
-        let known = self.known[page.index()];
-        let version = known.copies[from].expect("a policy writes back what it has").version;
-        if version > known.below {
-            self.write_copy_below(page, from);
-        } else {
-            self.stats.skipped_write_backs += 1;
-        }
-    }
-
-    fn write_copy_below(&mut self, page: Page, from: usize) {
+    pub(super) fn write_copy_below(&mut self, page: Page, from: usize) {
         let copy = self.known[page.index()].copies[from].expect("as the caller has seen");
         self.memory.read(from, copy.frame, 0, &mut self.whole);
         if self.write_whole_below(self.address_of(page), self.known[page.index()].lsn) {
@@ -434,10 +448,11 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
                 self.held = Some(known.newest);
             }
             // The current write may complete it, or make it obsolete.
-            if known.newest != known.below && !(current && self.current.op.is_write() && !self.current.done) {
-                let mut bytes = vec![0; self.memory.page_bytes].into_boxed_slice();
+            let awaited = current && self.current.op.is_write() && !self.current.done;
+            if known.newest != known.below && !awaited && !self.behind.has(page, known.newest) {
+                let mut bytes = AlignedBytes::zeroed(self.memory.page_bytes);
                 self.memory.read(from, copy.frame, 0, &mut bytes);
-                self.rescued.insert(page, bytes);
+                self.rescued.insert(page, Arc::new(bytes));
             }
         }
         match superseded {
