@@ -19,9 +19,10 @@ const NOWHERE: u64 = u64::MAX;
 /// The streams that requests belong to, as far back as the last 64 that began.
 ///
 /// A stream is a run of requests for the pages of one object in ascending order, with requests of others in between. Where
-/// one comes to the beginning of another the two are one, so that parts that were read ahead out of order count together: a
-/// part that begins a little ahead of a long stream, up to an eighth of the cutoff, passes for as long, as that stream is
-/// likely to come to it. A new stream takes the place of the oldest that has not grown since it was passed over last.
+/// one comes to the beginning of another the two are one, so that parts that were read ahead out of order count together.
+/// One that begins ahead of a long stream, by no more than the cutoff, passes from its first page on, for that stream is likely
+/// to come to it: the processes of a parallel scan take turns, and one of them may be late. A new stream takes the place of the
+/// oldest that has not grown since it was passed over last.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};
@@ -36,7 +37,7 @@ pub struct Streams {
     /// Of each stream the place of its first page, and that of the page after its last.
     starts: [u64; FOLLOWED],
     nexts: [u64; FOLLOWED],
-    /// A bit for each that began a little ahead of a long one.
+    /// A bit for each that began ahead of a long one.
     early: u64,
     /// A bit for each that has grown since the hand was there.
     grown: u64,
@@ -85,7 +86,7 @@ impl Streams {
         }
         self.grown |= 1 << stream;
         self.latest = stream;
-        before >= self.cutoff_pages || (self.early & 1 << stream != 0 && before < self.ahead())
+        before >= self.cutoff_pages || self.early & 1 << stream != 0
     }
 
     /// Pages of a stream.
@@ -93,14 +94,9 @@ impl Streams {
         self.nexts[stream].wrapping_sub(self.starts[stream])
     }
 
-    /// Pages that a part may come too early, and may have until the others are there.
-    fn ahead(&self) -> u64 {
-        self.cutoff_pages / 8
-    }
-
     /// A stream begins; whether it is likely to be a part of a long one.
     fn begin(&mut self, place: u64) -> bool {
-        let is_ahead = |&next: &u64| place.wrapping_sub(next) <= self.ahead();
+        let is_ahead = |&next: &u64| place.wrapping_sub(next) <= self.cutoff_pages;
         let mut near = (0..FOLLOWED).filter(|&stream| is_ahead(&self.nexts[stream]));
         let early = self.cutoff_pages > 0 && near.any(|stream| self.len(stream) >= self.cutoff_pages);
         // It ends: what the hand passes over has not grown when it comes back.
@@ -133,10 +129,9 @@ mod tests {
         let mut streams = Streams::new(100);
         assert_eq!(passed(&mut streams, 0, 0..100), 0);
         assert_eq!(passed(&mut streams, 0, 100..150), 50);
-        assert_eq!(passed(&mut streams, 0, 151..251), 100 / 8, "a gap ends it, once nothing is likely to fill it");
-        assert_eq!(passed(&mut streams, 0, 300..400), 0, "so does a larger one");
-        assert_eq!(passed(&mut streams, 0, 405..450), 12, "after 100 of them");
-        assert_eq!(passed(&mut streams, 0, 455..500), 0, "after 45 of them, of which 12 passed");
+        assert_eq!(passed(&mut streams, 0, 251..351), 0, "a gap of more than a cutoff ends it");
+        assert_eq!(passed(&mut streams, 0, 400..410), 10, "a gap that is likely to be filled does not");
+        assert_eq!(passed(&mut streams, 0, 460..470), 0, "once after as much that is one stream");
         assert_eq!(passed(&mut streams, 0, (0..1000).rev()), 0, "descending is none");
         assert_eq!(passed(&mut streams, 0, (0..1000).map(|block| 2 * block)), 0);
     }
@@ -156,20 +151,12 @@ mod tests {
         let mut streams = Streams::new(100);
         // Each pair of parts of 16 pages comes the wrong way round.
         let parts = (0..20u64).map(|part| part ^ 1).flat_map(|part| 16 * part..16 * (part + 1));
-        // A part that comes too early is a stream of its own until the one before it is there.
-        let in_turn = (100..320u64).filter(|page| page / 16 % 2 == 0).count() as u64;
-        assert_eq!(passed(&mut streams, 0, parts), in_turn);
-    }
-
-    #[test]
-    fn a_part_out_of_order_of_a_long_stream_passes_with_it() {
-        let mut streams = Streams::new(128);
-        // The first page of each part comes before those of the part before it.
-        let parts = (0..40u64).map(|part| part ^ 1).flat_map(|part| 16 * part..16 * (part + 1));
-        assert_eq!(passed(&mut streams, 0, parts), 640 - 128);
-        // Of another object, and behind it, none is.
-        assert_eq!(passed(&mut streams, 1, 648..700), 0);
-        assert_eq!(passed(&mut streams, 0, 600..640), 0);
+        // After six parts one begins ahead of a stream that is not long yet; of the next one four pages make it long.
+        assert_eq!(passed(&mut streams, 0, parts), 320 - 96 - 16 - 4);
+        // Of another object, behind it or too far ahead none is a part.
+        assert_eq!(passed(&mut streams, 1, 330..340), 0);
+        assert_eq!(passed(&mut streams, 0, 300..310), 0);
+        assert_eq!(passed(&mut streams, 0, 421..430), 0);
     }
 
     #[test]
