@@ -71,7 +71,10 @@ impl Streams {
         let known = if self.nexts[self.latest] == place { Some(self.latest) } else { find(&self.nexts, place) };
         match known {
             Some(stream) => self.grow(stream),
-            None => self.begin(place) || self.cutoff_pages == 0,
+            None => match find(&self.nexts, place.wrapping_add(1)) {
+                Some(stream) => self.repeat(stream),
+                None => self.begin(place) || self.cutoff_pages == 0,
+            },
         }
     }
 
@@ -87,6 +90,12 @@ impl Streams {
         self.grown |= 1 << stream;
         self.latest = stream;
         before >= self.cutoff_pages || self.early & 1 << stream != 0
+    }
+
+    /// The last page of a stream is asked for once more, as by requests that meet within it; whether as for the first time.
+    fn repeat(&mut self, stream: usize) -> bool {
+        self.grown |= 1 << stream;
+        self.len(stream) > self.cutoff_pages || self.early & 1 << stream != 0
     }
 
     /// Pages of a stream.
@@ -157,6 +166,18 @@ mod tests {
         assert_eq!(passed(&mut streams, 1, 330..340), 0);
         assert_eq!(passed(&mut streams, 0, 300..310), 0);
         assert_eq!(passed(&mut streams, 0, 421..430), 0);
+    }
+
+    #[test]
+    fn requests_that_meet_within_a_page_are_one_stream() {
+        let mut streams = Streams::new(10);
+        // Of every four pages the last is asked for again with the next four.
+        let passed_of = (0..40u64).map(|i| passed(&mut streams, 0, [i - i / 4])).sum::<u64>();
+        assert_eq!(passed_of, 40 - 10 - 3, "three of the first ten are asked for twice");
+        let mut streams = Streams::new(0);
+        assert_eq!(passed(&mut streams, 0, [7, 7, 7]), 3);
+        let mut streams = Streams::new(2);
+        assert_eq!(passed(&mut streams, 0, [7, 7, 7, 7]), 0, "one page is no stream");
     }
 
     #[test]
