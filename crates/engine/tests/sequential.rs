@@ -61,7 +61,8 @@ fn a_scan_is_admitted_up_to_the_cutoff() {
     assert_eq!((all.reads, all.fetches), (PAGES, PAGES));
     assert_eq!((all.admissions, all.passed, all.bypasses), (CUTOFF_PAGES, PAGES - CUTOFF_PAGES, PAGES - CUTOFF_PAGES));
     // Asked for one by one they are admitted, and what the policy holds is found by a scan.
-    for page in [301, 333, 399] {
+    // (What is near the end of the stream counts as late, and is not.)
+    for page in [301, 333, 350] {
         assert_eq!(read(&cache, page), contents(page, 0));
     }
     for page in 0..PAGES {
