@@ -3,15 +3,14 @@
 use crate::tune::Plan;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use entresol_core::{Address, ObjectId, Op, Random, Request};
+use entresol_core::{Op, Random, Request};
 use entresol_device::emulated::{
     Calibration, Clock as DeviceClock, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock, WallClock,
 };
 use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
-use entresol_engine::buffer::{Clock, PageIo, TieredBuffer, TieredOptions, TieredStats, Tuning, WriteQueue};
-use entresol_engine::disk::AlignedBytes;
+use entresol_engine::buffer::{Clock, EmulatedIo, TieredBuffer, TieredOptions, TieredStats, Tuning};
 use entresol_policy::miniature::{Access, Awaits, Miniatures, Prices, Terms};
 use entresol_sim::{PolicySpec, World, prices};
 use entresol_trace::Trace;
@@ -19,7 +18,6 @@ use entresol_tune::{EpochRow, Tuner};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
 
 /// Accesses by which the latency of a model is found, and by which it is compared with what is given.
@@ -75,69 +73,8 @@ pub fn check(policy: &PolicySpec) -> Result<()> {
     Ok(())
 }
 
-/// The level below: all objects one after the other on one device.
-struct Below<C> {
-    device: EmulatedDevice<File, Box<dyn Device + Send>, C>,
-    /// First byte of each object.
-    bases: Vec<u64>,
-    pages: Vec<u64>,
-    page_bytes: u64,
-}
-
-impl<C: DeviceClock> Below<C> {
-    fn new(trace: &Trace, bytes: u64, model: Box<dyn Device + Send>, clock: C) -> Result<Self> {
-        let file = File::from(memfd_create("entresol-backing", MemfdFlags::CLOEXEC)?);
-        file.set_len(bytes).context("memory for the level below")?;
-        let page_bytes = u64::from(trace.page_bytes);
-        let pages: Vec<u64> = trace.objects.iter().map(|object| object.pages).collect();
-        let mut next = 0;
-        let base = |pages: &u64| {
-            let base = next;
-            next += pages * page_bytes;
-            base
-        };
-        let bases = pages.iter().map(base).collect();
-        Ok(Below { device: EmulatedDevice::new(file, model, clock)?, bases, pages, page_bytes })
-    }
-
-    fn offset(&self, at: Address) -> u64 {
-        self.bases[at.object.index()] + at.block * self.page_bytes
-    }
-}
-
-impl<C: DeviceClock> PageIo for Below<C> {
-    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(self.offset(at), into)
-    }
-
-    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
-        self.device.write(self.offset(at), bytes, false)
-    }
-
-    fn write_queue(&self) -> Option<&dyn WriteQueue> {
-        Some(self)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn object_pages(&self, object: ObjectId) -> u64 {
-        self.pages.get(object.index()).copied().unwrap_or(0)
-    }
-}
-
-impl<C: DeviceClock> WriteQueue for Below<C> {
-    fn start(&self, tag: u64, at: Address, bytes: &Arc<AlignedBytes>) -> io::Result<()> {
-        let io = Io { tag, ..Io::write(self.offset(at), bytes.len() as u32) };
-        self.device.submit(io, bytes.to_vec())
-    }
-
-    fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)> {
-        let done = if wait { self.device.reap() } else { self.device.reap_due() };
-        done.map(|done| (done.io.tag, done.result))
-    }
-}
+/// The level below.
+type Below<C> = EmulatedIo<File, Box<dyn Device + Send>, C>;
 
 /// Runs the trace through a new buffer under a tuner. `needs` are the bytes of DRAM, of NVM and below.
 pub fn run(
@@ -205,7 +142,11 @@ impl Run<'_> {
         let measured = region.accuracy(&[page_bytes], ACCESSES, seed);
         let mut accuracy: Vec<String> = measured.iter().map(|line| format!("NVM: {line}")).collect();
         let model = plan.devices.device(2, below, world, seed)?;
-        let below = Arc::new(Below::new(trace, below, model, clock.clone())?);
+        let file = File::from(memfd_create("entresol-backing", MemfdFlags::CLOEXEC)?);
+        file.set_len(below).context("memory for the level below")?;
+        let device = EmulatedDevice::new(file, model, clock.clone())?;
+        let pages = trace.objects.iter().map(|object| object.pages);
+        let below = Arc::new(Below::new(device, page_bytes as u64, pages));
         let (dram_pages, nvm_pages) = (dram as usize / page_bytes, nvm as usize / page_bytes);
         let options = TieredOptions {
             page_bytes,
@@ -219,7 +160,7 @@ impl Run<'_> {
         };
         let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
         let epochs = drive(&buffer, trace, plan, (tuner, self.shadows.clone()), || each(&clock))?;
-        accuracy.push(format!("level below: {}", below.device.accuracy()));
+        accuracy.push(format!("level below: {}", below.device().accuracy()));
         Ok(Ran { epochs, row: LiveRow::new(&buffer.stats()), accuracy })
     }
 }

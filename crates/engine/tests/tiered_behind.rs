@@ -6,12 +6,11 @@ mod common;
 
 use common::{Hook, Log, two_tiers};
 use entresol_core::{Address, ObjectId, Op, Random, Size};
-use entresol_device::Io;
 use entresol_device::Queued;
 use entresol_device::emulated::{Calibration, Clock as _, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock};
 use entresol_device::fixed::{Fixed, FixedParameters};
 use entresol_engine::buffer::{
-    BufferError, Clock, MemoryIo, PageIo, TieredBuffer, TieredOptions, WriteQueue, WriteThreads,
+    BufferError, Clock, EmulatedIo, MemoryIo, PageIo, TieredBuffer, TieredOptions, WriteQueue, WriteThreads,
 };
 use entresol_engine::disk::AlignedBytes;
 use entresol_policy::{Info, Options, catalogue};
@@ -421,58 +420,16 @@ fn device([read_ns, write_ns]: [u64; 2], parallelism: u32, bytes: u64) -> Queued
     Queued::new(Fixed::new(&parameters, bytes))
 }
 
+type Ssd = EmulatedIo<File, Queued<Fixed>, Arc<VirtualClock>>;
+
 /// All objects one after the other on an emulated device.
-struct Below {
-    device: EmulatedDevice<File, Queued<Fixed>, Arc<VirtualClock>>,
-    bases: Vec<u64>,
-}
-
-impl Below {
-    fn new(trace: &Trace, parallelism: u32, clock: Arc<VirtualClock>) -> Self {
-        let base = |next: &mut u64, pages: u64| Some(std::mem::replace(next, *next + pages * PAGE as u64));
-        let bases = trace.objects.iter().map(|object| object.pages).scan(0, base).collect();
-        let bytes = trace.objects.iter().map(|object| object.pages).sum::<u64>() * PAGE as u64;
-        let file = tempfile::tempfile().expect("a file");
-        file.set_len(bytes).expect("room");
-        Below { device: EmulatedDevice::new(file, device(SSD_NS, parallelism, bytes), clock).expect("a device"), bases }
-    }
-
-    fn offset(&self, at: Address) -> u64 {
-        self.bases[at.object.index()] + at.block * PAGE as u64
-    }
-}
-
-impl PageIo for Below {
-    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(self.offset(at), into)
-    }
-
-    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
-        self.device.write(self.offset(at), bytes, false)
-    }
-
-    fn write_queue(&self) -> Option<&dyn WriteQueue> {
-        Some(self)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn object_pages(&self, _object: ObjectId) -> u64 {
-        0
-    }
-}
-
-impl WriteQueue for Below {
-    fn start(&self, tag: u64, at: Address, bytes: &Arc<AlignedBytes>) -> io::Result<()> {
-        self.device.submit(Io { tag, ..Io::write(self.offset(at), PAGE as u32) }, bytes.to_vec())
-    }
-
-    fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)> {
-        let done = if wait { self.device.reap() } else { self.device.reap_due() };
-        done.map(|done| (done.io.tag, done.result))
-    }
+fn ssd(trace: &Trace, parallelism: u32, clock: Arc<VirtualClock>) -> Ssd {
+    let pages = || trace.objects.iter().map(|object| object.pages);
+    let bytes = pages().sum::<u64>() * PAGE as u64;
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(bytes).expect("room");
+    let device = EmulatedDevice::new(file, device(SSD_NS, parallelism, bytes), clock).expect("a device");
+    EmulatedIo::new(device, PAGE as u64, pages())
 }
 
 /// Nanoseconds of a trace: simulated, where the tiers take no time, and those of a buffer, with what it was spared by
@@ -490,7 +447,7 @@ fn times(trace: &Trace, spec: &PolicySpec, parallelism: u32) -> (u64, u64, u64) 
     let (row, timed) =
         run_timed(&world, &[layer], String::new(), hierarchy, &cell, &TimedOptions::default()).expect("a run");
     let clock = Arc::new(VirtualClock::new());
-    let buffer = buffer_of(trace, spec, clock.clone(), Below::new(trace, parallelism, clock.clone()));
+    let buffer = buffer_of(trace, spec, clock.clone(), ssd(trace, parallelism, clock.clone()));
     drive(&buffer, trace);
     let stats = buffer.stats();
     assert_eq!((stats.decided.fetches, stats.decided.write_backs), (row.fetches, row.write_backs));

@@ -17,6 +17,8 @@
 mod clean;
 mod decide;
 mod directory;
+#[cfg(target_os = "linux")]
+mod emulated;
 mod error;
 mod guard;
 mod io;
@@ -28,6 +30,8 @@ mod tiered;
 mod write_threads;
 
 pub use clean::Cleaner;
+#[cfg(target_os = "linux")]
+pub use emulated::EmulatedIo;
 pub use error::{BufferError, OpenError};
 pub use guard::{PageView, PinGuard, WriteGuard};
 pub use io::{DiskIo, FileIo, MemoryIo, PageIo, PageSource, QueuedPage, WalHook, WriteQueue};

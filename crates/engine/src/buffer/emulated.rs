@@ -1,0 +1,68 @@
+//! Pages on an emulated device.
+
+use super::{PageIo, WriteQueue};
+use crate::disk::AlignedBytes;
+use entresol_core::{Address, ObjectId};
+use entresol_device::emulated::{Clock, EmulatedDevice, Storage};
+use entresol_device::{Device, Io};
+use std::io;
+use std::sync::Arc;
+
+/// Objects one after the other on an emulated device, whose queue takes writes.
+pub struct EmulatedIo<S, M: Device, C> {
+    device: EmulatedDevice<S, M, C>,
+    page_bytes: u64,
+    /// Pages of each object, and its first byte.
+    objects: Vec<(u64, u64)>,
+}
+
+impl<S: Storage, M: Device + Send, C: Clock> EmulatedIo<S, M, C> {
+    /// Pages of so many bytes, and so many of them of each object; the device has room for all.
+    pub fn new(device: EmulatedDevice<S, M, C>, page_bytes: u64, pages: impl IntoIterator<Item = u64>) -> Self {
+        let base = |next: &mut u64, pages: u64| Some((pages, std::mem::replace(next, *next + pages * page_bytes)));
+        EmulatedIo { device, page_bytes, objects: pages.into_iter().scan(0, base).collect() }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &EmulatedDevice<S, M, C> {
+        &self.device
+    }
+
+    fn offset(&self, at: Address) -> u64 {
+        self.objects[at.object.index()].1 + at.block * self.page_bytes
+    }
+}
+
+impl<S: Storage, M: Device + Send, C: Clock> PageIo for EmulatedIo<S, M, C> {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(self.offset(at), into)
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        self.device.write(self.offset(at), bytes, false)
+    }
+
+    fn write_queue(&self) -> Option<&dyn WriteQueue> {
+        Some(self)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.objects.get(object.index()).map_or(0, |&(pages, _)| pages)
+    }
+}
+
+impl<S: Storage, M: Device + Send, C: Clock> WriteQueue for EmulatedIo<S, M, C> {
+    fn start(&self, tag: u64, at: Address, bytes: &Arc<AlignedBytes>) -> io::Result<()> {
+        let io = Io { tag, ..Io::write(self.offset(at), bytes.len() as u32) };
+        self.device.submit(io, bytes.to_vec())
+    }
+
+    fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)> {
+        let done = if wait { self.device.reap() } else { self.device.reap_due() };
+        done.map(|done| (done.io.tag, done.result))
+    }
+}
