@@ -4,18 +4,18 @@
 
 mod common;
 
-use common::{Hook, Log, two_tiers};
-use entresol_core::{Address, ObjectId, Op, Random, Size};
+use common::{Hook, Log, drive, simulated_options, two_phases, two_tiers};
+use entresol_core::{Address, ObjectId, Random, Size};
 use entresol_device::Queued;
 use entresol_device::emulated::{Calibration, Clock as _, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock};
 use entresol_device::fixed::{Fixed, FixedParameters};
 use entresol_engine::buffer::{
-    BufferError, Clock, EmulatedIo, MemoryIo, PageIo, TieredBuffer, TieredOptions, WriteQueue, WriteThreads,
+    BufferError, EmulatedIo, MemoryIo, PageIo, TieredBuffer, TieredOptions, WriteQueue, WriteThreads,
 };
 use entresol_engine::disk::AlignedBytes;
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, Hierarchy, LayerSpec, NamedDevice, PolicySpec, TimedOptions, World, run_timed};
-use entresol_trace::{Column, OpByte, Trace, generate};
+use entresol_trace::Trace;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -295,42 +295,15 @@ fn a_buffer_that_is_dropped_leaves_no_write_under_way() {
     io.with(|inner, _| assert!(inner.under_way.is_empty() && inner.pages.len() > 50));
 }
 
-/// Requests of one trace as a buffer gets them, which is not told what is sequential.
 fn trace(seed: u64) -> Trace {
-    let spec = format!(
-        "zipf:n=12000:pages=600:exponent=0.9:seed={seed}:write=30:update=60 | zipf:n=6000:pages=900:seed={seed}:write=60"
-    );
-    let mut trace = generate(&spec.parse().expect("a trace specification"));
-    let plain = |&byte: &u8| OpByte::new(OpByte(byte).op(), false, OpByte(byte).first()).0;
-    trace.ops = Column::Owned(trace.ops.iter().map(plain).collect());
-    trace
+    two_phases(12_000, seed)
 }
 
 const PAGES: [usize; 2] = [30, 150];
 
 fn buffer_of<I: PageIo + 'static>(trace: &Trace, spec: &PolicySpec, clock: Arc<VirtualClock>, io: I) -> Buffer<I> {
-    let options = TieredOptions {
-        handles_per_page: trace.footprint().div_ceil(PAGES[0] + PAGES[1]),
-        objects: trace.objects.len(),
-        clock: Clock::Requests,
-        seed: SEED,
-        ..TieredOptions::new(PAGES[0])
-    };
+    let options = simulated_options(trace, PAGES, SEED);
     TieredBuffer::new(options, spec.info, &spec.options, nvm(PAGES[1], clock), io, None).expect("a buffer")
-}
-
-fn drive<I: PageIo + 'static>(buffer: &Buffer<I>, trace: &Trace) {
-    let mut word = [0; 8];
-    for number in 0..trace.len() {
-        let request = trace.request(number);
-        let address = trace.address(request.page);
-        match request.op {
-            Op::Read => buffer.read(address, 64, &mut word),
-            Op::Update => buffer.write(address, 64, &[7; 8]),
-            Op::Write => buffer.write(address, 0, &[0; PAGE]),
-        }
-        .expect("a page");
-    }
 }
 
 fn specs() -> Vec<PolicySpec> {

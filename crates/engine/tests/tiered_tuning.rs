@@ -2,17 +2,20 @@
 //! changes nothing but decisions.
 #![cfg(not(any(loom, shuttle)))]
 
-use entresol_core::{Address, ObjectId, Op, Random};
+mod common;
+
+use common::{drive, simulated_options, two_phases};
+use entresol_core::{Address, ObjectId, Random};
 use entresol_device::Queued;
 use entresol_device::emulated::{Calibration, Clock as DeviceClock, Curve, Mapped, Slowdown, VirtualClock};
 use entresol_device::fixed::{Fixed as FixedDevice, FixedParameters};
-use entresol_engine::buffer::{Clock, MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning, TuningError};
+use entresol_engine::buffer::{MemoryIo, PageIo, TieredBuffer, TieredOptions, Tuning, TuningError};
 use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
 use entresol_policy::{Config, Options, catalogue};
 use entresol_sim::{
     Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, TimedOptions, Tuning as Simulated, World, parse_policies,
 };
-use entresol_trace::{Column, OpByte, Trace, generate};
+use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{
     EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Role, Saved, Shadowing, ShadowingOptions, Space, Tuner,
@@ -64,45 +67,17 @@ fn buffer(trace: &Trace, policy: &PolicySpec) -> Buffer {
     let calibration = Calibration { clock_ns: 0.0, load: nothing(), store: nothing() };
     let clock = Arc::new(VirtualClock::new());
     let nvm = Mapped::with_clock(&file, Slowdown { read: 1.0, write: 1.0 }, calibration, clock.clone());
-    let options = TieredOptions {
-        handles_per_page: trace.footprint().div_ceil(PAGES[0] + PAGES[1]),
-        objects: trace.objects.len(),
-        clock: Clock::Requests,
-        seed: SEED,
-        ..TieredOptions::new(PAGES[0])
-    };
+    let options = simulated_options(trace, PAGES, SEED);
     let below = Below { pages: MemoryIo::new(), clock };
     TieredBuffer::new(options, policy.info, &policy.options, nvm.expect("a region"), below, None).expect("a buffer")
 }
 
-/// Two thirds of it favour few pages, the last third other ones. A buffer is not told which requests are sequential.
 fn trace(seed: u64) -> Trace {
-    let spec = format!(
-        "zipf:n=24000:pages=600:exponent=0.9:seed={seed}:write=30:update=60 \
-         | zipf:n=12000:pages=900:seed={seed}:write=60"
-    );
-    let mut trace = generate(&spec.parse().expect("a trace specification"));
-    let plain = |&byte: &u8| OpByte::new(OpByte(byte).op(), false, OpByte(byte).first()).0;
-    trace.ops = Column::Owned(trace.ops.iter().map(plain).collect());
-    trace
+    two_phases(24_000, seed)
 }
 
 fn policy(spec: &str) -> PolicySpec {
     parse_policies(spec).expect("a policy").remove(0)
-}
-
-fn drive(buffer: &Buffer, trace: &Trace) {
-    let mut word = [0; 8];
-    for at in 0..trace.len() {
-        let request = trace.request(at);
-        let address = trace.address(request.page);
-        match request.op {
-            Op::Read => buffer.read(address, 64, &mut word),
-            Op::Update => buffer.write(address, 64, &[7; 8]),
-            Op::Write => buffer.write(address, 0, &[7; PAGE]),
-        }
-        .expect("a page");
-    }
 }
 
 type Ended = (Vec<EpochRow>, Box<dyn Tuner + Send>);

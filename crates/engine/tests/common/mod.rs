@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use entresol_engine::buffer::WalHook;
+use entresol_core::Op;
+use entresol_device::emulated::Clock as DeviceClock;
+use entresol_engine::buffer::{Clock, PageIo, TieredBuffer, TieredOptions, WalHook};
 use entresol_policy::{Info, catalogue};
+use entresol_trace::{Column, OpByte, Trace, generate};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,4 +40,41 @@ impl WalHook for Hook {
 /// The policies that manage two tiers and know no future.
 pub fn two_tiers() -> impl Iterator<Item = &'static Info> {
     catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 2 && !info.future)
+}
+
+/// So many requests that favour few of 600 pages, and half as many that favour few of 900, as a buffer gets them, which is not told
+/// what is sequential.
+pub fn two_phases(requests: u64, seed: u64) -> Trace {
+    let first = format!("zipf:n={requests}:pages=600:exponent=0.9:seed={seed}:write=30:update=60");
+    let spec = format!("{first} | zipf:n={}:pages=900:seed={seed}:write=60", requests / 2);
+    let mut trace = generate(&spec.parse().expect("a trace specification"));
+    let plain = |&byte: &u8| OpByte::new(OpByte(byte).op(), false, OpByte(byte).first()).0;
+    trace.ops = Column::Owned(trace.ops.iter().map(plain).collect());
+    trace
+}
+
+/// A buffer with so many pages of DRAM and of NVM, for a trace that a simulator runs, too.
+pub fn simulated_options(trace: &Trace, pages: [usize; 2], seed: u64) -> TieredOptions {
+    TieredOptions {
+        handles_per_page: trace.footprint().div_ceil(pages[0] + pages[1]),
+        objects: trace.objects.len(),
+        clock: Clock::Requests,
+        seed,
+        ..TieredOptions::new(pages[0])
+    }
+}
+
+/// Asks a buffer for what a trace asks for.
+pub fn drive<I: PageIo + 'static, C: DeviceClock + 'static>(buffer: &TieredBuffer<I, C>, trace: &Trace) {
+    let (mut word, whole) = ([0; 8], vec![0; trace.page_bytes as usize]);
+    for at in 0..trace.len() {
+        let request = trace.request(at);
+        let address = trace.address(request.page);
+        match request.op {
+            Op::Read => buffer.read(address, 64, &mut word),
+            Op::Update => buffer.write(address, 64, &[7; 8]),
+            Op::Write => buffer.write(address, 0, &whole),
+        }
+        .expect("a page");
+    }
 }
