@@ -18,13 +18,13 @@ const NOWHERE: u64 = 1 << 63;
 
 /// The streams that requests belong to, as far back as the last 64 that began.
 ///
-/// A stream is a run of requests for the pages of one object in ascending order, with requests of others in between. Pages may be
-/// missing, as those that a database has in its pool, and come a little out of order, as they do from threads that take requests
-/// in turn: a request belongs to a stream if it is no further ahead of the end of that than a 16th of the cutoff and no further
-/// behind than a quarter, 64 pages at most. Where one comes as near to the beginning of another the two are one. One that begins ahead of a long stream, by no
-/// more than the cutoff, passes from its first page on, for that stream is likely to come to it: the processes of a parallel
-/// scan take turns, and one of them may be late. A new stream takes the place of the oldest that has not grown since it was
-/// passed over last.
+/// A stream is a run of requests for the pages of one object in ascending order, with requests of others in between. Pages
+/// may be missing, as those that a database has in its pool, and come a little out of order, as they do from threads that
+/// take requests in turn: a request belongs to a stream if it is no further ahead of the end of that than a 16th of the
+/// cutoff and no further behind than a quarter, 64 pages at most. Where one comes as near to the beginning of another the
+/// two are one. One that begins ahead of a long stream, by no more than the cutoff, passes from its first page on, for that
+/// stream is likely to come to it: the processes of a parallel scan take turns, and one of them may be late. A new stream
+/// takes the place of the oldest that has not grown since it was passed over last.
 ///
 /// ```
 /// use entresol_core::{Address, ObjectId};

@@ -36,16 +36,13 @@ impl BlockCache {
 
     fn read_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> bool {
         let mut held = [const { None }; PAGES_MAX];
-        if !self.hold_now(&pages, &mut held) {
-            return false;
-        }
-        let Some(mut turn) = self.locks.ready_now() else { return false };
-        self.read_above(&mut turn, pages, bytes, tag, true)
+        self.hold_now(&pages, &mut held).is_some_and(|mut turn| self.read_above(&mut turn, pages, bytes, tag, true))
     }
 
-    /// As [`read_tagged`](BlockCache::read_tagged) for as many of the first bytes as can be had at once; their number. Besides
-    /// what [`read_now_tagged`](BlockCache::read_now_tagged) gives these are pages that the cache does not hold and the
-    /// backing store has in memory ([`Disk::read_now`](crate::disk::Disk::read_now)): on each a decision is made as on any other miss, which may copy it.
+    /// As [`read_tagged`](BlockCache::read_tagged) for as many of the first bytes as can be had at once; their number.
+    /// Besides what [`read_now_tagged`](BlockCache::read_now_tagged) gives these are pages that the cache does not hold and
+    /// the backing store has in memory ([`Disk::read_now`](crate::disk::Disk::read_now)): on each a decision is made as on
+    /// any other miss, which may copy it.
     ///
     /// Of the bytes after those nothing has happened: they are to be read from there on, which is a request of its own to a
     /// tape.
@@ -73,10 +70,7 @@ impl BlockCache {
     /// Reads pages, if all can be had at once from above or all from below; on how many of the first it has decided.
     fn read_some_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> u64 {
         let mut held = [const { None }; PAGES_MAX];
-        if !self.hold_now(&pages, &mut held) {
-            return 0;
-        }
-        let Some(mut turn) = self.locks.ready_now() else { return 0 };
+        let Some(mut turn) = self.hold_now(&pages, &mut held) else { return 0 };
         if self.read_above(&mut turn, pages.clone(), bytes, tag, first) {
             return pages.end - pages.start;
         }
@@ -105,13 +99,15 @@ impl BlockCache {
         done
     }
 
-    /// Takes the locks of pages; whether nobody is at work on any of them.
-    fn hold_now<'a>(&'a self, pages: &Range<u64>, held: &mut [Option<Held<'a>>; PAGES_MAX]) -> bool {
-        pages.end - pages.start <= PAGES_MAX as u64
-            && pages.clone().zip(held).all(|(page, held)| {
-                *held = self.locks.pages.page_now(page);
-                held.is_some()
-            })
+    /// Takes the locks of pages and the core's, if nobody is at work on any of them.
+    fn hold_now<'a>(&'a self, pages: &Range<u64>, held: &mut [Option<Held<'a>>; PAGES_MAX]) -> Option<Turn<'a>> {
+        if pages.end - pages.start > PAGES_MAX as u64 {
+            return None;
+        }
+        for (page, held) in pages.clone().zip(held) {
+            *held = Some(self.locks.pages.page_now(page)?);
+        }
+        self.locks.ready_now()
     }
 
     /// Reads pages, if the policy has them all in its uppermost tier and memory has them.

@@ -348,21 +348,23 @@ impl Filesystem for Door {
             Err(error) => return reply.error(error),
         };
         let size = size as usize;
-        let (mut buffer, buffers) = (self.buffers.take(size), self.buffers.clone());
+        let mut buffer = self.buffers.take(size);
         match file.data.read_now(offset, &mut buffer[..size]) {
-            Ok(AtOnce::All(count)) => {
-                reply.data(&buffer[..count]);
-                buffers.give(buffer);
+            Ok(AtOnce::First(done)) => {
+                let buffers = self.buffers.clone();
+                self.pool.run(move || {
+                    match file.data.read(offset + done as u64, &mut buffer[done..size]) {
+                        Ok(count) => reply.data(&buffer[..done + count]),
+                        Err(error) => reply.error(errno(&error)),
+                    }
+                    buffers.give(buffer);
+                });
+                return;
             }
-            Ok(AtOnce::First(done)) => self.pool.run(move || {
-                match file.data.read(offset + done as u64, &mut buffer[done..size]) {
-                    Ok(count) => reply.data(&buffer[..done + count]),
-                    Err(error) => reply.error(errno(&error)),
-                }
-                buffers.give(buffer);
-            }),
+            Ok(AtOnce::All(count)) => reply.data(&buffer[..count]),
             Err(error) => reply.error(errno(&error)),
         }
+        self.buffers.give(buffer);
     }
 
     fn write(

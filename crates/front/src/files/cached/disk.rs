@@ -124,11 +124,8 @@ impl Below {
     /// As [`read`](Self::read), if the system has all of it in memory and nobody is making the file shorter; whether it did.
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let Ok(file) = self.file.try_read() else { return false };
-        match read_now(&file, offset, bytes) {
-            Ok(count) if count == bytes.len() => true,
-            // The end of the file, perhaps. What is wrong with it a read is told that may wait.
-            _ => false,
-        }
+        // Less may be the end of the file. What is wrong with it a read is told that may wait.
+        read_now(&file, offset, bytes).is_ok_and(|count| count == bytes.len())
     }
 
     /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
