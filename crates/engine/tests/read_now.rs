@@ -1,16 +1,18 @@
 //! Reads that never wait: they give what an ordinary read gives or nothing at all, count what it counts, and are answered
 //! while everything else stands still.
 
+#[path = "common/gate.rs"]
+mod gate;
+
 use entresol_core::Random;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, KeeperCounts, Mode, Tag, Upkeep};
 use entresol_engine::disk::{Disk, Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
+use gate::Gate;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// The layout that these tests run over. `over_slots.rs` runs them over the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
@@ -29,36 +31,6 @@ struct Gated {
     gate: Arc<Gate>,
     /// Blocks of a page that are in memory, as bits that repeat.
     in_memory: u64,
-}
-
-#[derive(Default)]
-struct Gate {
-    shut: Mutex<bool>,
-    opened: Condvar,
-    waiting: AtomicU64,
-}
-
-impl Gate {
-    fn pass(&self) {
-        self.waiting.fetch_add(1, SeqCst);
-        drop(self.opened.wait_while(self.shut.lock().unwrap(), |shut| *shut).unwrap());
-        self.waiting.fetch_sub(1, SeqCst);
-    }
-
-    fn set(&self, shut: bool) {
-        *self.shut.lock().unwrap() = shut;
-        self.opened.notify_all();
-    }
-
-    fn wait_for(&self, count: u64) {
-        for _ in 0..10_000 {
-            if self.waiting.load(SeqCst) == count {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("{} transfers wait, not {count}", self.waiting.load(SeqCst));
-    }
 }
 
 impl Disk for Gated {
@@ -208,7 +180,7 @@ fn hits_are_answered_while_misses_and_upkeep_wait_for_a_device() {
     device.set(true);
     std::thread::scope(|scope| {
         scope.spawn(|| cache.set_mode(Mode::WriteThrough).expect("a change"));
-        while backing.waiting.load(SeqCst) + device.waiting.load(SeqCst) == 0 {
+        while backing.waiting() + device.waiting() == 0 {
             std::thread::yield_now();
         }
         for &number in &hot {

@@ -430,8 +430,8 @@ fn times(trace: &Trace, spec: &PolicySpec, parallelism: u32) -> (u64, u64, u64) 
 
 /// On a device that does everything at once a requester waits for reads alone, in the buffer as in the simulator, and on
 /// one that does eight at a time reads come after the writes that are under way: the times are the same but for the reads
-/// that the buffer is spared, which are worth little where the writes are too many for the device, and for the order of a
-/// write and a read that start together.
+/// that the buffer is spared, which are worth little where the writes are too many for the device, and for writes that make
+/// room for a page: the simulator starts them with its read, a buffer when it has been read.
 #[test]
 fn time_passes_as_it_does_in_the_simulator() {
     for spec in entresol_sim::parse_policies("multi-tier:preset=eager,multi-tier:preset=b,multi-tier:preset=d")
@@ -447,7 +447,7 @@ fn time_passes_as_it_does_in_the_simulator() {
             let (simulated, live, spared) = times(&trace, &spec, 8);
             let ratio = live as f64 / simulated as f64;
             println!("eight at a time: {live} ns live, {simulated} simulated, {spared} reads spared: {ratio:.4}");
-            assert!((0.96..1.02).contains(&ratio), "{ratio}");
+            assert!((0.96..1.025).contains(&ratio), "{ratio}");
         }
     }
 }

@@ -37,7 +37,10 @@ pub use guard::{PageView, PinGuard, WriteGuard};
 pub use io::{DiskIo, FileIo, MemoryIo, PageIo, PageSource, QueuedPage, WalHook, WriteQueue};
 pub use options::{BufferOptions, Clock};
 pub use stats::{BufferStats, Decided, ObjectStats};
-pub use tiered::{PageChange, PageInPlace, TierStats, TieredBuffer, TieredOptions, TieredStats, Tuning, TuningError};
+pub use tiered::{
+    PageChange, PageInPlace, PageRead, Prepared, TierStats, TieredBuffer, TieredOptions, TieredStats, Tuning,
+    TuningError,
+};
 pub use write_threads::WriteThreads;
 
 use crate::frame::{Frame, Key, Need, Parking};

@@ -2,11 +2,13 @@
 
 mod behind;
 mod change;
+mod reading;
 mod serving;
 mod tuning;
 mod world;
 
 pub use change::{PageChange, PageInPlace};
+pub use reading::{PageRead, Prepared};
 pub use tuning::{Tuning, TuningError};
 
 use super::stats::Decided;
@@ -22,7 +24,7 @@ use entresol_tune::EpochRow;
 use serving::Serving;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use tuning::{NEVER_DUE, Tuned};
 use world::World;
 
@@ -114,11 +116,12 @@ pub struct TieredStats {
 /// four-probability policy of 003 (`multi-tier`, section 3) is the one it is made for. Which bytes a request touches is
 /// the NVM's to pay for: a read of 64 bytes of a page in NVM reads 64 bytes of it.
 ///
-/// One lock for all: decisions, copies and I/O are made under it, so a request sees exactly what the policy decided, and
-/// one thread counts what the simulator counts. Where the storage has a queue of writes ([`PageIo::write_queue`]), a page
-/// is written back behind the requester's back, as in the simulator: its frame is free at once, and it is read from memory
-/// of its own until it is below. What several threads could do side by side they do one by one; the
-/// buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many threads.
+/// One lock for all decisions and copies, so a request sees exactly what the policy decided, and one thread counts what the
+/// simulator counts. Nobody waits for storage with the lock, or next to nobody: the page that a request misses is read
+/// before the policy is asked, by its requester alone, and where the storage has a queue of writes
+/// ([`PageIo::write_queue`]) a page is written back behind the requester's back, as in the simulator: its frame is free at
+/// once, and it is read from memory of its own until it is below. So the misses of several threads wait side by side; hits
+/// come one by one. The buffer of one tier, [`BufferManager`](super::BufferManager), is the one for many processors.
 ///
 /// Policies are told of no request that it is sequential, and of no query that begins.
 ///
@@ -147,7 +150,10 @@ pub struct TieredStats {
 /// ```
 pub struct TieredBuffer<I: PageIo, C: DeviceClock> {
     page_bytes: usize,
+    io: Arc<I>,
     state: Mutex<State<I, C>>,
+    /// A page that somebody waits for has come from below, or nobody reads it any more.
+    arrived: Condvar,
 }
 
 struct State<I, C> {
@@ -234,9 +240,10 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
             peak_temporal_distance: None,
         };
         let policy = catalogue::build(info, &config, policy_options, Boxed(std::marker::PhantomData))?;
-        let world = World::new(&options, config.pages, nvm, io, wal).map_err(OpenError::Memory)?;
+        let io = Arc::new(io);
+        let world = World::new(&options, config.pages, nvm, io.clone(), wal).map_err(OpenError::Memory)?;
         let state = State { info, policy, world, tuned: None, shadows: None, due: NEVER_DUE, epochs: VecDeque::new() };
-        Ok(TieredBuffer { page_bytes, state: Mutex::new(state) })
+        Ok(TieredBuffer { page_bytes, io, state: Mutex::new(state), arrived: Condvar::new() })
     }
 
     /// Fills `into` from byte `offset` of a page on. In NVM, these bytes alone are read.
@@ -328,8 +335,9 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         let mut state = self.lock();
         state.tune_if_due();
         state.shadow(op, at);
+        state.world.make_sure_of_room()?;
+        let mut state = self.make_ready(state, key, op);
         let State { policy, world, .. } = &mut *state;
-        world.make_sure_of_room()?;
         let handle = world.handle(key, |page| policy.known(page));
         let mut serving = Serving { world, change: &mut change };
         match handle {
@@ -348,7 +356,9 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.page_bytes);
         if inside { Ok(()) } else { Err(BufferError::OutOfRange(at)) }
     }
+}
 
+impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
     fn lock(&self) -> MutexGuard<'_, State<I, C>> {
         self.state.lock().expect("no policy panicked")
     }

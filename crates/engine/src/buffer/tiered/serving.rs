@@ -18,7 +18,7 @@ impl<I: PageIo, C: DeviceClock> Serving<'_, '_, I, C> {
     /// Serves a request of a page without a handle.
     pub fn serve_below(&mut self, key: Key, op: Op) {
         let world = &mut *self.world;
-        world.start_without_handle(op);
+        world.start_without_handle(key, op);
         let at = key.address();
         if op != Op::Write && !world.read_below_into_whole(at) {
             return;

@@ -8,6 +8,7 @@ use super::super::directory::Directory;
 use super::super::{BufferError, PageIo, WalHook};
 use super::behind::Behind;
 use super::change::{InTier, PageInPlace, Passing};
+use super::reading::Ahead;
 use super::{TieredOptions, TieredStats};
 use crate::buffer::Clock;
 use crate::disk::AlignedBytes;
@@ -77,6 +78,7 @@ impl<C: DeviceClock> Memory<C> {
 
 /// What the current request is about.
 pub(super) struct Current {
+    key: Key,
     page: Option<Page>,
     pub op: Op,
     /// The write has landed, or the read is in `whole`.
@@ -86,7 +88,7 @@ pub(super) struct Current {
 /// Tiers, directory and storage.
 pub(super) struct World<I, C> {
     pub memory: Memory<C>,
-    pub io: I,
+    pub io: Arc<I>,
     wal: Option<Box<dyn WalHook>>,
     pub directory: Directory,
     pub known: Vec<Known>,
@@ -96,6 +98,7 @@ pub(super) struct World<I, C> {
     /// Newest versions that could not be written when they left.
     pub rescued: HashMap<Page, Arc<AlignedBytes>>,
     pub behind: Behind,
+    pub ahead: Ahead,
     pub current: Current,
     /// A page in DRAM on its way from one place to another.
     pub whole: AlignedBytes,
@@ -114,7 +117,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         options: &TieredOptions,
         handles: usize,
         nvm: Mapped<C>,
-        io: I,
+        io: Arc<I>,
         wal: Option<Box<dyn WalHook>>,
     ) -> io::Result<Self> {
         let nvm_pages = nvm.size_bytes() as usize / options.page_bytes;
@@ -130,7 +133,8 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             superseded: HashMap::new(),
             rescued: HashMap::new(),
             behind: Behind::new(options.write_behind),
-            current: Current { page: None, op: Op::Read, done: false },
+            ahead: Ahead::default(),
+            current: Current { key: Key::NONE, page: None, op: Op::Read, done: false },
             whole: AlignedBytes::zeroed(page_bytes),
             held: None,
             held_bytes: AlignedBytes::zeroed(page_bytes),
@@ -164,9 +168,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
 
     /// Begins a request that the policy is about to be asked about.
     pub fn start(&mut self, page: Page, op: Op) {
-        self.current.page = Some(page);
-        self.current.op = op;
-        self.current.done = false;
+        self.current = Current { key: self.directory.key(page), page: Some(page), op, done: false };
         self.held = None;
         self.now_us = self.now_us();
     }
@@ -177,9 +179,9 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     /// Begins a request of a page without a handle.
-    pub fn start_without_handle(&mut self, op: Op) {
+    pub fn start_without_handle(&mut self, key: Key, op: Op) {
         self.stats.without_handle += 1;
-        self.current = Current { page: None, op, done: false };
+        self.current = Current { key, page: None, op, done: false };
     }
 
     pub fn count(&mut self, request: Request, outcome: Outcome) {
@@ -217,6 +219,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
 
     /// Ends a request: the first error that befell it.
     pub fn end(&mut self) -> Result<(), BufferError> {
+        self.forget_read(self.current.key);
         let unfinished = self.current.op.is_write() && !self.current.done;
         if let Some(page) = self.current.page.take() {
             // A write that came to nothing leaves what was there before.
@@ -356,8 +359,11 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     pub(super) fn read_below_into_whole(&mut self, at: Address) -> bool {
-        self.stats.page_reads += 1;
-        let read = self.io.read_page(at, &mut self.whole);
+        let read = Key::pack(at).and_then(|key| self.take_read(key)).unwrap_or_else(|| {
+            // What the policy dropped in the very request that needs it.
+            self.stats.page_reads += 1;
+            self.io.read_page(at, &mut self.whole)
+        });
         self.attempt(read.map_err(|source| BufferError::Read { at, source }))
     }
 

@@ -1,0 +1,230 @@
+//! Reading from below before the policy is asked, without the buffer's lock: requesters who miss wait side by side, and
+//! hits go on meanwhile.
+//!
+//! What a request will need from below is known beforehand: its own page, if no tier, no write under way and no failed one
+//! has the newest version. Whoever asks for it first reads it; whoever asks for it meanwhile waits, to write it whole, too.
+//! So nobody changes a page while it is read, and as it is in no tier and not changed, nobody has a reason to write it below.
+//! Then the policy decides, and finds the page at hand where it would have had to be read.
+
+use super::world::World;
+use super::{State, TieredBuffer};
+use crate::buffer::{BufferError, PageIo};
+use crate::disk::AlignedBytes;
+use crate::frame::Key;
+use entresol_core::{Address, Op};
+use entresol_device::emulated::Clock as DeviceClock;
+use std::collections::HashMap;
+use std::io;
+use std::sync::MutexGuard;
+
+/// A page on its way from below.
+enum Coming {
+    /// Somebody reads it.
+    UnderWay,
+    /// It has come, or could not be read, and no request has used it yet.
+    Here(io::Result<AlignedBytes>),
+}
+
+/// Pages on their way from below, and memory for more.
+#[derive(Default)]
+pub(super) struct Ahead {
+    pages: HashMap<Key, Coming>,
+    spare: Vec<AlignedBytes>,
+    /// Requesters who wait for one of the pages.
+    waiting: usize,
+}
+
+/// What there is to do before a request can be decided on.
+enum Before {
+    Nothing,
+    Read,
+    Wait,
+}
+
+/// What there is to do before a request is made ([`TieredBuffer::prepare`]).
+pub enum Prepared<'a, I: PageIo, C: DeviceClock> {
+    /// Nothing: it waits for no read.
+    Ready,
+    /// The page is to be read from below.
+    Read(PageRead<'a, I, C>),
+    /// Somebody reads the page: to be asked again when that is over.
+    UnderWay,
+}
+
+/// A page that a request needs from below, for whoever asked to read. Until it [has arrived](PageRead::arrived) or is given
+/// up, other requests for the page wait.
+#[must_use]
+pub struct PageRead<'a, I: PageIo, C: DeviceClock> {
+    buffer: &'a TieredBuffer<I, C>,
+    key: Key,
+}
+
+impl<I: PageIo, C: DeviceClock> World<I, C> {
+    fn before(&mut self, key: Key, op: Op) -> Before {
+        match self.ahead.pages.get(&key) {
+            Some(Coming::UnderWay) => return Before::Wait,
+            Some(Coming::Here(_)) => return Before::Nothing,
+            None => {}
+        }
+        if op != Op::Write && self.is_only_below(key) { Before::Read } else { Before::Nothing }
+    }
+
+    /// Is the newest version of a page to be had from below alone?
+    fn is_only_below(&mut self, key: Key) -> bool {
+        let Some(page) = self.directory.find(key) else { return true };
+        if self.newest_copy(page).is_some() {
+            return false;
+        }
+        let newest = self.known[page.index()].newest;
+        if self.behind.has(page, newest) {
+            // What has ended is below.
+            self.end_writes();
+        }
+        !self.behind.has(page, newest) && !self.rescued.contains_key(&page)
+    }
+
+    /// What was read of a page, once.
+    pub fn take_read(&mut self, key: Key) -> Option<io::Result<()>> {
+        if !matches!(self.ahead.pages.get(&key), Some(Coming::Here(_))) {
+            return None;
+        }
+        let Some(Coming::Here(read)) = self.ahead.pages.remove(&key) else { unreachable!("as was just seen") };
+        Some(read.map(|mut bytes| {
+            std::mem::swap(&mut self.whole, &mut bytes);
+            self.ahead.spare.push(bytes);
+        }))
+    }
+
+    /// The request for the page is over, which may have changed it: what was read of it is nobody's any more.
+    pub fn forget_read(&mut self, key: Key) {
+        if self.ahead.pages.is_empty() {
+            return;
+        }
+        match self.ahead.pages.remove(&key) {
+            Some(Coming::Here(Ok(bytes))) => self.ahead.spare.push(bytes),
+            Some(Coming::Here(Err(_))) | None => {}
+            Some(Coming::UnderWay) => unreachable!("a request for a page that is being read"),
+        }
+    }
+
+    /// Memory for a page that is read.
+    fn spare(&mut self) -> AlignedBytes {
+        self.ahead.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(self.memory.page_bytes()))
+    }
+}
+
+impl<I: PageIo, C: DeviceClock> PageRead<'_, I, C> {
+    /// The page.
+    pub fn at(&self) -> Address {
+        self.key.address()
+    }
+
+    /// The read is over: what the storage gave. The next request for the page uses it.
+    ///
+    /// # Panics
+    /// With bytes of another number than a page's.
+    pub fn arrived(self, read: io::Result<&[u8]>) {
+        let state = &mut *self.buffer.lock();
+        let read = read.map(|bytes| {
+            let mut page = state.world.spare();
+            page.copy_from_slice(bytes);
+            page
+        });
+        self.end(state, read);
+    }
+
+    fn end(self, state: &mut State<I, C>, read: io::Result<AlignedBytes>) {
+        let ahead = &mut state.world.ahead;
+        ahead.pages.insert(self.key, Coming::Here(read));
+        self.buffer.tell(ahead);
+        std::mem::forget(self);
+    }
+}
+
+impl<I: PageIo, C: DeviceClock> Drop for PageRead<'_, I, C> {
+    /// It was given up, or the storage panicked: whoever waits looks again, and reads the page.
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.buffer.state.lock() {
+            let ahead = &mut state.world.ahead;
+            ahead.pages.remove(&self.key);
+            self.buffer.tell(ahead);
+        }
+    }
+}
+
+impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
+    /// For a host that does not wait: what there is to do before a request, so that it waits for no read. A request for a
+    /// page that somebody reads waits until that is over; whoever reads it here must not make one before.
+    ///
+    /// What is prepared may be undone by requests of others; then the request itself reads.
+    ///
+    /// ```
+    /// # use entresol_core::{Address, ObjectId, Op};
+    /// # use entresol_device::emulated::{Mapped, Slowdown};
+    /// # use entresol_engine::buffer::{MemoryIo, Prepared, TieredBuffer, TieredOptions};
+    /// # use entresol_policy::{Options, catalogue};
+    /// # let policy = catalogue::info("multi-tier")?;
+    /// # let nvm = Mapped::anonymous(100 * 4096, Slowdown { read: 4.0, write: 4.0 })?;
+    /// # let (options, io) = (TieredOptions::new(10), MemoryIo::new());
+    /// # let buffer = TieredBuffer::new(options, policy, &Options::defaults(policy), nvm, io, None)?;
+    /// let at = Address { object: ObjectId(0), block: 7 };
+    /// if let Prepared::Read(read) = buffer.prepare(at, Op::Read)? {
+    ///     // Begun here, other work done, and when it has ended:
+    ///     read.arrived(Ok(&[5; 4096]));
+    /// }
+    /// let mut byte = [0];
+    /// buffer.read(at, 0, &mut byte)?;
+    /// assert_eq!((byte, buffer.stats().page_reads), ([5], 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BufferError::OutOfRange`] of a page that no table could hold.
+    pub fn prepare(&self, at: Address, op: Op) -> Result<Prepared<'_, I, C>, BufferError> {
+        let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
+        let state = &mut *self.lock();
+        Ok(match state.world.before(key, op) {
+            Before::Nothing => Prepared::Ready,
+            Before::Read => Prepared::Read(self.begin(state, key)),
+            Before::Wait => Prepared::UnderWay,
+        })
+    }
+
+    /// Reads the page of a request, if it is to be read, or waits for whoever reads it.
+    pub(super) fn make_ready<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<I, C>>,
+        key: Key,
+        op: Op,
+    ) -> MutexGuard<'a, State<I, C>> {
+        loop {
+            match state.world.before(key, op) {
+                Before::Nothing => return state,
+                Before::Read => {
+                    let (read, mut page) = (self.begin(&mut state, key), state.world.spare());
+                    drop(state);
+                    let result = self.io.read_page(read.at(), &mut page);
+                    state = self.lock();
+                    read.end(&mut state, result.map(|()| page));
+                }
+                Before::Wait => {
+                    state.world.ahead.waiting += 1;
+                    state = self.arrived.wait(state).expect("no policy panicked");
+                    state.world.ahead.waiting -= 1;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, state: &mut State<I, C>, key: Key) -> PageRead<'_, I, C> {
+        state.world.stats.page_reads += 1;
+        state.world.ahead.pages.insert(key, Coming::UnderWay);
+        PageRead { buffer: self, key }
+    }
+
+    fn tell(&self, ahead: &Ahead) {
+        if ahead.waiting > 0 {
+            self.arrived.notify_all();
+        }
+    }
+}
