@@ -71,9 +71,10 @@ pub struct TuneArgs {
     /// Run the trace through a buffer over memory of this machine and emulated devices
     ///
     /// DRAM is the machine's own; NVM is memory in which an access takes as long as on the device of the cache, and the
-    /// bytes below are in memory too, behind a device that takes its time. One requester; every page that is read is
-    /// compared with what was written. Where time is real, runs follow one another unless --threads says otherwise, for
-    /// they wait by spinning; where it is counted, they are the same on any machine.
+    /// bytes below are in memory too, behind a device that takes its time. Every page that is read is compared with what
+    /// was written. Where time is real, --clients are threads, and runs follow one another unless --threads says
+    /// otherwise, for they wait by spinning; where it is counted, the clients share one processor, which serves others
+    /// while one waits for the level below, and all is the same on any machine.
     #[arg(
         long,
         value_name = "TIME",
@@ -81,7 +82,7 @@ pub struct TuneArgs {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "real",
-        conflicts_with_all = ["clients", "think", "work", "clock"]
+        conflicts_with_all = ["think", "work", "clock"]
     )]
     pub live: Option<Time>,
     #[command(flatten)]

@@ -1,19 +1,21 @@
 //! `entresol tune --live`: the trace through a buffer over DRAM and emulated NVM, above an emulated device.
 
+mod drive;
+
 use crate::tune::Plan;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use entresol_core::{Op, Random, Request};
+use drive::Drive;
+use entresol_core::Random;
 use entresol_device::emulated::{
     Calibration, Clock as DeviceClock, Curve, EmulatedDevice, Mapped, Slowdown, VirtualClock, WallClock,
 };
 use entresol_device::load::closed_loop;
 use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
-use entresol_engine::buffer::{Clock, EmulatedIo, TieredBuffer, TieredOptions, TieredStats, Tuning};
+use entresol_engine::buffer::{Clock, EmulatedIo, TieredBuffer, TieredOptions, TieredStats};
 use entresol_policy::miniature::{Access, Awaits, Miniatures, Prices, Terms};
 use entresol_sim::{PolicySpec, World, prices};
-use entresol_trace::Trace;
 use entresol_tune::{EpochRow, Tuner};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
@@ -22,8 +24,6 @@ use std::sync::Arc;
 
 /// Accesses by which the latency of a model is found, and by which it is compared with what is given.
 const ACCESSES: u64 = 2000;
-/// The buffer keeps the epochs of so many requests at least until they are taken.
-const TAKE_EVERY: usize = 1024;
 
 /// The time of a live run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -88,13 +88,13 @@ pub fn run(
 ) -> Result<Ran> {
     let run = Run { plan, policy, needs, world, shadows };
     match time {
-        Time::Real => run.with(WallClock::new(), Calibration::measure()?.clock_ns, tuner, |_| ()),
+        Time::Real => run.with(WallClock::new(), Calibration::measure()?.clock_ns, tuner, |drive| drive.in_threads()),
         Time::Counted => {
             let clock = Arc::new(VirtualClock::new());
             let page_bytes = u64::from(world.trace.page_bytes);
             let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
             let dram_ns = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, plan.seed())?;
-            run.with(clock, 0.0, tuner, |clock| clock.advance(dram_ns as u64))
+            run.with(clock.clone(), 0.0, tuner, |drive| drive.one_by_one(|| clock.advance(dram_ns as u64)))
         }
     }
 }
@@ -110,8 +110,8 @@ pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     let change = nvm(IoKind::Write, page_bytes / 2)?;
     let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
     let request = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, seed)? / 1e9;
-    let below =
-        prices(|| plan.devices.device(2, needs[2], world, seed), page_bytes as u32, page_bytes as u32, 1, seed)?;
+    let (bytes, clients) = (page_bytes as u32, plan.timed.clients.max(1) as usize);
+    let below = prices(|| plan.devices.device(2, needs[2], world, seed), bytes, bytes, clients, seed)?;
     let places = vec![Prices::default(), Prices { read, write, look: read, change }, below];
     Ok(Terms { places, request, awaits: Awaits::Copies, wears: 1 })
 }
@@ -126,13 +126,13 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Over devices with this clock, of which a look takes `clock_ns`. `each` is done for every request.
+    /// Over devices with this clock, of which a look takes `clock_ns`.
     fn with<C: DeviceClock + Clone + 'static>(
         &self,
         clock: C,
         clock_ns: f64,
         tuner: Box<dyn Tuner + Send>,
-        each: impl Fn(&C),
+        send: impl Fn(&Drive<C>) -> Result<()>,
     ) -> Result<Ran> {
         let &Run { plan, policy, world, .. } = self;
         let &[dram, nvm, below] = self.needs else { bail!("--live: DRAM, NVM and a level below are needed") };
@@ -159,7 +159,9 @@ impl Run<'_> {
             ..TieredOptions::new(dram_pages)
         };
         let buffer = TieredBuffer::new(options, policy.info, &policy.options, region, below.clone(), None)?;
-        let epochs = drive(&buffer, trace, plan, (tuner, self.shadows.clone()), || each(&clock))?;
+        let drive = Drive::new(&buffer, &below, trace, plan, (tuner, self.shadows.clone()))?;
+        send(&drive)?;
+        let epochs = drive.end()?;
         accuracy.push(format!("level below: {}", below.device().accuracy()));
         Ok(Ran { epochs, row: LiveRow::new(&buffer.stats()), accuracy })
     }
@@ -214,57 +216,4 @@ fn latency_ns(profile: &Profile, capacity: u64, kind: IoKind, size: u64, seed: u
         Io { kind, ..Io::read(offset, size as u32) }
     });
     Ok(load.latency.mean())
-}
-
-/// Sends the trace through; returns the epochs from the end of the warm-up on.
-fn drive<C: DeviceClock + 'static>(
-    buffer: &TieredBuffer<Arc<Below<C>>, C>,
-    trace: &Trace,
-    plan: &Plan,
-    (tuner, mut shadows): (Box<dyn Tuner + Send>, Option<Miniatures>),
-    each: impl Fn(),
-) -> Result<Vec<EpochRow>> {
-    for (&at, value) in plan.tunables.iter().zip(tuner.held()) {
-        buffer.tune(at, value)?;
-    }
-    let warm = (trace.len() as f64 * plan.cell_options.warmup) as usize;
-    if let Some(shadows) = &mut shadows {
-        shadows.arrange(&tuner.shadowed());
-    }
-    let mut waiting = Some(tuner);
-    let mut epochs = Vec::new();
-    // What each page begins with: the number of the request that wrote it last, and one.
-    let mut stamps = vec![0u64; trace.footprint()];
-    let mut bytes = vec![0; trace.page_bytes as usize];
-    for at in 0..trace.len() {
-        if at >= warm
-            && let Some(tuner) = waiting.take()
-        {
-            let (tunables, shadows) = (plan.tunables.clone(), shadows.take());
-            buffer.start_tuning(Tuning { tuner, tunables, epoch_requests: plan.epoch, shadows })?;
-        }
-        each();
-        let request = trace.request(at);
-        if let Some(shadows) = &mut shadows {
-            // They warm up with the buffer.
-            shadows.told(Request { sequential: false, ..request }, trace.address(request.page), || at as u64);
-        }
-        let (address, stamp) = (trace.address(request.page), &mut stamps[request.page.index()]);
-        if request.op == Op::Read {
-            buffer.read(address, 0, &mut bytes)?;
-            let found = bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
-            ensure!(found == Some(*stamp), "request {at}: {address:?} is not what was written there");
-        } else {
-            *stamp = at as u64 + 1;
-            bytes[..8].copy_from_slice(&stamp.to_le_bytes());
-            let len = if request.op == Op::Update { bytes.len() / 2 } else { bytes.len() };
-            buffer.write(address, 0, &bytes[..len])?;
-        }
-        if at % TAKE_EVERY == 0 {
-            epochs.extend(buffer.take_epochs());
-        }
-    }
-    buffer.stop_tuning();
-    epochs.extend(buffer.take_epochs());
-    Ok(epochs)
 }

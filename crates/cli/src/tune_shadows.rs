@@ -18,7 +18,7 @@ pub fn options(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOpt
     let settle = (SETTLE_SHARE * pages / arguments.epoch as f64).ceil().clamp(1.0, SETTLE_MAX) as u32;
     ShadowingOptions {
         race: RaceLimits { settle, ..RaceLimits::default() },
-        clients: if arguments.live.is_some() { 1 } else { arguments.timed.clients },
+        clients: arguments.timed.clients,
         ..ShadowingOptions::default()
     }
 }

@@ -148,6 +148,29 @@ fn a_live_buffer_is_tuned_by_the_same_words() {
     }
 }
 
+/// Requesters that wait for the level below side by side: threads, or one processor's in turns. No page is lost on them.
+#[test]
+fn a_live_buffer_has_several_requesters() {
+    let scratch = Scratch::new();
+    let run = |live: &str, clients: &str| {
+        let trace = "generate:zipf:n=20k:pages=2000:exponent=0.8:seed=7:write=20:update=50";
+        let words = ["-q", "tune", trace, live, "--clients", clients, "--epoch", "500", "--grid", "0"];
+        scratch.ok(&[&words[..], &["--options", "dr,nw", "--tuner", "climb", "--json", "out.json"], &TIERS].concat());
+        let out = json(&scratch);
+        assert_eq!(sum(&out["start"]["epochs"], "requests"), 20_000.0);
+        out
+    };
+    let pace = |out: &Value| out["start"]["requests_per_second"].as_f64().expect("a rate");
+    let [one, eight] = ["1", "8"].map(|clients| run("--live=counted", clients));
+    assert!(pace(&eight) > 1.5 * pace(&one), "{} and {}", pace(&one), pace(&eight));
+    assert_eq!(eight, run("--live=counted", "8"));
+    // A page that two want at a time is read once.
+    let reads = |out: &Value| out["start"]["live"]["page_reads"].as_f64().expect("reads");
+    assert!((reads(&eight) / reads(&one) - 1.0).abs() < 0.02, "{} and {}", reads(&one), reads(&eight));
+    let threads = run("--live", "3");
+    assert!((reads(&threads) / reads(&one) - 1.0).abs() < 0.02, "{} and {}", reads(&one), reads(&threads));
+}
+
 #[test]
 fn what_cannot_be_live_says_why() {
     let scratch = Scratch::new();
@@ -157,5 +180,5 @@ fn what_cannot_be_live_says_why() {
     };
     refused(&[&TIERS[..], &["-p", "expcache"]].concat(), &["'expcache'", "DRAM and NVM"]);
     refused(&["--tiers", "dram=dram:5p,cache=840-pro:20p,backing=arulraj-ssd"], &["'840-pro'", "no memory"]);
-    refused(&[&TIERS[..], &["--clients", "8"]].concat(), &["--live", "--clients"]);
+    refused(&[&TIERS[..], &["--think", "8"]].concat(), &["--live", "--think"]);
 }

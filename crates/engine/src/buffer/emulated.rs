@@ -3,14 +3,21 @@
 use super::{PageIo, WriteQueue};
 use crate::disk::AlignedBytes;
 use entresol_core::{Address, ObjectId};
-use entresol_device::emulated::{Clock, EmulatedDevice, Storage};
+use entresol_device::emulated::{Clock, Done, EmulatedDevice, Storage};
 use entresol_device::{Device, Io};
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-/// Objects one after the other on an emulated device, whose queue takes writes.
+/// Marks the tag of a read among those of writes, whose tags a buffer gives: pages' handles, which have 32 bits.
+const READ: u64 = 1 << 63;
+
+/// Objects one after the other on an emulated device, whose queue takes writes, and reads from a host that does not wait for
+/// them ([`TieredBuffer::prepare`](super::TieredBuffer::prepare)).
 pub struct EmulatedIo<S, M: Device, C> {
     device: EmulatedDevice<S, M, C>,
+    /// What has ended and was found by whoever looked for the other kind: reads, writes.
+    ended: Mutex<[VecDeque<Done>; 2]>,
     page_bytes: u64,
     /// Pages of each object, and its first byte.
     objects: Vec<(u64, u64)>,
@@ -20,12 +27,41 @@ impl<S: Storage, M: Device + Send, C: Clock> EmulatedIo<S, M, C> {
     /// Pages of so many bytes, and so many of them of each object; the device has room for all.
     pub fn new(device: EmulatedDevice<S, M, C>, page_bytes: u64, pages: impl IntoIterator<Item = u64>) -> Self {
         let base = |next: &mut u64, pages: u64| Some((pages, std::mem::replace(next, *next + pages * page_bytes)));
-        EmulatedIo { device, page_bytes, objects: pages.into_iter().scan(0, base).collect() }
+        EmulatedIo { device, ended: Mutex::default(), page_bytes, objects: pages.into_iter().scan(0, base).collect() }
     }
 
     /// The device.
     pub fn device(&self) -> &EmulatedDevice<S, M, C> {
         &self.device
+    }
+
+    /// Starts a read of a page, under a number of the caller's below 2^63.
+    ///
+    /// # Errors
+    /// It was not started.
+    pub fn start_read(&self, tag: u64, at: Address) -> io::Result<()> {
+        let io = Io { tag: tag | READ, ..Io::read(self.offset(at), self.page_bytes as u32) };
+        self.device.submit(io, vec![0; self.page_bytes as usize])
+    }
+
+    /// The number of the next read that has ended, and the page. Where none has it is waited for, if `wait` says so; `None`
+    /// if none is under way.
+    pub fn read_ended(&self, wait: bool) -> Option<(u64, io::Result<Vec<u8>>)> {
+        let Done { io, buffer, result, .. } = self.next_ended(true, wait)?;
+        Some((io.tag & !READ, result.map(|()| buffer)))
+    }
+
+    /// The next read or write that has ended.
+    fn next_ended(&self, read: bool, wait: bool) -> Option<Done> {
+        let ended = || self.ended.lock().expect("nobody panics there");
+        loop {
+            if let Some(done) = ended()[usize::from(!read)].pop_front() {
+                return Some(done);
+            }
+            let done = if wait { self.device.reap() } else { self.device.reap_due() }?;
+            let is_read = done.io.tag & READ != 0;
+            ended()[usize::from(!is_read)].push_back(done);
+        }
     }
 
     fn offset(&self, at: Address) -> u64 {
@@ -62,7 +98,6 @@ impl<S: Storage, M: Device + Send, C: Clock> WriteQueue for EmulatedIo<S, M, C> 
     }
 
     fn ended(&self, wait: bool) -> Option<(u64, io::Result<()>)> {
-        let done = if wait { self.device.reap() } else { self.device.reap_due() };
-        done.map(|done| (done.io.tag, done.result))
+        self.next_ended(false, wait).map(|done| (done.io.tag, done.result))
     }
 }
