@@ -336,9 +336,9 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         state.tune_if_due();
         state.shadow(op, at);
         state.world.make_sure_of_room()?;
-        let mut state = self.make_ready(state, key, op);
+        let (mut state, handle) = self.make_ready(state, key, op);
         let State { policy, world, .. } = &mut *state;
-        let handle = world.handle(key, |page| policy.known(page));
+        let handle = handle.or_else(|| world.give_handle(key, |page| policy.known(page)));
         let mut serving = Serving { world, change: &mut change };
         match handle {
             Some(page) => {

@@ -11,7 +11,7 @@ use super::{State, TieredBuffer};
 use crate::buffer::{BufferError, PageIo};
 use crate::disk::AlignedBytes;
 use crate::frame::Key;
-use entresol_core::{Address, Op};
+use entresol_core::{Address, Op, Page};
 use entresol_device::emulated::Clock as DeviceClock;
 use std::collections::HashMap;
 use std::io;
@@ -36,7 +36,8 @@ pub(super) struct Ahead {
 
 /// What there is to do before a request can be decided on.
 enum Before {
-    Nothing,
+    /// Nothing; the page's handle, if it has one.
+    Nothing(Option<Page>),
     Read,
     Wait,
 }
@@ -61,17 +62,18 @@ pub struct PageRead<'a, I: PageIo, C: DeviceClock> {
 
 impl<I: PageIo, C: DeviceClock> World<I, C> {
     fn before(&mut self, key: Key, op: Op) -> Before {
+        let handle = self.directory.find(key);
         match self.ahead.pages.get(&key) {
             Some(Coming::UnderWay) => return Before::Wait,
-            Some(Coming::Here(_)) => return Before::Nothing,
+            Some(Coming::Here(_)) => return Before::Nothing(handle),
             None => {}
         }
-        if op != Op::Write && self.is_only_below(key) { Before::Read } else { Before::Nothing }
+        let reads = op != Op::Write && handle.is_none_or(|page| self.is_only_below(page));
+        if reads { Before::Read } else { Before::Nothing(handle) }
     }
 
     /// Is the newest version of a page to be had from below alone?
-    fn is_only_below(&mut self, key: Key) -> bool {
-        let Some(page) = self.directory.find(key) else { return true };
+    fn is_only_below(&mut self, page: Page) -> bool {
         if self.newest_copy(page).is_some() {
             return false;
         }
@@ -184,22 +186,22 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let state = &mut *self.lock();
         Ok(match state.world.before(key, op) {
-            Before::Nothing => Prepared::Ready,
+            Before::Nothing(_) => Prepared::Ready,
             Before::Read => Prepared::Read(self.begin(state, key)),
             Before::Wait => Prepared::UnderWay,
         })
     }
 
-    /// Reads the page of a request, if it is to be read, or waits for whoever reads it.
+    /// Reads the page of a request, if it is to be read, or waits for whoever reads it; gives its handle, if it has one.
     pub(super) fn make_ready<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<I, C>>,
         key: Key,
         op: Op,
-    ) -> MutexGuard<'a, State<I, C>> {
+    ) -> (MutexGuard<'a, State<I, C>>, Option<Page>) {
         loop {
             match state.world.before(key, op) {
-                Before::Nothing => return state,
+                Before::Nothing(handle) => return (state, handle),
                 Before::Read => {
                     let (read, mut page) = (self.begin(&mut state, key), state.world.spare());
                     drop(state);

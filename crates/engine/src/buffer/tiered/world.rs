@@ -151,16 +151,13 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         if self.rescued.len() < RESCUED_MAX { Ok(()) } else { self.write_rescued() }
     }
 
-    /// The handle of a page, an old one or one that was given to it now.
-    pub fn handle(&mut self, key: Key, known: impl Fn(Page) -> bool) -> Option<Page> {
+    /// A handle for a page that has none.
+    pub fn give_handle(&mut self, key: Key, known: impl Fn(Page) -> bool) -> Option<Page> {
         let (table, rescued) = (&self.known, &self.rescued);
         let busy = |page: Page| {
             let of = &table[page.index()];
             known(page) || of.newest != of.below || of.copies.iter().any(Option::is_some) || rescued.contains_key(&page)
         };
-        if let Some(page) = self.directory.find(key) {
-            return Some(page);
-        }
         let page = self.directory.give(key, busy)?;
         self.known[page.index()] = UNTOUCHED;
         Some(page)
