@@ -4,8 +4,9 @@
 //! `shuttle::replay` repeats.
 #![cfg(shuttle)]
 
-use entresol_core::{Address, ObjectId};
-use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo};
+use entresol_core::{Address, ObjectId, Op};
+use entresol_device::emulated::{Calibration, Curve, Mapped, Slowdown, VirtualClock};
+use entresol_engine::buffer::{BufferManager, BufferOptions, PageIo, TieredBuffer, TieredOptions};
 use entresol_engine::table::{ArrayTable, HashTable, PageTable};
 use entresol_policy::{Options, catalogue};
 use shuttle::sync::{Arc, Mutex};
@@ -220,5 +221,39 @@ fn a_pin_holds_its_page() {
         assert_eq!(pin[0], 0);
         drop(pin);
         others.into_iter().for_each(|other| other.join().expect("a thread"));
+    });
+}
+
+/// Two tiers of a page each. Whoever waits for a page that another one reads is woken, also by one who gave it up.
+#[test]
+fn no_addition_is_lost_over_two_tiers() {
+    explore(|| {
+        let info = catalogue::info("multi-tier").expect("a policy");
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(4096).expect("room");
+        let nothing = || Curve::new([(64, 0.0), (4096, 0.0)]);
+        let calibration = Calibration { clock_ns: 0.0, load: nothing(), store: nothing() };
+        let nvm = Mapped::with_clock(&file, Slowdown { read: 1.0, write: 1.0 }, calibration, VirtualClock::new());
+        let nvm = nvm.expect("a region");
+        let io = Arc::new(Slow::default());
+        let buffer = TieredBuffer::new(TieredOptions::new(1), info, &Options::defaults(info), nvm, io.clone(), None);
+        let buffer = Arc::new(buffer.expect("a buffer"));
+        let threads: Vec<_> = (0..3)
+            .map(|n| {
+                let buffer = buffer.clone();
+                thread::spawn(move || {
+                    for page in [n % 2, 2, (n + 1) % 2] {
+                        drop(buffer.prepare(at(page), Op::Read).expect("a page"));
+                        buffer.update(at(page), 0..1, |bytes| bytes[0] += 1).expect("a page");
+                        let seen = buffer.look(at(page), |view| view.u8_at(0)).expect("a page");
+                        assert!((1..=3).contains(&seen), "page {page} reads {seen}");
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
+        buffer.flush().expect("a flush");
+        let below = io.0.lock().expect("no panic").clone();
+        assert_eq!([0, 1, 2].map(|page| below.get(&page).copied().unwrap_or(0)), [3, 3, 3]);
     });
 }

@@ -14,6 +14,7 @@ pub use tuning::{Tuning, TuningError};
 use super::stats::Decided;
 use super::{BufferError, Clock, OpenError, PageIo, WalHook};
 use crate::frame::Key;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use change::Change;
 use entresol_core::{Address, Op, Outcome, Page, Request};
 use entresol_device::emulated::{Clock as DeviceClock, Mapped};
@@ -24,7 +25,7 @@ use entresol_tune::EpochRow;
 use serving::Serving;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use tuning::{NEVER_DUE, Tuned};
 use world::World;
 

@@ -11,11 +11,11 @@ use super::{State, TieredBuffer};
 use crate::buffer::{BufferError, PageIo};
 use crate::disk::AlignedBytes;
 use crate::frame::Key;
+use crate::sync::MutexGuard;
 use entresol_core::{Address, Op, Page};
 use entresol_device::emulated::Clock as DeviceClock;
 use std::collections::HashMap;
 use std::io;
-use std::sync::MutexGuard;
 
 /// A page on its way from below.
 enum Coming {
