@@ -238,7 +238,7 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
             let read = |stats: &CacheStats| stats.keeper.below_reads + stats.log.reads;
             assert!(read(&one).abs_diff(read(&other)) * 1000 < read(&other), "{policy}, {in_memory:x}");
             let written = |stats: &CacheStats| {
-                let keeper = KeeperCounts { below_reads: 0, ..stats.keeper };
+                let keeper = KeeperCounts { below_reads: 0, below_gap_reads: 0, ..stats.keeper };
                 (keeper, stats.log.pages, stats.log.batches, stats.log.rewritten, stats.dirty_pages)
             };
             assert_eq!(written(&one), written(&other), "{policy}, {in_memory:x}");

@@ -46,8 +46,11 @@ pub(super) trait Core: Send {
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
     /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing; whether it did.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
-    /// Are whole pages from one on to be had from below, and from there alone? `bytes` may then hold anything.
-    fn are_below(&mut self, first: u64, bytes: &mut [u8]) -> bool;
+    /// Whether whole pages from one on can be had from below in one piece; which of them are held here as well, as bits.
+    /// `bytes` may then hold anything.
+    fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64>;
+    /// The backing store did not have in memory what was held here as well.
+    fn leave_gaps(&mut self);
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
     /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames), a few at a time.
@@ -386,8 +389,12 @@ impl<P: Policy> Core for Engine<P> {
         self.read_uppermost(first, bytes, tag)
     }
 
-    fn are_below(&mut self, first: u64, bytes: &mut [u8]) -> bool {
-        self.all_below(first, bytes)
+    fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64> {
+        Engine::find_below(self, first, bytes)
+    }
+
+    fn leave_gaps(&mut self) {
+        self.world.leave_gaps();
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {

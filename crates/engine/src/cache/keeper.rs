@@ -50,6 +50,8 @@ pub struct KeeperCounts {
     pub below_syncs: u64,
     /// Pages read from the backing store.
     pub below_reads: u64,
+    /// Of them those of gaps in long sequential streams: the cache held them as well.
+    pub below_gap_reads: u64,
     /// Pages that reclaim appended again.
     pub copied: u64,
     /// Pages that reclaim had to write below because the policy did not hold them any more.
@@ -339,6 +341,13 @@ impl Keeper {
         let open = self.log.read_open(entry, &mut bytes);
         let cargo = if open { Cargo::Bytes(bytes.into()) } else { Cargo::Logged(entry) };
         self.queue(page, cargo, Cover::Same(entry.place));
+    }
+
+    /// Has the log or the queue anything of a page that the backing store is not known to have, durably?
+    pub fn has_more_than_below(&self, page: u64) -> bool {
+        let logged = self.log.index().get(page);
+        let is_dirty = logged.is_some_and(|entry| entry.dirty || entry.lost);
+        is_dirty || self.pending.contains_key(&page) || self.unsynced.contains_key(&page)
     }
 
     /// Does the version at this place still have to be written below?

@@ -9,6 +9,7 @@ mod directory;
 mod dirty;
 mod flight;
 mod frames;
+mod gaps;
 mod grow;
 mod keeper;
 mod neighbours;

@@ -42,7 +42,8 @@ impl BlockCache {
     /// As [`read_tagged`](BlockCache::read_tagged) for as many of the first bytes as can be had at once; their number.
     /// Besides what [`read_now_tagged`](BlockCache::read_now_tagged) gives these are pages that the cache does not hold and
     /// the backing store has in memory ([`Disk::read_now`](crate::disk::Disk::read_now)): on each a decision is made as on
-    /// any other miss, which may copy it.
+    /// any other miss, which may copy it. In a [long sequential stream](BlockCache::set_sequential_cutoff) they are also
+    /// pages that the cache holds clean, as many as have passed it: the decision is that on a hit.
     ///
     /// Of the bytes after those nothing has happened: they are to be read from there on, which is a request of its own to a
     /// tape.
@@ -75,12 +76,18 @@ impl BlockCache {
             return pages.end - pages.start;
         }
         let at = pages.start * self.page_bytes;
-        if pages.end * self.page_bytes > self.size_bytes || !turn.core().are_below(pages.start, bytes) {
+        if pages.end * self.page_bytes > self.size_bytes {
             return 0;
         }
+        let Some(held_above) = turn.core().find_below(pages.start, bytes) else { return 0 };
         let (_, backing) = turn.stores();
         drop(turn);
         if !backing.read_now(at, bytes) {
+            if held_above != 0
+                && let Some(mut turn) = self.locks.ready_now()
+            {
+                turn.core().leave_gaps();
+            }
             return 0;
         }
         let Some(mut turn) = self.locks.ready_now() else { return 0 };
@@ -95,7 +102,9 @@ impl BlockCache {
             turn.core().read(page, bytes, tag);
             done += 1;
         }
-        turn.keeper().counts.below_reads += done;
+        let counts = &mut turn.keeper().counts;
+        counts.below_reads += done;
+        counts.below_gap_reads += u64::from((held_above & ((1 << done) - 1)).count_ones());
         done
     }
 
@@ -141,16 +150,6 @@ impl<P: Policy> Engine<P> {
             Core::read(self, first + at as u64, bytes, tag);
         }
         true
-    }
-
-    /// Are pages from `first` on to be had from below, and from there alone? `bytes` may then hold anything.
-    pub(super) fn all_below(&mut self, first: u64, bytes: &mut [u8]) -> bool {
-        if Core::is_off(self) || self.unseen.is_some() {
-            return false;
-        }
-        let page_bytes = self.world.page_bytes();
-        let mut pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
-        pages.all(|(page, bytes)| matches!(self.locate(page, bytes), Ok(Source::Below)))
     }
 
     /// Copies a page that the policy has in its uppermost tier and memory has the bytes of. From there a hit moves nothing,

@@ -31,6 +31,8 @@ pub(super) struct World {
     pub objects: Objects,
     /// What long sequential streams pass by, if they do.
     pub streams: Option<Box<Streams>>,
+    /// Pages of gaps in them that may be read from below.
+    pub(super) gap_pages: u64,
     /// Of the volatile tier, if there is one.
     frames: Frames,
     /// Handles of frames that may be newer than anything the log has or was sent below.
@@ -52,6 +54,7 @@ impl World {
             counts: Counts::default(),
             objects,
             streams: None,
+            gap_pages: 0,
             frames: Frames::new(handles),
             unlogged: BTreeSet::new(),
             log_tier: Tier(tiers as u8 - 1),
@@ -109,6 +112,9 @@ impl World {
         self.counts.passed += 1;
         self.counts.bypasses += 1;
         self.counts.fetches += u64::from(!op.is_write());
+        if !op.is_write() {
+            self.save_for_gaps();
+        }
         self.count(page, op, Outcome::BYPASSED, false);
     }
 
@@ -136,6 +142,11 @@ impl World {
             Some(entry) => self.keeper.locate_logged(entry, bytes),
             None => self.keeper.locate_below(page, bytes),
         }
+    }
+
+    /// The frame of a handle.
+    pub(super) fn frame(&self, handle: Page) -> Option<&Frame> {
+        self.frames.get(handle)
     }
 
     /// Reads the newest version of a page, for what no request waits for outside of the lock.
