@@ -234,9 +234,10 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
             let (one, other): (CacheStats, CacheStats) = (counts(&asked), counts(&plain));
             assert_eq!(one.counts, other.counts, "{policy}, {in_memory:x}");
             // Where a page is read from is looked up before the pages before it in its row are decided on, which may drop
-            // it, and the rows are not the same.
+            // it, and the rows are not the same. A page of a gap may be in the cache's memory.
             let read = |stats: &CacheStats| stats.keeper.below_reads + stats.log.reads;
-            assert!(read(&one).abs_diff(read(&other)) * 1000 < read(&other), "{policy}, {in_memory:x}");
+            let differ = read(&one).abs_diff(read(&other)).saturating_sub(one.keeper.below_gap_reads);
+            assert!(differ * 1000 < read(&other), "{policy}, {in_memory:x}");
             let written = |stats: &CacheStats| {
                 let keeper = KeeperCounts { below_reads: 0, below_gap_reads: 0, ..stats.keeper };
                 (keeper, stats.log.pages, stats.log.batches, stats.log.rewritten, stats.dirty_pages)
