@@ -97,11 +97,6 @@ impl Streams {
         self.cutoff_pages
     }
 
-    /// Would a request belong to a stream of which as many pages as the cutoff were asked for? No notice is taken of it.
-    pub fn is_long(&self, at: Address) -> bool {
-        self.near(place(at)).is_some_and(|stream| self.asked[stream] >= self.cutoff_pages)
-    }
-
     /// A stream that ends near a place.
     fn near(&self, place: u64) -> Option<usize> {
         find(&self.nexts, place.wrapping_sub(self.gap), self.gap + self.late + 1)

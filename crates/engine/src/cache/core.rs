@@ -394,7 +394,7 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn leave_gaps(&mut self) {
-        self.world.leave_gaps();
+        self.world.gaps.leave();
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {

@@ -11,9 +11,59 @@ use super::core::{Core, Engine};
 use super::keeper::Source;
 use super::world::World;
 use entresol_policy::Policy;
+use std::ops::Range;
 
 /// Of the pages that have passed so many times the cutoff pay for gaps.
 const CUTOFFS_MAX: u64 = 2;
+/// Places that are known as those where a stream passed last.
+const PLACES: usize = 16;
+/// Pages by which threads that take requests in turn may get ahead of one another.
+const NEAR: u64 = 64;
+/// Where no page is near.
+const NOWHERE: u64 = 1 << 63;
+
+/// What may be read of gaps.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    /// Pages that are paid for.
+    paid: u64,
+    /// Pages after those that passed last, or that were read of a gap. Streams themselves do not tell: a gap is often what an
+    /// earlier stream began with, and then belongs to that one.
+    nexts: [u64; PLACES],
+    hand: usize,
+}
+
+impl Gaps {
+    /// Nothing has passed yet.
+    pub const NONE: Gaps = Gaps { paid: 0, nexts: [NOWHERE; PLACES], hand: 0 };
+
+    fn near(&self, page: u64) -> Option<usize> {
+        self.nexts.iter().position(|next| next.abs_diff(page) <= NEAR)
+    }
+
+    /// A page has passed, which pays for another: `most` at a time.
+    fn earn(&mut self, page: u64, most: u64) {
+        self.paid = (self.paid + 1).min(most);
+        let at = self.near(page).unwrap_or_else(|| {
+            self.hand = (self.hand + 1) % PLACES;
+            self.hand
+        });
+        self.nexts[at] = page + 1;
+    }
+
+    /// Takes so many pages, held in a row that is where a stream passes, from what is paid for; whether there are as many.
+    fn spend(&mut self, row: Range<u64>, held: u64) -> bool {
+        let Some(at) = self.near(row.start).filter(|_| self.paid >= held) else { return false };
+        self.paid -= held;
+        self.nexts[at] = row.end;
+        true
+    }
+
+    /// The backing store does not have a gap in memory.
+    pub fn leave(&mut self) {
+        self.paid = 0;
+    }
+}
 
 impl<P: Policy> Engine<P> {
     /// Whether pages from `first` on can be had from below in one piece, and which of them the cache holds as well: a bit
@@ -33,7 +83,8 @@ impl<P: Policy> Engine<P> {
                 held |= 1 << at;
             }
         }
-        (held == 0 || self.world.pay_for_gap(first, u64::from(held.count_ones()))).then_some(held)
+        let row = first..first + (bytes.len() / page_bytes) as u64;
+        (held == 0 || self.world.gaps.spend(row, u64::from(held.count_ones()))).then_some(held)
     }
 }
 
@@ -44,24 +95,9 @@ impl World {
         !self.keeper.has_more_than_below(page) && !self.directory.find(page).is_some_and(is_newer)
     }
 
-    fn pay_for_gap(&mut self, first: u64, pages: u64) -> bool {
-        let at = self.objects.address(first);
-        let is_long = self.streams.as_ref().is_some_and(|streams| streams.is_long(at));
-        let pays = is_long && self.gap_pages >= pages;
-        if pays {
-            self.gap_pages -= pages;
-        }
-        pays
-    }
-
-    /// A page of a stream has passed, which pays for one of a gap.
-    pub fn save_for_gaps(&mut self) {
+    /// A page of a stream has passed.
+    pub fn passed(&mut self, page: u64) {
         let cutoff_pages = self.streams.as_ref().map_or(0, |streams| streams.cutoff_pages());
-        self.gap_pages = (self.gap_pages + 1).min(CUTOFFS_MAX * cutoff_pages);
-    }
-
-    /// The backing store does not have a gap in memory.
-    pub fn leave_gaps(&mut self) {
-        self.gap_pages = 0;
+        self.gaps.earn(page, CUTOFFS_MAX * cutoff_pages);
     }
 }

@@ -3,6 +3,7 @@
 use super::counts::Counts;
 use super::directory::Directory;
 use super::frames::{Frame, Frames};
+use super::gaps::Gaps;
 use super::keeper::{Keeper, Source};
 use super::objects::Objects;
 use super::upkeep;
@@ -31,8 +32,8 @@ pub(super) struct World {
     pub objects: Objects,
     /// What long sequential streams pass by, if they do.
     pub streams: Option<Box<Streams>>,
-    /// Pages of gaps in them that may be read from below.
-    pub(super) gap_pages: u64,
+    /// Gaps in them that may be read from below.
+    pub gaps: Gaps,
     /// Of the volatile tier, if there is one.
     frames: Frames,
     /// Handles of frames that may be newer than anything the log has or was sent below.
@@ -54,7 +55,7 @@ impl World {
             counts: Counts::default(),
             objects,
             streams: None,
-            gap_pages: 0,
+            gaps: Gaps::NONE,
             frames: Frames::new(handles),
             unlogged: BTreeSet::new(),
             log_tier: Tier(tiers as u8 - 1),
@@ -113,7 +114,7 @@ impl World {
         self.counts.bypasses += 1;
         self.counts.fetches += u64::from(!op.is_write());
         if !op.is_write() {
-            self.save_for_gaps();
+            self.passed(page);
         }
         self.count(page, op, Outcome::BYPASSED, false);
     }
