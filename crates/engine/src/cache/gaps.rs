@@ -8,7 +8,7 @@
 //! the disk: nothing is left to pay with, and the rest of the gap comes from the cache device.
 
 use super::core::{Core, Engine};
-use super::keeper::Source;
+use super::keeper::{Keeper, Source};
 use super::world::World;
 use entresol_policy::Policy;
 use std::ops::Range;
@@ -85,6 +85,15 @@ impl<P: Policy> Engine<P> {
         }
         let row = first..first + (bytes.len() / page_bytes) as u64;
         (held == 0 || self.world.gaps.spend(row, u64::from(held.count_ones()))).then_some(held)
+    }
+}
+
+impl Keeper {
+    /// Has the log or the queue anything of a page that the backing store is not known to have, durably?
+    fn has_more_than_below(&self, page: u64) -> bool {
+        let logged = self.log.index().get(page);
+        let is_dirty = logged.is_some_and(|entry| entry.dirty || entry.lost);
+        is_dirty || self.pending.contains_key(&page) || self.unsynced.contains_key(&page)
     }
 }
 

@@ -343,13 +343,6 @@ impl Keeper {
         self.queue(page, cargo, Cover::Same(entry.place));
     }
 
-    /// Has the log or the queue anything of a page that the backing store is not known to have, durably?
-    pub fn has_more_than_below(&self, page: u64) -> bool {
-        let logged = self.log.index().get(page);
-        let is_dirty = logged.is_some_and(|entry| entry.dirty || entry.lost);
-        is_dirty || self.pending.contains_key(&page) || self.unsynced.contains_key(&page)
-    }
-
     /// Does the version at this place still have to be written below?
     pub fn is_owed(&self, page: u64, entry: Entry) -> bool {
         entry.dirty && !self.covers(page, entry.place)
