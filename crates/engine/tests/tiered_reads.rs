@@ -9,9 +9,7 @@ mod gate;
 use common::two_tiers;
 use entresol_core::{Address, ObjectId, Op, Random};
 use entresol_device::emulated::{Mapped, Slowdown, WallClock};
-use entresol_engine::buffer::{
-    BufferError, MemoryIo, PageIo, Prepared, TieredBuffer, TieredOptions, WriteQueue, WriteThreads,
-};
+use entresol_engine::buffer::{BufferError, MemoryIo, PageIo, Prepared, TieredBuffer, TieredOptions, WriteThreads};
 use entresol_policy::{Info, Options, catalogue};
 use gate::Gate;
 use std::collections::HashSet;
@@ -78,10 +76,6 @@ impl PageIo for Held {
 
     fn object_pages(&self, object: ObjectId) -> u64 {
         self.io.object_pages(object)
-    }
-
-    fn write_queue(&self) -> Option<&dyn WriteQueue> {
-        None
     }
 }
 

@@ -357,7 +357,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
 
     pub(super) fn read_below_into_whole(&mut self, at: Address) -> bool {
         let read = Key::pack(at).and_then(|key| self.take_read(key)).unwrap_or_else(|| {
-            // What the policy dropped in the very request that needs it.
+            // Its write below ended since the request began, or it could not be read when it was fetched.
             self.stats.page_reads += 1;
             self.io.read_page(at, &mut self.whole)
         });
