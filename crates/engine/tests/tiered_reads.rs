@@ -197,6 +197,10 @@ fn a_host_may_read_by_itself() {
     // Given up, as by a request that was called off.
     drop(prepare(3, Op::Read));
     assert_eq!(read(&buffer, 3).expect("a page"), 7);
+    let Prepared::Read(short) = prepare(6, Op::Read) else { panic!("it is below") };
+    let arrives = std::panic::AssertUnwindSafe(|| short.arrived(Ok(&[7; 100])));
+    assert!(std::panic::catch_unwind(arrives).is_err());
+    assert_eq!(read(&buffer, 6).expect("a page"), 7);
     // A change between the arrival and the request that wanted it is not undone.
     let Prepared::Read(read_of_5) = prepare(5, Op::Read) else { panic!("it is below") };
     read_of_5.arrived(Ok(&page(5, 7)));

@@ -124,8 +124,12 @@ impl<I: PageIo, C: DeviceClock> PageRead<'_, I, C> {
     /// The read is over: what the storage gave. The next request for the page uses it.
     ///
     /// # Panics
-    /// With bytes of another number than a page's.
+    /// With bytes of another number than a page's; the page is then given up.
     pub fn arrived(self, read: io::Result<&[u8]>) {
+        if let Ok(bytes) = read {
+            // Before the lock is taken, which a panic would leave unusable.
+            assert_eq!(bytes.len(), self.buffer.page_bytes, "bytes of a page that has arrived");
+        }
         let state = &mut *self.buffer.lock();
         let read = read.map(|bytes| {
             let mut page = state.world.spare();
