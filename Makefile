@@ -295,3 +295,11 @@ bench-ch: deps
 built: deps
 	cargo build --release --locked -p entresol
 	python3 docs/results/advise_built.py
+
+# The tuners live, in the engine's buffer over emulated tiers with counted time: docs/results/adaptive-live.md, from what
+# target/results/live lacks (three quarters of an hour; recordings as for figures-003). `docs/results/adaptive_live.py real` runs what
+# takes real time.
+.PHONY: adaptive-live
+adaptive-live: deps
+	cargo build --release --locked -p entresol
+	python3 docs/results/adaptive_live.py

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Scratch, says};
-use std::process::{Command, Output, Stdio};
+use common::{Scratch, Signal, says, signal};
+use std::process::{Output, Stdio};
 
 const SMALL: [&str; 12] = [
     "bench",
@@ -390,10 +390,14 @@ fn mariadb_carries_both_loads() {
 fn drives(program: &str, db: &str, more: &[&str]) {
     let scratch = Scratch::new();
     open_to_all(&scratch);
+    drives_in(&scratch, program, db, more);
+}
+
+fn drives_in(scratch: &Scratch, program: &str, db: &str, more: &[&str]) {
     let small =
         ["bench", program, "--db", db, "--clients", "2", "--warmup", "1s", "--duration", "2s", "--policy", "none,lru"];
     let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
-    let Some(output) = started(&scratch, &[&small[..], more, &files].concat()) else { return };
+    let Some(output) = started(scratch, &[&small[..], more, &files].concat()) else { return };
     let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
     says(&told, &[program, "none", "lru", "transactions/s", "sound"]);
@@ -411,12 +415,55 @@ fn drives(program: &str, db: &str, more: &[&str]) {
         assert!(!run["per_second"].as_array().expect("seconds").is_empty(), "{run}");
     }
     assert!(String::from_utf8_lossy(&scratch.bytes("b.html")).contains(program));
-    nothing_is_left(&scratch);
+    nothing_is_left(scratch);
 }
 
 #[test]
 fn pgbench_drives_postgresql() {
     drives("pgbench", "postgresql", &["--scale", "1"]);
+}
+
+/// Tables, scripts and checks of one's own, which see what pgbench did; and a recording of what passed the pool.
+#[test]
+fn pgbench_runs_scripts_of_ones_own() {
+    let scratch = Scratch::new();
+    open_to_all(&scratch);
+    // An array of more than the pool of 16 MiB.
+    let init = "CREATE TABLE item (id integer PRIMARY KEY, n bigint, pad char(1000));\n\
+        INSERT INTO item SELECT id, 0, '' FROM generate_series(1, 20000) AS id;\n\\set only_psql_knows 1\n";
+    scratch.file("init.sql", init);
+    let count = "\\set id random(1, 20000)\nUPDATE item SET n = n + 1 WHERE id = :id;\n";
+    scratch.file("count.sql", count);
+    scratch.file("look.sql", "SELECT sum(n) FROM item WHERE id < 100;\n");
+    let check = |of: &str| format!("-- updates and looks that are lost\nSELECT greatest({of}, 0)\nFROM item;\n");
+    // Of ten scripts nine count, and hardly fewer than half will be.
+    scratch.file("check.sql", check(":transactions / 2 - sum(n)"));
+    scratch.file("wrong.sql", check(":transactions + 1 - 0 * sum(n)"));
+    let with = |check| ["--init", "init.sql", "--script", "count.sql@9,look.sql", "--check", check];
+    let recorded = ["--backing-profile", "p4800x", "--record", "r.etr"];
+    drives_in(&scratch, "pgbench", "postgresql", &[&with("check.sql")[..], &recorded].concat());
+    if !scratch.path("b.json").exists() {
+        return;
+    }
+    let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
+    says(
+        json["setting"]["recorded"].as_str().expect("what was recorded"),
+        &["r.etr", "for a transaction", "--below-pool"],
+    );
+    let (pool, asked) = (&json["runs"][0]["pool"], &json["runs"][0]["asked"]);
+    assert!(pool["asked"].as_u64() > pool["read"].as_u64() && asked["requests"].as_u64() > Some(0), "{pool} {asked}");
+    assert!(json["runs"][1]["pool"].is_null() && json["runs"][1]["asked"].is_null());
+    says(&scratch.ok(&["trace", "stat", "r.etr"]), &["requests"]);
+    let small = ["bench", "pgbench", "--clients", "1", "--warmup", "1s", "--duration", "1s", "--policy", "none"];
+    let run = |with: [&str; 6]| started(&scratch, &[&small[..], &with, &["--scratch", "scratch"]].concat());
+    let Some(output) = run(with("wrong.sql")) else { return };
+    assert_eq!(output.status.code(), Some(2));
+    says(&String::from_utf8_lossy(&output.stderr), &["not what it should be", "updates and looks that are lost"]);
+    scratch.file("init.sql", "CREATE TABLE item (id integer);\nSELECT nonsense;\nDROP TABLE item;\n");
+    let Some(output) = run(with("check.sql")) else { return };
+    assert_eq!(output.status.code(), Some(2));
+    says(&String::from_utf8_lossy(&output.stderr), &["psql failed", "nonsense"]);
+    nothing_is_left(&scratch);
 }
 
 #[test]
@@ -447,8 +494,7 @@ fn an_interruption_leaves_nothing_behind() {
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
-    assert!(sent.success());
+    signal(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(2));
     says(&String::from_utf8_lossy(&output.stderr), &["interrupted"]);
@@ -472,6 +518,13 @@ fn what_makes_no_sense_is_refused() {
     says(&scratch.refused(&["bench", "tpch", "--policy", "nonsense"]), &["nonsense"]);
     says(&scratch.refused(&["bench", "pgbench", "--db", "mariadb"]), &["pgbench drives PostgreSQL alone"]);
     says(&scratch.refused(&["bench", "pgbench", "--script", "tpcb"]), &["--script", "tpcb-like"]);
+    scratch.file("own.sql", "SELECT 1;");
+    let own = ["bench", "pgbench", "--script", "own.sql"];
+    says(&scratch.refused(&own), &["--check", "what must hold"]);
+    says(&scratch.refused(&[&own[..], &["--check", "own.sql"]].concat()), &["own.sql", "no comment"]);
+    says(&scratch.refused(&[&own[..], &["--check", "absent.sql"]].concat()), &["absent.sql"]);
+    says(&scratch.refused(&["bench", "pgbench", "--script", "own.sql@2,absent.sql"]), &["--script", "absent.sql"]);
+    says(&scratch.refused(&["bench", "pgbench", "--init", "own.sql"]), &["--init", "scripts in files"]);
     says(&scratch.refused(&["bench", "sysbench", "--db", "sqlite"]), &["SQLite has no server"]);
     says(&scratch.refused(&["bench", "sysbench", "--test", "fileio"]), &["--test", "oltp_read_write"]);
     let record = ["--record", "t.etr", "--backing-profile", "p4800x"];

@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, contents};
-use common::{Scratch, is_impossible, says};
+use common::{Scratch, Signal, is_impossible, says};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn write_back() -> Option<Mounted> {
 
 /// Terminates the server in order, without a drain.
 fn close(mounted: &mut Mounted) {
-    mounted.signal("-TERM");
+    mounted.signal(Signal::TERM);
     assert_eq!(mounted.end(), (Some(0), String::new()));
 }
 
@@ -150,7 +150,7 @@ fn a_removed_file_never_shows_in_the_next_one() {
             }
             1 => {
                 // Removed and made again while nobody serves it.
-                mounted.signal("-KILL");
+                mounted.signal(Signal::KILL);
                 mounted.end();
                 fs::remove_file(mounted.below().join("f")).unwrap();
                 File::create(mounted.below().join("f")).unwrap().set_len(20_000).unwrap();
@@ -162,7 +162,7 @@ fn a_removed_file_never_shows_in_the_next_one() {
             }
             _ => {
                 fs::remove_file(&path).unwrap();
-                mounted.signal("-KILL");
+                mounted.signal(Signal::KILL);
                 mounted.end();
                 assert!(mounted.start());
             }
@@ -188,7 +188,7 @@ fn what_is_cut_off_does_not_come_back() {
         file.sync_all().unwrap();
         drop(file);
         if kill {
-            mounted.signal("-KILL");
+            mounted.signal(Signal::KILL);
             mounted.end();
             assert!(mounted.start());
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::{Scratch, is_impossible, says};
+use common::{Scratch, Signal, is_impossible, says};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -103,7 +103,7 @@ fn a_mount_is_changed_while_files_are_open() {
 #[test]
 fn a_killed_mount_leaves_nothing_that_stands_in_the_way() {
     let Some(mut mounted) = write_back() else { return };
-    mounted.signal("-KILL");
+    mounted.signal(Signal::KILL);
     mounted.end();
     let scratch = &mounted.scratch;
     assert!(scratch.path("cache.control").exists(), "the socket of a dead process");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::{Scratch, is_impossible, says};
+use common::{Scratch, Signal, is_impossible, says, signal};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ fn shrink_cache(mounted: &Mounted) {
 
 /// Ends a server in order, which had to warn of the reads that its cache device failed.
 fn end_of_a_lost_device(mounted: &mut Mounted) {
-    mounted.signal("-TERM");
+    mounted.signal(Signal::TERM);
     let (code, said) = mounted.end();
     assert_eq!(code, Some(0), "{said}");
     let is_warning = |line: &str| line.starts_with("cache: the cache device failed") && line.contains("reads");
@@ -155,7 +155,7 @@ fn mounted(scratch: &Scratch, cache: &str, mode: &str) -> Option<Child> {
 
 /// Ends a server; its code and what it said.
 fn terminate(server: Child) -> (Option<i32>, String) {
-    assert!(Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap().success());
+    signal(server.id(), Signal::TERM);
     let output = server.wait_with_output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }

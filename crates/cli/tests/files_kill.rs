@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::Signal;
 use common::mounted::Mounted;
 use entresol_core::Random;
 use std::fs::{self, File, OpenOptions};
@@ -146,7 +147,7 @@ fn kill_rounds(rounds: u64, seed: u64) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(life);
-                mounted.signal("-KILL");
+                mounted.signal(Signal::KILL);
             });
             done += load(&mounted, &mut models, &mut random);
         });
@@ -203,7 +204,7 @@ fn sqlite_keeps_what_was_committed_before_a_kill() {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     std::thread::sleep(Duration::from_millis(60 + 40 * round));
-                    mounted.signal("-KILL");
+                    mounted.signal(Signal::KILL);
                 });
                 while database.execute("INSERT INTO t (s) VALUES (?)", ["x".repeat(3000)]).is_ok() {
                     committed += 1;
@@ -244,7 +245,7 @@ fn fio_finds_what_it_synced_before_a_kill() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         let mut second = fio(&mounted, "b", &["--do_verify=0", "--loops=100"]).unwrap();
         std::thread::sleep(Duration::from_millis(100 + 50 * round));
-        mounted.signal("-KILL");
+        mounted.signal(Signal::KILL);
         mounted.end();
         second.wait().unwrap();
         assert!(mounted.start());

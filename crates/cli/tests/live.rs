@@ -2,11 +2,10 @@
 
 mod common;
 
-use common::says;
 use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
 use common::served::{BACKING, PAGE, ended, formatted, reached, start, terminate};
+use common::{Signal, says, signal};
 use entresol_core::Random;
-use std::process::Command;
 use std::time::Duration;
 
 const PAGES: u64 = BACKING.div_ceil(PAGE) as u64;
@@ -340,10 +339,10 @@ fn kill_rounds(rounds: u64, seed: u64, layout: &str) {
         let mut client = reached(&scratch, &mut child);
         model.verify(&mut client, &what);
         let life = Duration::from_millis(5 + random.below(150));
-        let id = child.id().to_string();
+        let id = child.id();
         let killer = std::thread::spawn(move || {
             std::thread::sleep(life);
-            assert!(Command::new("kill").args(["-KILL", &id]).status().expect("kill").success());
+            signal(id, Signal::KILL);
         });
         answered += load(&mut client, &mut model, &mut random);
         killer.join().expect("the kill");

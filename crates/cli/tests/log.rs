@@ -3,10 +3,10 @@
 mod common;
 
 use common::served::{PAGE, formatted, reached, start};
-use common::{Scratch, says};
+use common::{Scratch, Signal, says, signal};
 use serde_json::Value;
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 fn serve(scratch: &Scratch, more: &[&str]) -> Child {
     let arguments = "serve nbd --backing disk --cache cache --socket s --policy lru --mode write-through";
@@ -17,7 +17,7 @@ fn serve(scratch: &Scratch, more: &[&str]) -> Child {
 
 /// Ends a server; its code and what it said.
 fn end(mut child: Child) -> (Option<i32>, String) {
-    assert!(Command::new("kill").arg(child.id().to_string()).status().expect("kill").success());
+    signal(child.id(), Signal::TERM);
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     (child.wait().expect("an end").code(), said)

@@ -3,7 +3,7 @@
 mod common;
 
 use common::served::{PAGE, formatted, reached, start, terminate};
-use common::{Scratch, says};
+use common::{Scratch, Signal, says, signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -74,7 +74,7 @@ fn the_figures_are_those_of_the_server_and_say_when_there_is_none() {
     assert!(get(&address, "/metrics").1.lines().any(|line| line == "entresol_up{cache=\"cache\"} 1"), "it is back");
     terminate(child);
     let mut exporting = exporting;
-    assert!(Command::new("kill").arg(exporting.id().to_string()).status().expect("kill").success());
+    signal(exporting.id(), Signal::TERM);
     assert_eq!(exporting.wait().expect("an end").code(), Some(0));
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, each};
-use common::{Scratch, ended_well, says};
+use common::{Scratch, Signal, ended_well, says, signal};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -83,7 +83,7 @@ fn a_killed_server_leaves_a_mount_that_the_next_one_replaces() {
             let path = mounted.above().join("f");
             fs::write(&path, format!("round {round}")).unwrap();
             File::open(&path).unwrap().sync_all().unwrap();
-            mounted.signal("-KILL");
+            mounted.signal(Signal::KILL);
             assert_eq!(mounted.end().0, None);
             assert!(fs::read(&path).is_err(), "nobody serves it");
             assert!(mounted.start());
@@ -98,7 +98,7 @@ fn it_stays_while_files_are_open_says_so_and_ends_with_the_last() {
     each(|mut mounted| {
         fs::write(mounted.above().join("f"), b"x").unwrap();
         let open = File::open(mounted.above().join("f")).unwrap();
-        mounted.signal("-TERM");
+        mounted.signal(Signal::TERM);
         // Longer than it takes for it to be said.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         let mut byte = [0];
@@ -116,7 +116,7 @@ fn what_is_closed_a_moment_later_does_not_keep_it() {
     let Some(mut mounted) = Mounted::new() else { return };
     fs::write(mounted.above().join("f"), b"x").unwrap();
     let open = File::open(mounted.above().join("f")).unwrap();
-    mounted.signal("-TERM");
+    mounted.signal(Signal::TERM);
     std::thread::sleep(std::time::Duration::from_millis(200));
     drop(open);
     assert_eq!(mounted.end(), (Some(0), String::new()));
@@ -190,7 +190,7 @@ fn root_is_served_only_where_that_was_asked_for() {
             assert_eq!(read.unwrap_err().kind(), ErrorKind::PermissionDenied);
             assert_eq!(made.unwrap_err().kind(), ErrorKind::PermissionDenied);
         }
-        assert!(Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap().success());
+        signal(server.id(), Signal::TERM);
         ended_well(server);
     }
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::mounted::each;
-use common::says;
+use common::{Signal, says};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn it_ends_although_another_namespace_has_a_copy_of_it() {
         // What the kernel holds above it can always be read.
         let copied = File::options().read(true).custom_flags(O_DIRECT).open(&copy).unwrap();
         let began = Instant::now();
-        mounted.signal("-TERM");
+        mounted.signal(Signal::TERM);
         let (code, said) = mounted.end();
         assert_eq!(code, Some(0), "{said}");
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());

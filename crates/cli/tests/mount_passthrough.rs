@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounted::{Mounted, contents};
-use common::{Scratch, is_impossible, says};
+use common::{Scratch, Signal, is_impossible, says, signal};
 use rustix::fs::Advice;
 use rustix::mm::{MapFlags, ProtFlags};
 use serde_json::Value;
@@ -74,8 +74,8 @@ impl Server {
         self.scratch.path("mount").join(name)
     }
 
-    fn signal(&self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    fn signal(&self, sent: Signal) {
+        signal(self.child.id(), sent);
     }
 
     /// Reads and writes that its door was asked for, and flushes.
@@ -85,7 +85,7 @@ impl Server {
     }
 
     fn end(mut self) {
-        self.signal("-TERM");
+        self.signal(Signal::TERM);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         self.scratch.ok(&[&["check"], &BOTH[..]].concat());
     }
@@ -111,7 +111,7 @@ fn files_past_the_cache_are_read_and_written_while_the_server_stands_still() {
     let mut end = OpenOptions::new().append(true).open(server.above("a-wal")).unwrap();
     // At the first the kernel asks for an attribute that a write would take away.
     file.write_all_at(&[0], 0).unwrap();
-    server.signal("-STOP");
+    server.signal(Signal::STOP);
     file.write_all_at(&[1; 20_000], 0).unwrap();
     end.write_all(&[2; 100]).unwrap();
     let mut bytes = [0; 20_100];
@@ -129,7 +129,7 @@ fn files_past_the_cache_are_read_and_written_while_the_server_stands_still() {
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes[..9], [3, 3, 3, 3, 3, 3, 3, 3, 1]);
     assert!(fs::read(server.scratch.path("backing/a-wal")).unwrap() == bytes);
-    server.signal("-CONT");
+    server.signal(Signal::CONT);
     assert_eq!(file.metadata().unwrap().len(), 20_100);
     file.sync_data().unwrap();
     assert_eq!(server.asked(), [0, 0, 1], "the syncs alone come to the server");
@@ -223,7 +223,7 @@ fn a_passed_file_that_is_open_outlives_the_server_but_for_its_syncs() {
     let Some(mut server) = Server::granted(&[]) else { return };
     let file = made(&server.above("a-wal"));
     file.write_all_at(&[1; 4096], 0).unwrap();
-    server.signal("-KILL");
+    server.signal(Signal::KILL);
     server.child.wait().unwrap();
     file.write_all_at(&[2; 10], 0).unwrap();
     assert!(file.sync_data().is_err(), "nothing is promised any more");
@@ -244,7 +244,7 @@ fn below_another_mount_files_are_served_as_they_are() {
     fs::write(above.path("upper/a-wal"), b"through both").unwrap();
     assert_eq!(fs::read(lower.scratch.path("backing/a-wal")).unwrap(), b"through both");
     assert_eq!(contents(&above.path("upper")), contents(&lower.scratch.path("mount")));
-    assert!(Command::new("kill").arg(upper.id().to_string()).status().unwrap().success());
+    signal(upper.id(), Signal::TERM);
     assert_eq!(upper.wait().unwrap().code(), Some(0));
     lower.end();
 }

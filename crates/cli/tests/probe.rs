@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, says};
+use common::{Scratch, Signal, says, signal};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -106,8 +106,7 @@ fn an_interrupted_probe_leaves_its_journal_only_and_says_how_to_go_on() {
         assert_eq!(child.try_wait().expect("it can be asked"), None, "it ended before it was interrupted");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(killed.expect("kill is there").success());
+    signal(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(130), "{said}");

@@ -5,12 +5,12 @@ mod common;
 use common::mounted::Mounted;
 use common::served::client::Client;
 use common::served::{PAGE, formatted, reached, start, terminate};
-use common::{Scratch, says};
+use common::{Scratch, Signal, says, signal};
 use entresol_core::Random;
 use entresol_trace::native;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// A cache, named by itself.
@@ -32,10 +32,6 @@ fn ended(mut child: Child, mut said: impl BufRead) -> String {
     said.read_to_string(&mut rest).expect("text");
     assert_eq!(child.wait().expect("an end").code(), Some(0), "{rest}");
     rest
-}
-
-fn signal(child: &Child, signal: &str) {
-    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill").success());
 }
 
 /// Requests of all kinds to the first 300 pages; how many pages they touch.
@@ -66,7 +62,7 @@ fn a_recording_simulates_to_what_the_server_counted() {
         let mut client = reached(&scratch, &mut child);
         let (recording, said) = recorder(&scratch, &[]);
         requests(&mut client, seed, 2000);
-        signal(&recording, "-INT");
+        signal(recording.id(), Signal::INT);
         let said = ended(recording, said);
         let now: Value = serde_json::from_str(&scratch.ok(&["stats", "--cache", "cache", "--json"])).expect("figures");
         drop(client);
@@ -175,7 +171,7 @@ fn of_files_each_is_an_object_by_its_name() {
     said.read_line(&mut String::new()).expect("text");
     std::fs::write(above.join("base/2"), vec![2; 2 * PAGE]).expect("a file");
     assert_eq!(std::fs::read(above.join("base/1")).expect("a file"), vec![1; 3 * PAGE]);
-    signal(&recording, "-INT");
+    signal(recording.id(), Signal::INT);
     ended(recording, said);
     let trace = native::open(&mounted.scratch.path("t.etr")).expect("a trace");
     let mut touched: Vec<(&str, bool, u64)> = (0..trace.len())
@@ -190,6 +186,6 @@ fn of_files_each_is_an_object_by_its_name() {
     let pages = |name, write, pages| (0..pages).map(move |page| (name, write, page));
     let expected: Vec<_> = pages("base/1", false, 3).chain(pages("base/2", true, 2)).collect();
     assert_eq!(touched, expected);
-    mounted.signal("-TERM");
+    mounted.signal(Signal::TERM);
     assert_eq!(mounted.end().0, Some(0));
 }

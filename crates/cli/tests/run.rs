@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Scratch, is_impossible, says};
+use common::{Scratch, Signal, is_impossible, says, signal};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -89,8 +89,8 @@ fn its_exit_code_is_passed_on() {
 #[test]
 fn signals_reach_the_command() {
     let scratch = formatted();
-    for signal in ["-TERM", "-INT", "-USR1", "-HUP"] {
-        let name = signal.trim_start_matches('-');
+    let all = [("TERM", Signal::TERM), ("INT", Signal::INT), ("USR1", Signal::USR1), ("HUP", Signal::HUP)];
+    for (name, sent) in all {
         let script = format!("trap 'echo got; exit 9' {name}; echo x > data/f; echo go; while :; do sleep 0.02; done");
         let mut command = shell(&scratch, &script);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -100,9 +100,9 @@ fn signals_reach_the_command() {
             return;
         };
         assert_eq!(line, "go");
-        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
-        assert_eq!(said.next().as_deref(), Some("got"), "{signal}");
-        assert_eq!(child.wait().unwrap().code(), Some(9), "{signal}");
+        signal(child.id(), sent);
+        assert_eq!(said.next().as_deref(), Some("got"), "{name}");
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{name}");
         is_cleaned_up(&scratch);
     }
 }

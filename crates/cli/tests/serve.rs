@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Scratch, says};
+use common::{Scratch, Signal, says, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 /// Starts a server and waits until it can be reached; what it printed.
 fn start(scratch: &Scratch, arguments: &[&str]) -> (Child, String) {
@@ -14,10 +14,6 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> (Child, String) {
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     (child, line.trim_end().to_owned())
-}
-
-fn signal(child: &Child, signal: &str) {
-    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill").success());
 }
 
 /// Waits for the end; what it said on standard error.
@@ -37,7 +33,7 @@ fn greeting(stream: &mut impl Read) -> [u8; 8] {
 fn it_serves_until_it_is_terminated_and_leaves_no_socket() {
     let scratch = Scratch::new();
     scratch.file("disk", vec![5; 65536]);
-    for ending in ["-TERM", "-INT"] {
+    for ending in [Signal::TERM, Signal::INT] {
         let (child, uri) = start(&scratch, &["serve", "nbd", "--file", "disk", "--socket", "s"]);
         assert_eq!(uri, "nbd+unix:///?socket=s");
         let mut client = UnixStream::connect(scratch.path("s")).expect("a connection");
@@ -46,7 +42,7 @@ fn it_serves_until_it_is_terminated_and_leaves_no_socket() {
         scratch.file("other", [0; 512]);
         says(&scratch.refused(&["serve", "nbd", "--file", "other", "--socket", "s"]), &["s: in use"]);
         drop(client);
-        signal(&child, ending);
+        signal(child.id(), ending);
         let (code, said) = end(child);
         assert_eq!(code, Some(0), "{said}");
         says(&said, &["connections", "everything is flushed"]);
@@ -62,7 +58,7 @@ fn after_a_kill_the_same_command_serves_again() {
     for _ in 0..3 {
         let (child, _) = start(&scratch, &["-q", "serve", "nbd", "--file", "disk", "--socket", "s", "--read-only"]);
         assert_eq!(&greeting(&mut UnixStream::connect(scratch.path("s")).expect("a connection")), b"NBDMAGIC");
-        signal(&child, "-KILL");
+        signal(child.id(), Signal::KILL);
         assert_eq!(end(child), (None, String::new()));
         assert!(scratch.path("s").exists());
     }
@@ -75,7 +71,7 @@ fn loopback_is_served_when_asked_and_nothing_beyond() {
     let (child, uri) = start(&scratch, &["-q", "serve", "nbd", "--file", "disk", "--tcp", "127.0.0.1:0"]);
     let address = uri.strip_prefix("nbd://").expect("an address");
     assert_eq!(&greeting(&mut std::net::TcpStream::connect(address).expect("a connection")), b"NBDMAGIC");
-    signal(&child, "-TERM");
+    signal(child.id(), Signal::TERM);
     assert_eq!(end(child), (Some(0), String::new()));
     let refused = scratch.refused(&["serve", "nbd", "--file", "disk", "--tcp", "0.0.0.0:10809"]);
     says(&refused, &["0.0.0.0:10809", "not a loopback address"]);
@@ -103,7 +99,7 @@ fn a_file_can_be_served_as_slow_as_another_device() {
     let (child, uri) = start(&scratch, &emulate("face-disk"));
     assert_eq!(uri, "nbd+unix:///?socket=s");
     assert_eq!(&greeting(&mut UnixStream::connect(scratch.path("s")).expect("a connection")), b"NBDMAGIC");
-    signal(&child, "-TERM");
+    signal(child.id(), Signal::TERM);
     let (code, said) = end(child);
     assert_eq!(code, Some(0), "{said}");
     // The last flush is an I/O of the disk.

@@ -5,13 +5,14 @@
 mod pgbench;
 mod sysbench;
 
-pub use pgbench::{Pgbench, Script};
+pub use pgbench::{File, Own, Pgbench, Script, Work};
 pub use sysbench::{Sysbench, Test};
 
 use crate::driver::{Database, Session, one};
 use crate::server::{Guarded, Owner};
 use crate::{BenchError, DriverError};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,7 +56,17 @@ pub trait Generator: Sync {
     /// The program and the package that it is in.
     fn program(&self) -> (&'static str, &'static str);
 
-    /// Words with which it makes and fills its tables in a server that listens at `socket`.
+    /// The program that makes and fills its tables: itself, or one that is in the same package.
+    fn loader(&self) -> &'static str {
+        self.program().0
+    }
+
+    /// Names and contents of files that it reads. They are written to where `socket` is, for its user may read them there.
+    fn files(&self) -> Vec<(String, &str)> {
+        Vec::new()
+    }
+
+    /// Words with which its tables are made and filled in a server that listens at `socket`.
     fn load(&self, socket: &Path) -> Vec<String>;
 
     /// Words with which it runs.
@@ -76,6 +87,7 @@ pub trait Generator: Sync {
 pub struct Program {
     generator: Box<dyn Generator>,
     path: PathBuf,
+    loader: PathBuf,
     owner: Owner,
 }
 
@@ -95,7 +107,8 @@ impl Program {
     /// When it is not installed.
     pub fn find(generator: Box<dyn Generator>, owner: Owner) -> Result<Self, BenchError> {
         let (program, package) = generator.program();
-        Ok(Self { generator, path: find(program, package)?, owner })
+        let loader = find(generator.loader(), package)?;
+        Ok(Self { generator, path: find(program, package)?, loader, owner })
     }
 
     /// Makes and fills its tables.
@@ -103,7 +116,14 @@ impl Program {
     /// # Errors
     /// What it said at last, or that it was interrupted.
     pub fn load(&self, database: &dyn Database, ended: &AtomicBool) -> Result<(), BenchError> {
-        self.carry_out(&self.generator.load(socket(database)?), ended, &mut |_| {})?;
+        let socket = socket(database)?;
+        for (name, text) in self.generator.files() {
+            let path = socket.join(name);
+            std::fs::write(&path, text).map_err(BenchError::at(&path))?;
+            let readable = std::fs::Permissions::from_mode(0o644);
+            std::fs::set_permissions(&path, readable).map_err(BenchError::at(&path))?;
+        }
+        self.carry_out(&self.loader, &self.generator.load(socket), ended, &mut |_| {})?;
         Ok(database.connect()?.settle()?)
     }
 
@@ -119,7 +139,8 @@ impl Program {
         each_second: &dyn Fn(f64),
     ) -> Result<Said, BenchError> {
         let mut seconds = Vec::new();
-        let lines = self.carry_out(&self.generator.run(socket(database)?, pace), ended, &mut |line| {
+        let words = self.generator.run(socket(database)?, pace);
+        let lines = self.carry_out(&self.path, &words, ended, &mut |line| {
             if let Some(rate) = self.generator.second(line) {
                 each_second(rate);
                 seconds.push(rate);
@@ -127,7 +148,7 @@ impl Program {
         })?;
         match self.generator.said(&lines) {
             Some(said) => Ok(Said { seconds, ..said }),
-            None => Err(self.failed("said something that is not understood", lines)),
+            None => Err(failed(&self.path, "said something that is not understood", lines)),
         }
     }
 
@@ -146,21 +167,17 @@ impl Program {
         Ok(faults)
     }
 
-    fn failed(&self, what: &str, lines: Vec<String>) -> BenchError {
-        let said = lines[lines.len().saturating_sub(6)..].to_vec();
-        BenchError::Server { what: format!("{} {what}", self.generator.program().0), said }
-    }
-
-    /// Runs it to its end: all its lines.
+    /// Runs a program to its end: all its lines.
     fn carry_out(
         &self,
+        program: &Path,
         words: &[String],
         ended: &AtomicBool,
         hear: &mut dyn FnMut(&str),
     ) -> Result<Vec<String>, BenchError> {
-        let at = || BenchError::at(&self.path);
+        let at = || BenchError::at(program);
         let (reader, writer) = std::io::pipe().map_err(at())?;
-        let mut command = Command::new(&self.path);
+        let mut command = Command::new(program);
         command.args(words).current_dir("/").env("LC_ALL", "C").stdin(Stdio::null());
         command.stdout(writer.try_clone().map_err(at())?).stderr(writer);
         let mut process = Guarded::spawn(self.owner.applied(&mut command)).map_err(at())?;
@@ -191,10 +208,15 @@ impl Program {
         all.retain(|line| !line.trim().is_empty());
         match process.wait_within(ENDED_WITHIN) {
             Some(status) if status.success() => Ok(all),
-            Some(status) => Err(self.failed(&format!("failed ({status})"), all)),
-            None => Err(self.failed("does not end", all)),
+            Some(status) => Err(failed(program, &format!("failed ({status})"), all)),
+            None => Err(failed(program, "does not end", all)),
         }
     }
+}
+
+fn failed(program: &Path, what: &str, lines: Vec<String>) -> BenchError {
+    let name = program.file_name().unwrap_or(program.as_os_str()).display();
+    BenchError::Server { what: format!("{name} {what}"), said: lines[lines.len().saturating_sub(6)..].to_vec() }
 }
 
 /// How long a program may take to end when it has said everything.

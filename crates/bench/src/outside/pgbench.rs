@@ -26,19 +26,99 @@ impl Script {
 }
 
 /// pgbench on PostgreSQL.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pgbench {
-    /// Hundred thousands of accounts, of about 15 MB each.
+    /// Hundred thousands of accounts in its own tables, of about 15 MB each.
     pub scale: u64,
     /// What it does.
-    pub script: Script,
+    pub work: Work,
 }
+
+/// Whose scripts it runs.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// One of its own.
+    Builtin(Script),
+    /// The user's.
+    Own(Own),
+}
+
+/// Scripts of the user's.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// What psql executes to make and fill the tables; pgbench's own tables without.
+    pub init: Option<String>,
+    /// Scripts of a transaction each.
+    pub scripts: Vec<File>,
+    /// What must hold afterwards: statements that count what is wrong, each with what it says.
+    pub checks: Vec<(String, String)>,
+}
+
+/// A script, and how often it is run beside others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name, for people.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+    /// Its weight.
+    pub weight: u32,
+}
+
+/// In a check it stands for how many transactions pgbench was told are committed.
+const TRANSACTIONS: &str = ":transactions";
+
+/// How often pgbench tries a transaction that ran into a deadlock.
+const TRIES: &str = "--max-tries=10";
+
+impl Own {
+    /// The checks of a file: statements that end with a line, each after lines of comment that say what is wrong where it gives
+    /// anything but 0.
+    ///
+    /// # Errors
+    /// What is not so.
+    pub fn checks(text: &str) -> Result<Vec<(String, String)>, String> {
+        let (mut checks, mut says, mut sql) = (Vec::new(), Vec::new(), String::new());
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            match line.strip_prefix("--") {
+                Some(comment) if sql.is_empty() => says.push(comment.trim()),
+                Some(_) => {}
+                None => sql = if sql.is_empty() { line.to_owned() } else { format!("{sql}\n{line}") },
+            }
+            if let Some(statement) = sql.strip_suffix(';') {
+                if says.is_empty() {
+                    return Err(format!("no comment says what is wrong where this gives more than 0: {sql}"));
+                }
+                checks.push((statement.to_owned(), says.join(" ")));
+                (says, sql) = (Vec::new(), String::new());
+            }
+        }
+        if !sql.is_empty() {
+            return Err(format!("a statement does not end with a semicolon: {sql}"));
+        }
+        if checks.is_empty() { Err("it has no statement".to_owned()) } else { Ok(checks) }
+    }
+
+    fn script(at: usize) -> String {
+        format!("script-{at}.sql")
+    }
+}
+
+/// What makes the user's tables.
+const INIT: &str = "init.sql";
 
 impl Pgbench {
     fn words(socket: &Path, words: &[&str]) -> Vec<String> {
         let place = socket.display().to_string();
         let all = ["-h", place.as_str(), "-U", "postgres"].into_iter().chain(words.iter().copied()).chain(["postgres"]);
         all.map(str::to_owned).collect()
+    }
+
+    fn init(&self) -> Option<&str> {
+        match &self.work {
+            Work::Builtin(_) => None,
+            Work::Own(own) => own.init.as_deref(),
+        }
     }
 }
 
@@ -47,17 +127,43 @@ impl Generator for Pgbench {
         ("pgbench", "postgresql")
     }
 
+    fn loader(&self) -> &'static str {
+        if self.init().is_some() { "psql" } else { "pgbench" }
+    }
+
+    fn files(&self) -> Vec<(String, &str)> {
+        let Work::Own(own) = &self.work else { return Vec::new() };
+        let scripts = own.scripts.iter().enumerate().map(|(at, script)| (Own::script(at), script.text.as_str()));
+        scripts.chain(self.init().map(|text| (INIT.to_owned(), text))).collect()
+    }
+
     fn load(&self, socket: &Path) -> Vec<String> {
-        Self::words(socket, &["-i", "-q", "-s", &self.scale.to_string()])
+        let path = socket.join(INIT).display().to_string();
+        match self.init() {
+            // Nobody's habits, and not another statement after one that failed.
+            Some(_) => Self::words(socket, &["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", &path]),
+            None => Self::words(socket, &["-i", "-q", "-s", &self.scale.to_string()]),
+        }
     }
 
     fn run(&self, socket: &Path, pace: &Pace) -> Vec<String> {
         let (clients, seconds) = (pace.clients.to_string(), pace.whole_seconds().to_string());
         let threads = pace.clients.min(std::thread::available_parallelism().map_or(1, |count| count.get() as u64));
         let (threads, seed) = (threads.to_string(), pace.seed.to_string());
+        let scripts: Vec<String> = match &self.work {
+            Work::Builtin(script) => vec!["-b".to_owned(), script.name().to_owned()],
+            Work::Own(own) => {
+                let file = |(at, script): (usize, &File)| {
+                    let path = socket.join(Own::script(at)).display().to_string();
+                    ["-f".to_owned(), format!("{path}@{}", script.weight)]
+                };
+                own.scripts.iter().enumerate().flat_map(file).chain([TRIES.to_owned()]).collect()
+            }
+        };
+        let scripts = scripts.iter().map(String::as_str);
         // Not vacuumed first, which would also empty the history by which commits are checked.
-        let words = ["-n", "-b", self.script.name(), "-c", &clients, "-j", &threads, "-T", &seconds, "-P", "1"];
-        Self::words(socket, &[&words[..], &["--random-seed", &seed]].concat())
+        let words = ["-n", "-c", &clients, "-j", &threads, "-T", &seconds, "-P", "1", "--random-seed", &seed];
+        Self::words(socket, &words.into_iter().chain(scripts).collect::<Vec<_>>())
     }
 
     fn second(&self, line: &str) -> Option<f64> {
@@ -76,6 +182,15 @@ impl Generator for Pgbench {
     }
 
     fn conditions(&self, transactions: u64) -> Vec<(String, String)> {
+        let script = match &self.work {
+            Work::Builtin(script) => *script,
+            Work::Own(own) => {
+                let counted = |(sql, says): &(String, String)| {
+                    (sql.replace(TRANSACTIONS, &transactions.to_string()), says.clone())
+                };
+                return own.checks.iter().map(counted).collect();
+            }
+        };
         let sum = |column: &str, table: &str| format!("(SELECT coalesce(sum({column}), 0) FROM pgbench_{table})");
         let history = sum("delta", "history");
         let differs = |column: &str, table: &str| {
@@ -83,10 +198,10 @@ impl Generator for Pgbench {
             (sql, format!("the balance of pgbench_{table} is not the history's"))
         };
         let mut conditions = vec![differs("abalance", "accounts")];
-        if self.script == Script::TpcbLike {
+        if script == Script::TpcbLike {
             conditions.extend([differs("tbalance", "tellers"), differs("bbalance", "branches")]);
         }
-        if self.script != Script::SelectOnly {
+        if script != Script::SelectOnly {
             let lost = format!("SELECT greatest({transactions} - count(*), 0) FROM pgbench_history");
             conditions.push((lost, "commits that pgbench was told of and that are lost".to_owned()));
         }
@@ -116,7 +231,7 @@ tps = 816.418291 (without initial connection time)";
 
     #[test]
     fn its_words_are_understood() {
-        let pgbench = Pgbench { scale: 10, script: Script::TpcbLike };
+        let pgbench = Pgbench { scale: 10, work: Work::Builtin(Script::TpcbLike) };
         let lines: Vec<String> = WORDS.lines().map(str::to_owned).collect();
         let seconds: Vec<f64> = lines.iter().filter_map(|line| pgbench.second(line)).collect();
         assert_eq!(seconds, [812.3]);
@@ -125,5 +240,21 @@ tps = 816.418291 (without initial connection time)";
             Said { transactions: 815, per_second: 816.418291, mean_ms: 4.893, p95_ms: None, seconds: Vec::new() };
         assert_eq!(said, expected);
         assert_eq!(pgbench.said(&lines[..10]), None);
+    }
+
+    #[test]
+    fn checks_are_statements_after_what_they_say() {
+        let text = "-- lost votes\nSELECT greatest(:transactions - count(*), 0) -- all of them\nFROM votes;\n\n-- one\n-- and two\nSELECT 0;\n";
+        let checks = Own::checks(text).expect("two checks");
+        assert_eq!(checks[1], ("SELECT 0".to_owned(), "one and two".to_owned()));
+        let own = Own { init: None, scripts: Vec::new(), checks };
+        let conditions = Pgbench { scale: 1, work: Work::Own(own) }.conditions(17);
+        let (sql, says) = &conditions[0];
+        assert!(sql.contains("greatest(17 - count(*), 0)") && sql.ends_with("FROM votes"), "{sql}");
+        assert_eq!(says, "lost votes");
+        for (wrong, why) in [("", "no statement"), ("SELECT 1;", "no comment"), ("-- a\nSELECT 1", "semicolon")] {
+            let refused = Own::checks(wrong).expect_err("no checks");
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

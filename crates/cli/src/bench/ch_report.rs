@@ -86,9 +86,9 @@ impl Told<'_> {
                 factor(self.queries_an_hour(variant), self.queries_an_hour(first)),
                 latency(0.5),
                 latency(0.99),
-                optional(load.middle(variant, |run| Some(run.cache?.hit_ratio()))),
-                optional(load.middle(variant, |run| Some(run.cache?.read_hit_ratio()))),
-                optional(load.middle(variant, |run| Some(run.cache?.write_reduction()))),
+                optional(load.middle(variant, |run| Some(run.span.figures.cache?.hit_ratio()))),
+                optional(load.middle(variant, |run| Some(run.span.figures.cache?.read_hit_ratio()))),
+                optional(load.middle(variant, |run| Some(run.span.figures.cache?.write_reduction()))),
                 if sound { Cell::from("sound").tone(Tone::Good) } else { Cell::from("BROKEN").tone(Tone::Bad) },
             ]);
         }

@@ -104,6 +104,11 @@ pub struct RunArgs {
     /// Time between checkpoints of PostgreSQL
     #[arg(long, value_name = "TIME", default_value = "300s", value_parser = time)]
     pub checkpoint: Duration,
+    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
+    ///
+    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
+    #[arg(long, value_name = "FILE", requires = "backing_profile")]
+    pub record: Option<PathBuf>,
     #[command(flatten)]
     pub ground: GroundArgs,
 }
@@ -116,8 +121,15 @@ impl RunArgs {
         quiet: bool,
         load: impl FnOnce(&dyn Database, &AtomicBool) -> Result<()>,
     ) -> Result<Ground> {
+        if let Some(path) = &self.record {
+            if !self.policy.iter().any(|name| name == "none") {
+                bail!("--record: what is asked without a cache is recorded, so --policy must have none");
+            }
+            output::check_writable(path)?;
+        }
         let mut ground = Ground::prepare(&self.ground, &self.policy, wanted, quiet, load)?;
         ground.devices.pages = ground.cache_pages(self.cache_size)?;
+        ground.devices.record = self.record.clone();
         Ok(ground)
     }
 

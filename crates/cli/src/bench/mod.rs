@@ -17,6 +17,7 @@ mod recorder;
 mod report;
 mod restart;
 mod restart_report;
+mod span;
 pub mod tpcc;
 pub mod tpch;
 mod tpch_report;

@@ -1,32 +1,41 @@
 //! `entresol bench pgbench` and `entresol bench sysbench`: load generators that the distribution has.
 
-use super::daemon::{CacheFigures, DeviceFigures, Figures};
 use super::ground::{Db, Ground, RunArgs, Wanted, said};
 use super::outside_report as report;
+use super::span::{Look, Span};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_bench::driver::Database;
-use entresol_bench::outside::{Generator, Pace, Pgbench, Program, Said, Script, Sysbench, Test};
+use entresol_bench::outside::{File, Generator, Own, Pace, Pgbench, Program, Said, Script, Sysbench, Test, Work};
 use entresol_bench::server::Owner;
 use entresol_report::{Progress, Unit};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Run pgbench on a private PostgreSQL, without a cache and with one under several policies
 ///
-/// pgbench as it comes with PostgreSQL: its tables, its transactions, its words. Everything else is as with `entresol bench tpcc`.
-/// After each run the balances must be those of the history, and every transaction that it counted must be in there.
+/// pgbench as it comes with PostgreSQL: its tables, its transactions, its words; or a load of your own, in its language. Everything
+/// else is as with `entresol bench tpcc`. After each run the balances must be those of the history, and every transaction that it
+/// counted must be in there; of a load of your own must hold what --check says.
 #[derive(Args)]
 #[command(mut_arg("db", |arg| arg.default_value("postgresql")))]
 pub struct PgbenchArgs {
     /// Hundred thousands of accounts, of about 15 MB each
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=20_000))]
     pub scale: u64,
-    /// Its script: tpcb-like, simple-update or select-only
-    #[arg(long, value_name = "NAME", default_value = "tpcb-like", value_parser = script)]
-    pub script: Script,
+    /// Its script: tpcb-like, simple-update or select-only; or files, separated by commas, each with a weight if it has one
+    #[arg(long, value_name = "NAME|FILE[@WEIGHT]", default_value = "tpcb-like", value_delimiter = ',')]
+    pub script: Vec<String>,
+    /// Have psql make and fill tables for these files, instead of pgbench its own
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// What must hold after a run of these files: statements that give 0, each after a comment that says what is wrong where it is
+    /// more. `:transactions` is how many pgbench was told are committed
+    #[arg(long, value_name = "FILE")]
+    pub check: Option<PathBuf>,
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -61,6 +70,50 @@ fn script(text: &str) -> Result<Script, String> {
     named(&[Script::TpcbLike, Script::SimpleUpdate, Script::SelectOnly], Script::name, text)
 }
 
+/// A script and its weight, which is 1 where there is none.
+fn file(text: &str) -> Result<File> {
+    let (path, weight) = match text.rsplit_once('@').map(|(path, weight)| (path, weight.parse())) {
+        Some((path, Ok(weight))) => (path, weight),
+        _ => (text, 1),
+    };
+    let path = Path::new(path);
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(File { name, text: read(path)?, weight })
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+impl PgbenchArgs {
+    /// What pgbench does, and that in words.
+    fn work(&self) -> Result<(Work, String)> {
+        let own = match &self.script[..] {
+            [one] => script(one).map_err(|there_are| (one, there_are)),
+            _ => Err((&self.script[0], String::new())),
+        };
+        let (first, there_are) = match own {
+            Ok(_) if self.init.is_some() => bail!("--init: its tables are for scripts in files"),
+            Ok(_) if self.check.is_some() => bail!("--check: pgbench's own scripts have checks of their own"),
+            Ok(script) => {
+                return Ok((Work::Builtin(script), format!("{}, {} accounts", script.name(), self.scale * 100_000)));
+            }
+            Err(not) => not,
+        };
+        let files = self.script.iter().map(|text| file(text)).collect::<Result<Vec<_>>>();
+        let scripts = files.with_context(|| format!("--script {first}: {there_are}, and files"))?;
+        let Some(check) = &self.check else {
+            bail!("--check: it has to be said what must hold after scripts in files")
+        };
+        let checks = Own::checks(&read(check)?).map_err(|error| anyhow!("--check: {}: {error}", check.display()))?;
+        let init = self.init.as_deref().map(read).transpose()?;
+        let accounts = if init.is_some() { String::new() } else { format!(", {} accounts", self.scale * 100_000) };
+        let named = scripts.iter().map(|File { name, weight, .. }| format!("{name}@{weight}")).collect::<Vec<_>>();
+        let what = format!("{}{accounts}", named.join(" "));
+        Ok((Work::Own(Own { init, scripts, checks }), what))
+    }
+}
+
 fn test(text: &str) -> Result<Test, String> {
     named(&[Test::ReadWrite, Test::ReadOnly, Test::WriteOnly, Test::PointSelect], Test::name, text)
 }
@@ -71,11 +124,7 @@ pub struct Measured {
     /// From 1.
     pub repeat: u32,
     pub said: Said,
-    pub cache: Option<CacheFigures>,
-    pub cache_device: Option<DeviceFigures>,
-    pub backing_device: Option<DeviceFigures>,
-    /// Time between the two looks at the figures.
-    pub looked_s: f64,
+    pub span: Span,
     /// How long the server took to be ready.
     pub ready: Duration,
     /// What the checks found wrong.
@@ -84,12 +133,12 @@ pub struct Measured {
 
 /// Runs the command.
 pub fn pgbench(arguments: &PgbenchArgs, quiet: bool) -> Result<()> {
-    let PgbenchArgs { scale, script, run: with } = arguments;
+    let with = &arguments.run;
     if with.ground.db != Db::Postgresql {
         bail!("--db: pgbench drives PostgreSQL alone");
     }
-    let what = format!("pgbench, {}, {} accounts", script.name(), scale * 100_000);
-    run(Box::new(Pgbench { scale: *scale, script: *script }), what, with, quiet)
+    let (work, what) = arguments.work()?;
+    run(Box::new(Pgbench { scale: arguments.scale, work }), format!("pgbench, {what}"), with, quiet)
 }
 
 /// Runs the command.
@@ -152,19 +201,19 @@ fn measure(
     };
     // What comes before is a run of its own, of other keys.
     let warm = go(arguments.warmup, arguments.ground.seed.wrapping_add(1))?;
-    let (before, looked) = (mounted.ask("figures")?, Instant::now());
+    let pid = mounted.pid();
+    let before = Look::take(ground, variant, pid, || mounted.ask("figures"))?;
     let ran = go(arguments.duration, arguments.ground.seed)?;
-    let (after, looked_s) = (mounted.ask("figures")?, looked.elapsed().as_secs_f64());
+    let after = Look::take(ground, variant, pid, || mounted.ask("figures"))?;
     // What comes now is not measured.
     mounted.ask("hurry")?;
     bar.note(format!("{}, run {repeat}: checking", variant.name()));
     let faults = program.faults(&mut *database.connect()?, warm.transactions + ran.transactions)?;
     ground.server.stop()?;
     mounted.close()?;
+    ground.keep_recording(variant)?;
     ground.place.clear()?;
-    let Figures { cache, cache_device, backing_device, .. } = after.since(&before);
-    let variant = variant.clone();
-    Ok(Measured { variant, repeat, said: ran, cache, cache_device, backing_device, looked_s, ready, faults })
+    Ok(Measured { variant: variant.clone(), repeat, said: ran, span: before.until(&after), ready, faults })
 }
 
 #[cfg(test)]
@@ -175,6 +224,10 @@ mod tests {
     fn names_are_the_programs_own() {
         assert_eq!(script("simple-update"), Ok(Script::SimpleUpdate));
         assert_eq!(test("oltp_point_select"), Ok(Test::PointSelect));
+        let named = file("/dev/null@x@7").expect_err("no such file").to_string();
+        assert!(named.contains("/dev/null@x"), "{named}");
+        let (null, weight) = (file("/dev/null").expect("a file"), file("/dev/null@7").expect("a file").weight);
+        assert_eq!((null.weight, weight, null.name.as_str()), (1, 7, "null"));
         assert!(script("tpcb").expect_err("no script").contains("tpcb-like, simple-update"));
         assert!(test("").expect_err("no test").contains("oltp_read_write"));
     }

@@ -3,6 +3,7 @@
 use super::ground::{Ground, RunArgs, mib};
 use super::outside::Measured;
 use super::parts::{Asked, device_table, median};
+use super::span::joined;
 use super::variant::{Devices, Variant};
 use crate::output;
 use anyhow::Result;
@@ -22,7 +23,8 @@ pub struct Told<'a> {
 
 /// A run in a line, as soon as it is over.
 pub fn line(run: &Measured) -> String {
-    let hits = run.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
+    let hits =
+        run.span.figures.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
     let sound = if run.faults.is_empty() { "" } else { ": NOT SOUND" };
     let (name, rate) = (run.variant.name(), run.said.per_second);
     format!("{name}, run {}: {rate:.1} transactions/s{hits}{sound}", run.repeat)
@@ -73,9 +75,9 @@ impl Told<'_> {
                 Cell::short(self.rate(variant) / self.rate(first), NumberFormat::Factor),
                 ms(self.middle(variant, |run| Some(run.said.mean_ms))),
                 ms(self.middle(variant, |run| run.said.p95_ms)),
-                percent(self.middle(variant, |run| Some(run.cache?.hit_ratio()))),
-                percent(self.middle(variant, |run| Some(run.cache?.read_hit_ratio()))),
-                percent(self.middle(variant, |run| Some(run.cache?.write_reduction()))),
+                percent(self.middle(variant, |run| Some(run.span.figures.cache?.hit_ratio()))),
+                percent(self.middle(variant, |run| Some(run.span.figures.cache?.read_hit_ratio()))),
+                percent(self.middle(variant, |run| Some(run.span.figures.cache?.write_reduction()))),
                 if sound { Cell::from("sound").tone(Tone::Good) } else { Cell::from("BROKEN").tone(Tone::Bad) },
             ]);
         }
@@ -85,9 +87,9 @@ impl Told<'_> {
     fn device_table(&self) -> Option<Table> {
         device_table(self.runs.iter().map(|run| Asked {
             of: run.variant.name().to_owned(),
-            cache: run.cache_device,
-            backing: run.backing_device,
-            seconds: run.looked_s,
+            cache: run.span.figures.cache_device,
+            backing: run.span.figures.backing_device,
+            seconds: run.span.seconds,
         }))
     }
 
@@ -101,6 +103,8 @@ impl Told<'_> {
             ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
         ];
         setting.extend(self.ground.setting(ground));
+        let runs = self.runs.iter().map(|run| (&run.span, run.said.per_second));
+        setting.extend(self.ground.recorded(runs, "transaction"));
         setting
     }
 }
@@ -145,13 +149,13 @@ pub fn page(told: &Told) -> Page {
 pub fn json(told: &Told) -> Result<String> {
     let run = |run: &Measured| -> Value {
         let said = &run.said;
-        json!({
-            "cache": run.variant.name(), "repeat": run.repeat, "looked_s": run.looked_s,
+        let all = json!({
+            "cache": run.variant.name(), "repeat": run.repeat,
             "transactions": said.transactions, "transactions_per_second": said.per_second,
             "latency_ms": {"mean": said.mean_ms, "p95": said.p95_ms}, "per_second": said.seconds,
-            "server_ready_s": run.ready.as_secs_f64(), "pages": run.cache, "cache_device": run.cache_device,
-            "backing_device": run.backing_device, "faults": run.faults,
-        })
+            "server_ready_s": run.ready.as_secs_f64(), "faults": run.faults,
+        });
+        joined(all, run.span.json())
     };
     let setting: serde_json::Map<_, _> =
         told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();

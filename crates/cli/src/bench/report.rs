@@ -2,6 +2,7 @@
 
 use super::ground::{Ground, mib};
 use super::parts::{Asked, device_table, distinct, median};
+use super::span::joined;
 use super::tpcc::{LoadArgs, Measured};
 use super::variant::{Devices, Variant};
 use crate::output;
@@ -21,7 +22,8 @@ pub struct Told<'a> {
 
 /// A run in a line, as soon as it is over.
 pub fn line(run: &Measured) -> String {
-    let hits = run.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
+    let hits =
+        run.span.figures.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
     format!(
         "{}, run {}: {:.0} new orders/min, {:.0} transactions/s{hits}{}",
         run.variant.name(),
@@ -81,9 +83,9 @@ impl Told<'_> {
                 Cell::fixed(self.middle(variant, |run| Some(run.ran.transactions_a_second())).unwrap_or_default(), 1),
                 Cell::fixed(latency(0.5), 2),
                 Cell::fixed(latency(0.99), 2),
-                optional(self.middle(variant, |run| Some(run.cache?.hit_ratio()))),
-                optional(self.middle(variant, |run| Some(run.cache?.read_hit_ratio()))),
-                optional(self.middle(variant, |run| Some(run.cache?.write_reduction()))),
+                optional(self.middle(variant, |run| Some(run.span.figures.cache?.hit_ratio()))),
+                optional(self.middle(variant, |run| Some(run.span.figures.cache?.read_hit_ratio()))),
+                optional(self.middle(variant, |run| Some(run.span.figures.cache?.write_reduction()))),
                 self.of(variant).map(|run| run.ran.retries()).sum::<u64>().into(),
                 if sound { Cell::from("sound").tone(Tone::Good) } else { Cell::from("BROKEN").tone(Tone::Bad) },
             ]);
@@ -94,9 +96,9 @@ impl Told<'_> {
     pub fn device_table(&self) -> Option<Table> {
         device_table(self.runs.iter().map(|run| Asked {
             of: run.variant.name().to_owned(),
-            cache: run.cache_device,
-            backing: run.backing_device,
-            seconds: run.looked_s,
+            cache: run.span.figures.cache_device,
+            backing: run.span.figures.backing_device,
+            seconds: run.span.seconds,
         }))
     }
 
@@ -145,27 +147,9 @@ impl Told<'_> {
         setting(self.arguments, self.ground).into_iter().chain(self.recorded()).collect()
     }
 
-    /// What was recorded, and the words with which it is simulated.
     fn recorded(&self) -> Option<(&'static str, String)> {
-        let path = self.ground.devices.record.as_ref()?;
-        let run = self.runs.iter().rfind(|run| run.asked.is_some())?;
-        let asked = run.asked?;
-        let (rate, waiting) = (asked.requests as f64 / run.looked_s, asked.waited_s / run.looked_s);
-        let computing = run.processor.as_secs_f64() / run.looked_s;
-        let pool = run.pool.map_or(String::new(), |pool| {
-            let had = pool.asked.saturating_sub(pool.read) as f64 / pool.asked.max(1) as f64;
-            format!(", behind a pool that had {:.1} % of {} pages asked for", 100.0 * had, pool.asked)
-        });
-        let said = format!(
-            "{}: while it was measured {rate:.0} pages a second, {:.1} for a new order{pool}; {waiting:.1} requests waited for and {computing:.2} \
-             processors busy at a time: --below-pool --clients {:.0} --work {:.1} --processors {}",
-            path.display(),
-            rate * 60.0 / run.ran.new_orders_a_minute().max(1.0),
-            (waiting + computing).max(1.0),
-            1e6 * run.processor.as_secs_f64() / asked.requests.max(1) as f64,
-            std::thread::available_parallelism().map_or(1, |count| count.get()),
-        );
-        Some(("recorded", said))
+        let runs = self.runs.iter().map(|run| (&run.span, run.ran.new_orders_a_minute() / 60.0));
+        self.ground.recorded(runs, "new order")
     }
 
     pub fn server(&self) -> &'static str {
@@ -239,18 +223,16 @@ fn run_json(run: &Measured) -> Value {
         });
         (kind.name().to_owned(), value)
     });
-    json!({
-        "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(), "looked_s": run.looked_s,
-        "asked": run.asked, "pool": run.pool.map(|pool| json!({"asked": pool.asked, "read": pool.read})),
-        "processor_s": run.processor.as_secs_f64(),
+    let all = json!({
+        "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(),
         "new_orders_per_minute": run.ran.new_orders_a_minute(),
         "transactions_per_second": run.ran.transactions_a_second(),
         "server_ready_s": run.ready.as_secs_f64(),
         "per_second": run.ran.seconds.iter().map(|s| json!([s.new_orders, s.committed])).collect::<Vec<_>>(),
         "transactions": kinds.collect::<serde_json::Map<_, _>>(),
-        "pages": run.cache, "cache_device": run.cache_device, "backing_device": run.backing_device,
         "faults": run.faults,
-    })
+    });
+    joined(all, run.span.json())
 }
 
 /// All figures.

@@ -174,10 +174,11 @@ impl Bench<'_> {
         let recovery = mounted.ask("figures")?;
         let plan = self.plan(first_client + CLIENTS_A_ROUND, Duration::ZERO, self.arguments.run.duration);
         let (driven, ()) = self.drive(&plan, &mut mounted, variant, bar, &|_, _| Ok(()))?;
-        let Driven { ran: mut after, before: looked, after: last, looked_s, .. } = driven;
-        let at_work_s = started.elapsed().as_secs_f64() - looked_s;
+        let Driven { ran: mut after, before: looked, after: last } = driven;
+        let span = looked.until(&last);
+        let at_work_s = started.elapsed().as_secs_f64() - span.seconds;
         ledger.append(std::mem::take(&mut after.ledger));
-        let (opened, cache) = (found.opened, last.since(&looked).cache);
+        let (opened, cache) = (found.opened, span.figures.cache);
         let interval_s = interval.as_secs_f64();
         let restarted =
             Restarted { interval_s, crash, before, mounted_s, opened, answered_s, recovery, at_work_s, after, cache };

@@ -1,21 +1,17 @@
 //! `entresol bench tpcc`.
 
-use super::daemon::{CacheFigures, DeviceFigures, Figures};
 use super::ground::{Db, Ground, RunArgs, Wanted, said, time};
 use super::mounted::{Mounted, Shared, ask};
-use super::recorder::AskedFigures;
+use super::span::{Look, Span};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use super::{kill, report, restart};
-use crate::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_bench::drive::{self, Plan, Ran, Watch};
 use entresol_bench::driver::{Database, Session};
-use entresol_bench::server::{PoolCounts, processor_time_but};
 use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
 use entresol_report::{Progress, Unit};
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -56,11 +52,6 @@ pub struct LoadArgs {
     /// Divide items, customers and orders by this, for a try
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub shrink: u64,
-    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
-    ///
-    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
-    #[arg(long, value_name = "FILE", requires = "backing_profile")]
-    pub record: Option<PathBuf>,
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -82,17 +73,7 @@ pub struct Measured {
     /// From 1.
     pub repeat: u32,
     pub ran: Ran,
-    pub cache: Option<CacheFigures>,
-    pub cache_device: Option<DeviceFigures>,
-    pub backing_device: Option<DeviceFigures>,
-    /// What was asked of the device below, where it was recorded.
-    pub asked: Option<AskedFigures>,
-    /// What the server's own pool was asked for, where what passed it was recorded and the server counts it.
-    pub pool: Option<PoolCounts>,
-    /// Processor time of the clients and the server between the two looks.
-    pub processor: Duration,
-    /// Time between the two looks at the figures.
-    pub looked_s: f64,
+    pub span: Span,
     /// How long the server took to be ready.
     pub ready: Duration,
     /// What the checks found wrong.
@@ -148,18 +129,11 @@ impl<'a> Bench<'a> {
         quiet: bool,
         more: impl FnOnce(&mut dyn Session, &AtomicBool) -> Result<()>,
     ) -> Result<Self> {
-        if let Some(path) = &arguments.record {
-            if !arguments.run.policy.iter().any(|name| name == "none") {
-                bail!("--record: what is asked without a cache is recorded, so --policy must have none");
-            }
-            output::check_writable(path)?;
-        }
         let load = |database: &dyn Database, ended: &AtomicBool| {
             loaded(scale(arguments), arguments.run.ground.seed, database, ended, quiet)?;
             more(&mut *database.connect()?, ended)
         };
-        let mut ground = arguments.run.prepare(wanted, quiet, load)?;
-        ground.devices.record = arguments.record.clone();
+        let ground = arguments.run.prepare(wanted, quiet, load)?;
         Ok(Bench { arguments, ground })
     }
 
@@ -187,31 +161,15 @@ impl<'a> Bench<'a> {
         let (mut mounted, ready) = self.ground.start(variant)?;
         let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
         let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
-        let Driven { ran, before, after, pool, processor, looked_s } = driven;
+        let Driven { ran, before, after } = driven;
         // What comes now is not measured.
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let faults = self.faults(&ran.ledger)?;
         self.ground.server.stop()?;
         mounted.close()?;
-        if let Some(path) = self.ground.devices.record.as_ref().filter(|_| *variant == Variant::None) {
-            std::fs::copy(self.ground.place.recording(), path).with_context(|| path.display().to_string())?;
-        }
-        let Figures { cache, cache_device, backing_device, asked, .. } = after.since(&before);
-        let measured = Measured {
-            variant: variant.clone(),
-            repeat,
-            cache,
-            cache_device,
-            backing_device,
-            asked,
-            pool,
-            processor,
-            looked_s,
-            ran,
-            ready,
-            faults,
-        };
+        self.ground.keep_recording(variant)?;
+        let measured = Measured { variant: variant.clone(), repeat, span: before.until(&after), ran, ready, faults };
         self.ground.place.clear()?;
         Ok((measured, beside))
     }
@@ -230,12 +188,7 @@ impl<'a> Bench<'a> {
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, plan, &watch));
             let beside = scope.spawn(|| beside(&watch, &mounted));
-            let look = || {
-                // Asking costs a little, so only where it says what is missing in a recording.
-                let recorded = self.ground.devices.record.is_some() && *variant == Variant::None;
-                let pool = if recorded { self.ground.server.pool()? } else { None };
-                Ok::<_, anyhow::Error>((ask(&mounted, "figures")?, pool, processor_time_but(pid), Instant::now()))
-            };
+            let look = || Look::take(&self.ground, variant, pid, || ask(&mounted, "figures"));
             let (started, mut shown) = (Instant::now(), 0);
             let (mut before, mut after) = (None, None);
             while !clients.is_finished() {
@@ -248,7 +201,7 @@ impl<'a> Bench<'a> {
                     before = Some(look()?);
                 }
                 // What clients finish behind the end is not counted.
-                let over = before.as_ref().is_some_and(|(.., at)| at.elapsed() >= plan.duration);
+                let over = before.as_ref().is_some_and(|look: &Look| look.elapsed() >= plan.duration);
                 if over && after.is_none() {
                     after = Some(look()?);
                 }
@@ -266,12 +219,8 @@ impl<'a> Bench<'a> {
             // What ended the clients, if that was beside them.
             let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
             let ran = ran.map_err(|error| failed(error.into()))?;
-            let nothing = || (Figures::default(), None, Duration::ZERO, started);
-            let ((before, pool, spent, since), (after, last, processor, until)) =
-                (before.unwrap_or_else(nothing), after?);
-            let pool = last.zip(pool).map(|(last, first)| last.since(&first));
-            let (processor, looked_s) = (processor.saturating_sub(spent), (until - since).as_secs_f64());
-            Ok((Driven { ran, before, after, pool, processor, looked_s }, beside))
+            let before = before.unwrap_or_else(|| Look::nothing(started));
+            Ok((Driven { ran, before, after: after? }, beside))
         })
     }
 
@@ -291,17 +240,11 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What clients did, and figures when counting began and when it ended.
+/// What clients did, and what was known when counting began and when it ended.
 pub struct Driven {
     pub ran: Ran,
-    pub before: Figures,
-    pub after: Figures,
-    /// What the server's pool was asked for between the two looks.
-    pub pool: Option<PoolCounts>,
-    /// Processor time of clients and server between the two looks.
-    pub processor: Duration,
-    /// Between the two looks.
-    pub looked_s: f64,
+    pub before: Look,
+    pub after: Look,
 }
 
 /// What is loaded.

@@ -5,6 +5,9 @@
 pub mod mounted;
 pub mod served;
 
+pub use rustix::process::Signal;
+
+use rustix::process::{Pid, kill_process};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -27,6 +30,12 @@ pub fn wait_for(file: &Path, running: &mut Child) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
     file.exists()
+}
+
+/// Sends a signal to the process of this number, by no program that a machine could lack.
+pub fn signal(process: u32, signal: Signal) {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw).expect("a process");
+    kill_process(process, signal).expect("it takes a signal");
 }
 
 /// Waits for the end of a command, which must be a good one; what it said, or none where nothing can be mounted.

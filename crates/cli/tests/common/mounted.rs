@@ -1,9 +1,9 @@
 //! A directory and its mount by `entresol mount`, where this system lets us mount.
 
-use super::Scratch;
+use super::{Scratch, Signal, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 pub struct Mounted {
     pub scratch: Scratch,
@@ -94,9 +94,8 @@ impl Mounted {
         self.scratch.path("plain")
     }
 
-    pub fn signal(&self, signal: &str) {
-        let server = self.server.as_ref().expect("a server").id().to_string();
-        assert!(Command::new("kill").args([signal, &server]).status().expect("kill").success());
+    pub fn signal(&self, sent: Signal) {
+        signal(self.server.as_ref().expect("a server").id(), sent);
     }
 
     /// Waits for the server's end; its code and what it said.
@@ -119,7 +118,7 @@ impl Mounted {
 
     /// Unmounts in order; the backing files are complete afterwards.
     pub fn unmount(&mut self) {
-        self.signal("-TERM");
+        self.signal(Signal::TERM);
         assert_eq!(self.end(), (Some(0), String::new()));
         if self.cache.is_some() {
             let both = ["--cache", "cache", "--backing", "backing"];

@@ -3,10 +3,10 @@
 #[path = "../../../front/tests/support/client.rs"]
 pub mod client;
 
-use super::Scratch;
+use super::{Scratch, Signal, signal};
 use client::Client;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 pub const PAGE: usize = 4096;
 /// The last page is short.
@@ -44,7 +44,7 @@ pub fn terminate(child: Child) -> String {
 
 /// As [`terminate`], with the exit code that is due.
 pub fn ended(mut child: Child, code: i32) -> String {
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
+    signal(child.id(), Signal::TERM);
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(child.wait().expect("an end").code(), Some(code), "{said}");

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -76,8 +77,7 @@ struct Running(Child);
 impl Drop for Running {
     fn drop(&mut self) {
         // SIGINT ends PostgreSQL at once and in order; whoever does not heed it is killed.
-        let pid = self.0.id().to_string();
-        let _ = Command::new("kill").args(["-INT", &pid]).status();
+        let _ = kill_process(Pid::from_child(&self.0), Signal::INT);
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(10) {
             if self.0.try_wait().is_ok_and(|status| status.is_some()) {

@@ -1,0 +1,129 @@
+//! What went on between two looks at a run, and what of it was recorded.
+
+use super::daemon::Figures;
+use super::ground::Ground;
+use super::variant::Variant;
+use anyhow::{Context, Result};
+use entresol_bench::server::{PoolCounts, processor_time_but};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// What is known at a moment.
+pub struct Look {
+    pub figures: Figures,
+    /// What the server's own pool was asked for, where what passes it is recorded and the server counts it.
+    pool: Option<PoolCounts>,
+    /// Processor time of everybody but the process that mounts.
+    processor: Duration,
+    at: Instant,
+}
+
+impl Look {
+    /// A look while the process `mounting` mounts, whose figures `ask` asks for.
+    pub fn take(
+        ground: &Ground,
+        variant: &Variant,
+        mounting: u32,
+        ask: impl FnOnce() -> Result<Figures>,
+    ) -> Result<Self> {
+        let figures = ask()?;
+        // Asking costs a little, so only where it says what is missing in a recording.
+        let pool = if ground.records(variant) { ground.server.pool()? } else { None };
+        Ok(Look { figures, pool, processor: processor_time_but(mounting), at: Instant::now() })
+    }
+
+    /// Where nothing was looked at.
+    pub fn nothing(at: Instant) -> Self {
+        Look { figures: Figures::default(), pool: None, processor: Duration::ZERO, at }
+    }
+
+    /// How long ago it was.
+    pub fn elapsed(&self) -> Duration {
+        self.at.elapsed()
+    }
+
+    /// What went on from this look to a later one.
+    pub fn until(&self, later: &Look) -> Span {
+        Span {
+            figures: later.figures.since(&self.figures),
+            pool: later.pool.zip(self.pool).map(|(later, first)| later.since(&first)),
+            processor: later.processor.saturating_sub(self.processor),
+            seconds: (later.at - self.at).as_secs_f64(),
+        }
+    }
+}
+
+/// What went on between two looks.
+#[derive(Clone, Debug, Default)]
+pub struct Span {
+    pub figures: Figures,
+    /// What the server's own pool was asked for, where what passed it was recorded and the server counts it.
+    pub pool: Option<PoolCounts>,
+    /// Processor time of the clients and the server.
+    pub processor: Duration,
+    pub seconds: f64,
+}
+
+impl Span {
+    /// All figures, by their names in JSON.
+    pub fn json(&self) -> Value {
+        let Figures { cache, cache_device, backing_device, asked, .. } = &self.figures;
+        json!({
+            "looked_s": self.seconds, "processor_s": self.processor.as_secs_f64(), "asked": asked,
+            "pool": self.pool.map(|pool| json!({"asked": pool.asked, "read": pool.read})),
+            "pages": cache, "cache_device": cache_device, "backing_device": backing_device,
+        })
+    }
+}
+
+/// JSON with more names in it.
+pub fn joined(mut all: Value, more: Value) -> Value {
+    if let (Value::Object(all), Value::Object(more)) = (&mut all, more) {
+        all.extend(more);
+    }
+    all
+}
+
+impl Ground {
+    /// Whether a recording of this variant's run was asked for.
+    pub fn records(&self, variant: &Variant) -> bool {
+        self.devices.record.is_some() && *variant == Variant::None
+    }
+
+    /// Puts the recording of a run that is over in its place.
+    pub fn keep_recording(&self, variant: &Variant) -> Result<()> {
+        if let Some(path) = self.devices.record.as_ref().filter(|_| self.records(variant)) {
+            std::fs::copy(self.place.recording(), path).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What was recorded in the last of these runs that was, and the words with which it is simulated; with each run how often it did
+    /// `what` in a second.
+    pub fn recorded<'a>(
+        &self,
+        runs: impl DoubleEndedIterator<Item = (&'a Span, f64)>,
+        what: &str,
+    ) -> Option<(&'static str, String)> {
+        let path = self.devices.record.as_ref()?;
+        let (span, asked, each_second) =
+            runs.rev().find_map(|(span, each_second)| Some((span, span.figures.asked?, each_second)))?;
+        let (rate, waiting) = (asked.requests as f64 / span.seconds, asked.waited_s / span.seconds);
+        let processor = span.processor.as_secs_f64();
+        let computing = processor / span.seconds;
+        let pool = span.pool.map_or(String::new(), |pool| {
+            let had = pool.asked.saturating_sub(pool.read) as f64 / pool.asked.max(1) as f64;
+            format!(", behind a pool that had {:.1} % of {} pages asked for", 100.0 * had, pool.asked)
+        });
+        let said = format!(
+            "{}: while it was measured {rate:.0} pages a second, {:.1} for a {what}{pool}; {waiting:.1} requests waited for and {computing:.2} \
+             processors busy at a time: --below-pool --clients {:.0} --work {:.1} --processors {}",
+            path.display(),
+            rate / each_second.max(1.0 / 60.0),
+            (waiting + computing).max(1.0),
+            1e6 * processor / asked.requests.max(1) as f64,
+            std::thread::available_parallelism().map_or(1, |count| count.get()),
+        );
+        Some(("recorded", said))
+    }
+}
