@@ -3,8 +3,8 @@
 
 `figures_003.py` records and simulates what target/results/003 lacks, with the program that ENTRESOL names
 (target/release/entresol), and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to
-measure anew. About fifteen minutes of one processor, and before that ten of both for three recordings of CH, which need
-root (record_pool.py) and FIGURES_SCRATCH (/dev/shm, 4 GB). What a table says of the paper is what its text says; its figures
+measure anew. Half an hour of one processor, and before that a quarter of one of both for recordings of CH (three), Voter and
+AuctionMark, which need root (record_pool.py) and FIGURES_SCRATCH (/dev/shm, 4 GB). What a table says of the paper is what its text says; its figures
 are not to be had.
 """
 
@@ -28,21 +28,35 @@ TRACES = {
     "flat": (None, 1320, "generated"),
     "ch": (None, 1130, "CH"),
     "tpch": ("pg_tpch_sf0.1_prebuf.csv.zst", 1130, "TPC-H"),
-    "voter": ("pg_voter_sb16m.csv.zst", 1050, "Voter, below a pool"),
-    "auctionmark": ("pg_auctionmark_sb16m_first1.2M.csv.zst", 815, "AuctionMark, below a pool"),
+    "voter": (None, 1050, "Voter"),
+    "auctionmark": (None, 815, "AuctionMark"),
 }
 # CH twice, for one recording leaves open how much another would differ; and what a small pool does to such a stream.
 CH_TWICE = {"ch-again": (None, 1130, "CH again, another seed"), "ch-below": (None, 1130, "CH, below 64 pages")}
 ABOUT = TRACES | CH_TWICE
 # 003, figure 3a: a quarter of the blocks of the paper's TPC-C gets 87 % of the references.
 FLAT = "hotcold:pages=150k:hot=25:to=87:n=2M:write=25:update=100:ids=scattered"
-CH = ["--db", "postgresql", "--warehouses", 3, "--clients", 6, "--analysts", 1, "--warmup", "5s"]
 # What the pool lacks comes by a fast device, so that few wait for it.
-CH += ["--policy", "none", "--backing-profile", "p4800x"]
+SERVED = ["--db", "postgresql", "--clients", 6, "--warmup", "5s", "--policy", "none", "--backing-profile", "p4800x"]
+CH = ["ch", "--warehouses", 3, "--analysts", 1, *SERVED]
 # With 32 pages the server's sessions, which hold some each, run out of them ("no unpinned buffers available").
 POOL_PAGES = 64
 ASKED, BELOW = ["--memory", "128MiB", "--duration", "60s"], ["--memory", f"{POOL_PAGES * 8}KiB", "--duration", "150s"]
-CH_RUNS = {"ch": [*ASKED, "--seed", 42], "ch-again": [*ASKED, "--seed", 43], "ch-below": [*BELOW, "--seed", 42]}
+CH_RUNS = {"ch": [*CH, *ASKED, "--seed", 42], "ch-again": [*CH, *ASKED, "--seed", 43], "ch-below": [*CH, *BELOW, "--seed", 42]}
+LOADS = ROOT / "benches" / "loads"
+# The weights of benches/loads/README.md.
+AUCTIONS = {"get_item": 25, "get_user_info": 15, "new_bid": 20, "new_comment": 5, "new_comment_response": 5, "new_feedback": 5}
+AUCTIONS |= {"new_item": 10, "new_purchase": 5, "update_item": 10, "close_auctions": 1}
+
+
+def own(load, scripts):
+    """A load of benches/loads."""
+    script = ",".join(f"{LOADS / load / name}.sql@{weight}" for name, weight in scripts.items())
+    words = ["pgbench", "--init", LOADS / load / "init.sql", "--script", script, "--check", LOADS / load / "check.sql"]
+    return [*words, *SERVED, *ASKED, "--seed", 42]
+
+
+RUNS = CH_RUNS | {"voter": own("voter", {"vote": 1}), "auctionmark": own("auctionmark", AUCTIONS)}
 
 DRAM_NS = 160  # section 6.4: 2x to 8x of it are 320 to 1280 ns
 LINE_BYTES = 64
@@ -80,10 +94,9 @@ def entresol(*words):
     subprocess.run([str(word) for word in (ENTRESOL, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
 
 
-def ch(name, below):
+def run(name, below):
     """The load of a recording; what passes the pool goes to a file."""
-    words = ["bench", "ch", *CH, *CH_RUNS[name], "--scratch", SCRATCH]
-    return [*words, "--record", below, "--json", OUT / f"{name}.run.json"]
+    return ["bench", *RUNS[name], "--scratch", SCRATCH, "--record", below, "--json", OUT / f"{name}.run.json"]
 
 
 def trace(name):
@@ -92,10 +105,10 @@ def trace(name):
     if not path.exists():
         file, part = ABOUT[name][0], path.with_suffix(".part")
         if name == "ch-below":
-            entresol(*ch(name, part))
-        elif name in CH_RUNS:
+            entresol(*run(name, part))
+        elif name in RUNS:
             # The server is asked for its counts where it is recorded below, too.
-            record(path, [ENTRESOL, "-q", *ch(name, part)])
+            record(path, [ENTRESOL, "-q", *run(name, part)])
             return path
         elif file is None:
             entresol("trace", "generate", "--page-size", 8192, FLAT, part)
@@ -231,8 +244,6 @@ def figure_7():
 def figure_8():
     lines = []
     for name, setting in BOTH:
-        if name in ("voter", "auctionmark"):
-            continue
         for dram in (4, 64):
             for times in TIMES:
                 rows = three_tiers(name, setting, times, list(map(over_d, D)), "8", dram)
@@ -258,7 +269,7 @@ def tuned(name, setting):
 
 def figure_9():
     lines = []
-    for name, setting in [(name, setting) for name in ("tpcc", "flat", "ch") for setting in NAMES]:
+    for name, setting in BOTH:
         found = tuned(name, setting)
         start = found["start"]
         for run in found["tuners"]:
@@ -304,11 +315,6 @@ def figure_10():
         for times in (2, 8):
             if times == 8 and setting == "bus":
                 # By bandwidth alone it is the same as 2x: figure 4.
-                continue
-            if name == "voter":
-                # Of 653 counted requests nothing can be recommended, and the command says so.
-                continue
-            if name == "auctionmark" and times == 8:
                 continue
             lines.append(label(name, setting) + [f"{times}x"] + recommended(advised(name, setting, times)))
     paper = [("TPC-C", "2x", "16 GB DRAM + 1 TB NVM"), ("TPC-C", "8x", "16 GB DRAM + 512 GB NVM")]
@@ -374,7 +380,10 @@ def assumptions():
         "lines4": "the same, 4 lines at a time",
     }
     lines = []
-    for name in ("tpcc", "flat", "ch"):
+    for name in TRACES:
+        if name == "tpch":
+            # It writes nothing.
+            continue
         lines += [[ABOUT[name][2], what] + in_short(name, setting) for setting, what in about.items()]
     lines.append(["003, TPC-C", "", "+79 %", "-68 %", "+33 %", "-43 %", "4.3 2.1 1"])
     lines.append(["003, CH-benCHmark", "", "+85 %", "", "", "", "5.9 - 1.7"])
@@ -444,19 +453,24 @@ def streams():
 def recording():
     """What went on while CH was recorded, and whether all of it was: by the server's own counts between the same moments."""
     lines = []
-    for name in CH_RUNS:
+    for name in RUNS:
         trace(name)
         run = json.loads((OUT / f"{name}.run.json").read_text())["runs"][0]
         heard = {} if name == "ch-below" else json.loads((OUT / f"{name}.pool.json").read_text())
         if run["faults"]:
             raise SystemExit(f"{name}: {run['faults']}")
-        answered = [query["number"] for query in run["queries"] if query["counted"]]
-        cells = [ABOUT[name][2], f"{run['new_orders_per_minute']:.0f}", f"{len(answered)} of {len(set(answered))} kinds"]
+        cells = [ABOUT[name][2]]
+        if name in CH_RUNS:
+            answered = [query["number"] for query in run["queries"] if query["counted"]]
+            kinds = f"{len(answered)} of {len(set(answered))} kinds"
+            cells += [f"{run['new_orders_per_minute']:.0f} new orders", kinds]
+        else:
+            cells += [f"{60 * run['transactions_per_second']:.0f} transactions", ""]
         cells += [heard.get(key, "") for key in ("references", "M", "X", "D", "H")]
         asked, read = run["pool"]["asked"], run["pool"]["read"]
         cells += [asked, heard.get("told_asked", ""), read, heard.get("told_read", "")]
         lines.append(cells + [f"{100 * (1 - read / asked):.1f}"])
-    head = ["trace", "new orders/min", "queries answered", "references", "misses", "extensions", "marked", "for hints"]
+    head = ["trace", "in a minute", "queries answered", "references", "misses", "extensions", "marked", "for hints"]
     return table(head + ["asked, by the server", "as heard", "read, by the server", "as heard", "it had, %"], lines)
 
 

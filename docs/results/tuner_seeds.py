@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tuners over seeds beside a grid of fixed settings: the tables `seeds`, `seeds ch` and `epochs` of adaptive-migration.md.
+"""Tuners over seeds beside a grid of fixed settings: the tables `seeds`, `seeds recorded` and `epochs` of adaptive-migration.md.
 
 `tuner_seeds.py` runs what target/results/tune lacks, with the program that ENTRESOL names (target/release/entresol), and
 renews the page; `tuner_seeds.py NAME` prints a table. The policies of the grid draw at random only where a probability is
-neither 0 nor 1, so the grid is run with one seed. CH is the recording of figures_003.py, and made if it is not there.
+neither 0 nor 1, so the grid is run with one seed. CH, Voter and AuctionMark are the recordings of figures_003.py, and made if
+they are not there.
 """
 
 import json
@@ -13,7 +14,7 @@ import subprocess
 import sys
 
 from face_tables import HERE, renew, table
-from figures_003 import trace
+from figures_003 import ABOUT, OUT as PLACE, trace
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "tune"
@@ -33,10 +34,13 @@ RUNS = {
     "TPC-H, TPC-C, TPC-H": ([TPCH, TPCC, TPCH, "--limit", "1500k"], 2),
 }
 # As multi-tier-003.md has it: all that the server's pool is asked.
-CH_RUNS = {
+RECORDED_RUNS = {
     "recorded CH": (["ch", "--warmup", "10%"], 3),
     "CH, epochs of 5000": (["ch", "--warmup", "10%", "--epoch", "5000"], 3),
     "CH, TPC-C, CH": (["ch", TPCC, "ch", "--limit", "1500k"], 2),
+    "recorded Voter": (["voter", "--warmup", "10%"], 2),
+    "recorded AuctionMark": (["auctionmark", "--warmup", "10%"], 2),
+    "all five in turn": ([TPCH, TPCC, "ch", "voter", "auctionmark", "--limit", "1500k"], 2),
 }
 
 
@@ -48,7 +52,7 @@ def tune(name, seed, grid, tuners, more=()):
     which = "-".join(str(part) for part in (name.replace(", ", " "), seed, grid, *tuners, *more))
     path = OUT / f"{which.replace(' ', '-').replace('--', '')}.json"
     if not path.exists():
-        given = [trace("ch") if word == "ch" else word for word in (RUNS | CH_RUNS)[name][0]]
+        given = [trace(word) if word in ABOUT else word for word in (RUNS | RECORDED_RUNS)[name][0]]
         words = ["-q", "tune", *given, *more, "--clients", 8, "--tiers", TIERS, "--seed", seed, "--grid", grid]
         part = path.with_suffix(".part")
         command = [ENTRESOL, *words, "--tuner", ",".join(tuners), "--json", part]
@@ -95,11 +99,12 @@ def epochs():
     return table(["epoch", "settle"] + list(TUNERS), lines)
 
 
-TABLES = {"seeds": lambda: seeds(RUNS), "seeds ch": lambda: seeds(CH_RUNS), "epochs": epochs}
+TABLES = {"seeds": lambda: seeds(RUNS), "seeds recorded": lambda: seeds(RECORDED_RUNS), "epochs": epochs}
 
 
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
+    PLACE.mkdir(parents=True, exist_ok=True)
     if not RECORDED.exists():
         sys.exit(f"the recorded traces are not in {RECORDED}: nothing to simulate")
     if len(sys.argv) > 1:
