@@ -288,6 +288,9 @@ class Listening:
         if os.geteuid() != 0:
             raise SystemExit("only root may set probes")
         if not (TRACING / "uprobe_events").exists():
+            # A bare system has it and does not mount it by itself.
+            subprocess.run(["mount", "-t", "tracefs", "nodev", TRACING])
+        if not (TRACING / "uprobe_events").exists():
             raise SystemExit(f"{TRACING} has no uprobe_events: tracefs is not mounted, or the kernel has no uprobes")
         self.group = f"entresol_{os.getpid()}"
         self.instance = TRACING / "instances" / self.group
