@@ -252,7 +252,6 @@ TABLES = {
 
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
-    figures_003.OUT.mkdir(parents=True, exist_ok=True)
     if not figures_003.RECORDED.exists():
         sys.exit(f"the recorded traces are not in {figures_003.RECORDED}: nothing to tune for")
     if len(sys.argv) > 1:

@@ -94,7 +94,7 @@ def entresol(*words):
     subprocess.run([str(word) for word in (ENTRESOL, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
 
 
-def run(name, below):
+def command(name, below):
     """The load of a recording; what passes the pool goes to a file."""
     return ["bench", *RUNS[name], "--scratch", SCRATCH, "--record", below, "--json", OUT / f"{name}.run.json"]
 
@@ -103,12 +103,13 @@ def trace(name):
     """A trace in our own format, which is read fastest."""
     path = OUT / f"{name}.etr"
     if not path.exists():
+        OUT.mkdir(parents=True, exist_ok=True)
         file, part = ABOUT[name][0], path.with_suffix(".part")
         if name == "ch-below":
-            entresol(*run(name, part))
+            entresol(*command(name, part))
         elif name in RUNS:
             # The server is asked for its counts where it is recorded below, too.
-            record(path, [ENTRESOL, "-q", *run(name, part)])
+            record(path, [ENTRESOL, "-q", *command(name, part)])
             return path
         elif file is None:
             entresol("trace", "generate", "--page-size", 8192, FLAT, part)

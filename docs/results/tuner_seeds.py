@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 from face_tables import HERE, renew, table
-from figures_003 import ABOUT, OUT as PLACE, trace
+from figures_003 import ABOUT, trace
 
 ROOT = HERE.parents[1]
 OUT = ROOT / "target" / "results" / "tune"
@@ -104,7 +104,6 @@ TABLES = {"seeds": lambda: seeds(RUNS), "seeds recorded": lambda: seeds(RECORDED
 
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
-    PLACE.mkdir(parents=True, exist_ok=True)
     if not RECORDED.exists():
         sys.exit(f"the recorded traces are not in {RECORDED}: nothing to simulate")
     if len(sys.argv) > 1:
