@@ -428,7 +428,7 @@ fn pgbench_drives_postgresql() {
 fn pgbench_runs_scripts_of_ones_own() {
     let scratch = Scratch::new();
     open_to_all(&scratch);
-    // An array of more than the pool of 16 MiB.
+    // More than the pool of 16 MiB.
     let init = "CREATE TABLE item (id integer PRIMARY KEY, n bigint, pad char(1000));\n\
         INSERT INTO item SELECT id, 0, '' FROM generate_series(1, 20000) AS id;\n\\set only_psql_knows 1\n";
     scratch.file("init.sql", init);

@@ -88,20 +88,23 @@ fn read(path: &Path) -> Result<String> {
 impl PgbenchArgs {
     /// What pgbench does, and that in words.
     fn work(&self) -> Result<(Work, String)> {
-        let own = match &self.script[..] {
-            [one] => script(one).map_err(|there_are| (one, there_are)),
-            _ => Err((&self.script[0], String::new())),
-        };
-        let (first, there_are) = match own {
-            Ok(_) if self.init.is_some() => bail!("--init: its tables are for scripts in files"),
-            Ok(_) if self.check.is_some() => bail!("--check: pgbench's own scripts have checks of their own"),
-            Ok(script) => {
-                return Ok((Work::Builtin(script), format!("{}, {} accounts", script.name(), self.scale * 100_000)));
+        let first = &self.script[0];
+        let there_are = match script(first) {
+            Ok(builtin) if self.script.len() == 1 => {
+                if self.init.is_some() {
+                    bail!("--init: its tables are for scripts in files");
+                }
+                if self.check.is_some() {
+                    bail!("--check: pgbench's own scripts have checks of their own");
+                }
+                let what = format!("{}, {} accounts", builtin.name(), self.scale * 100_000);
+                return Ok((Work::Builtin(builtin), what));
             }
-            Err(not) => not,
+            Ok(_) => "of pgbench's own scripts one runs, alone".to_owned(),
+            Err(there_are) => format!("{there_are}, and files"),
         };
         let files = self.script.iter().map(|text| file(text)).collect::<Result<Vec<_>>>();
-        let scripts = files.with_context(|| format!("--script {first}: {there_are}, and files"))?;
+        let scripts = files.with_context(|| format!("--script {first}: {there_are}"))?;
         let Some(check) = &self.check else {
             bail!("--check: it has to be said what must hold after scripts in files")
         };

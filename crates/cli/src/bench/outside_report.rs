@@ -23,8 +23,7 @@ pub struct Told<'a> {
 
 /// A run in a line, as soon as it is over.
 pub fn line(run: &Measured) -> String {
-    let hits =
-        run.span.figures.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
+    let hits = run.span.hits();
     let sound = if run.faults.is_empty() { "" } else { ": NOT SOUND" };
     let (name, rate) = (run.variant.name(), run.said.per_second);
     format!("{name}, run {}: {rate:.1} transactions/s{hits}{sound}", run.repeat)

@@ -22,8 +22,7 @@ pub struct Told<'a> {
 
 /// A run in a line, as soon as it is over.
 pub fn line(run: &Measured) -> String {
-    let hits =
-        run.span.figures.cache.map_or(String::new(), |cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
+    let hits = run.span.hits();
     format!(
         "{}, run {}: {:.0} new orders/min, {:.0} transactions/s{hits}{}",
         run.variant.name(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What is known at a moment.
 pub struct Look {
-    pub figures: Figures,
+    figures: Figures,
     /// What the server's own pool was asked for, where what passes it is recorded and the server counts it.
     pool: Option<PoolCounts>,
     /// Processor time of everybody but the process that mounts.
@@ -65,6 +65,12 @@ pub struct Span {
 }
 
 impl Span {
+    /// How often pages were found, for the line of a run; nothing without a cache.
+    pub fn hits(&self) -> String {
+        let hits = self.figures.cache.map(|cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
+        hits.unwrap_or_default()
+    }
+
     /// All figures, by their names in JSON.
     pub fn json(&self) -> Value {
         let Figures { cache, cache_device, backing_device, asked, .. } = &self.figures;
