@@ -444,8 +444,9 @@ fn what_a_settled_tuner_costs_a_request() {
     let hit = hits(900);
     let (space, start) = Space::new(with.knobs()).expect("a space");
     let search = Search::Climb(Climb::new(&start));
-    // Once settled it stays so, however this machine is shared.
-    let limits = Limits { drift: 1e9, again: u32::MAX, ..Limits::default() };
+    // Once settled it stays so, however this machine is shared: nothing is adopted, so that nothing is left again, and no change
+    // of the speed has the search begin anew.
+    let limits = Limits { margin: 1e9, drift: 1e9, again: u32::MAX, ..Limits::default() };
     let epoch_requests = 20_000;
     let tuner = Guarded::new(space, start, search, Objective::Throughput, limits, epoch_requests);
     let tuning = Tuning { tuner: Box::new(tuner), tunables: vec![0, 1, 2, 3], epoch_requests, shadows: None };
