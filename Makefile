@@ -1,5 +1,5 @@
 # The commands of the house. `make demo` and `make test` need a Rust toolchain and nothing else typed.
-.PHONY: demo test test-long lint bench bench-sim deps clients clean
+.PHONY: demo test test-long lint bench bench-sim deps clients servers clean
 
 ENTRESOL := target/release/entresol
 DEMO := target/demo
@@ -28,15 +28,23 @@ demo: $(ENTRESOL)
 		--json $(DEMO)/report.json --html $(DEMO)/report.html --svg $(DEMO)/miss-ratio.svg
 	@echo "The reports: $(DEMO)/sqlite/demo.html and $(DEMO)/report.html"
 
-# Clients that tests of the doors talk to. A test whose client is missing says so and passes.
+# Clients that tests of the doors talk to, and servers of the tests of databases, as PROGRAM-OR-FILE:PACKAGE. A test that lacks one
+# says so and passes. Servers are installed by a command of their own, which `.ci/run` gives: they are large, and a machine's
+# owner may not want them. Where they are, `make test` runs their tests. RUNLEVEL keeps packages from starting what they install.
 CLIENTS := nbdinfo:libnbd-bin qemu-io:qemu-utils fio:fio fusermount3:fuse3 sqlite3:sqlite3
+SERVERS := /usr/lib/postgresql/*/bin/postgres:postgresql /usr/include/postgresql/*/server:postgresql-server-dev-all \
+	mariadbd:mariadb-server sysbench:sysbench
 
-clients:
-	@missing=; for c in $(CLIENTS); do command -v $${c%:*} >/dev/null || missing="$$missing $${c#*:}"; done; \
+clients: WANTED = $(CLIENTS)
+servers: WANTED = $(SERVERS)
+clients servers:
+	@missing=; for c in $(WANTED); do \
+		command -v $${c%:*} >/dev/null || test -e $${c%:*} || missing="$$missing $${c#*:}"; \
+	done; \
 	test -z "$$missing" && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		{ apt-get update -q && apt-get install -y -q --no-install-recommends $$missing; } >/dev/null \
-			|| echo "Not to be had:$$missing; the tests that need them will say so" >&2; \
+		{ apt-get update -q && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $$missing; } \
+			>/dev/null || echo "Not to be had:$$missing; the tests that need them will say so" >&2; \
 	else \
 		echo "Missing:$$missing; the tests that need them will say so" >&2; \
 	fi
