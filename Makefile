@@ -84,7 +84,7 @@ $(PEER)/installed:
 		echo "libcachesim $(LIBCACHESIM) is not to be had (see above): no comparison with it" >&2; \
 	fi
 
-lint:
+lint: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --lib --no-deps --locked -q
