@@ -257,6 +257,21 @@ bench-restart: deps
 			--cache-profile 840-pro --waf curve --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
 	done
 
+# SIGKILL under load, a hundred rounds for each database, half of them over a log and half over slots: of the daemon with the cache, of
+# the server, of both. After each, the ledger of all commits so far, the conditions of clause 3.3.2 and the database's own checker. Twenty
+# minutes.
+.PHONY: bench-kills
+KILLS = $(ENTRESOL) bench tpcc --warehouses 2 --shrink 20 --clients 8 --cache-size 20%
+bench-kills: deps
+	cargo build --release --locked -p entresol
+	for policy in face-gsc lru; do \
+		for who in daemon server both; do \
+			$(KILLS) --db postgresql --memory 4MiB --policy $$policy --kill $$who --rounds 17 || exit 1; \
+			$(KILLS) --db mariadb --memory 6MiB --policy $$policy --kill $$who --rounds 17 || exit 1; \
+		done; \
+		$(KILLS) --db sqlite --memory 4MiB --policy $$policy --kill daemon --rounds 50 || exit 1; \
+	done
+
 # What the mount and the cache cost where they cannot help, on PostgreSQL and MariaDB, five rounds each: everything in the
 # database's own pool, on this machine's disk, where a commit's sync is one; scans of that disk, of which the kernel holds
 # nothing (root); scans of files in this machine's memory; the same scans of emulated disks. Twenty minutes. What keeps one

@@ -62,7 +62,7 @@ fn compares(db: &str) {
     let Some(output) = run(&scratch, &[&more[..], &files].concat()) else { return };
     let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    says(&told, &["none", "lru", "face-gsc", "sound", "not audited"]);
+    says(&told, &["none", "lru", "face-gsc", "sound", "not audited", "pages of a cache: log: face-gsc; slots: lru\n"]);
     assert!(!told.contains("BROKEN"), "{told}");
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");

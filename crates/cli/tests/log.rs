@@ -54,6 +54,11 @@ fn events_are_json_lines_where_that_is_asked_for() {
     );
     let open = of("open");
     assert_eq!((open.len(), &open[0]["clean_shutdown"], &open[0]["pages"]), (1, &true.into(), &0.into()));
+    let [layout] = of("layout")[..] else { panic!("an LRU over a log is mentioned, once: {said}") };
+    assert_eq!(
+        (&layout["level"], &layout["layout"], &layout["policy"]),
+        (&"info".into(), &"log".into(), &"lru".into())
+    );
     let set: Vec<_> = of("set").iter().map(|event| (event["mode"].clone(), event["policy"].clone())).collect();
     let expected = [("write-back", "lru"), ("write-back", "arc"), ("write-through", "arc")];
     assert_eq!(set, expected.map(|(mode, policy)| (mode.into(), policy.into())));

@@ -31,9 +31,10 @@ pub struct GroundArgs {
     /// What becomes of writes to the cache
     #[arg(long, value_enum, default_value = "write-back")]
     pub mode: ModeArg,
-    /// Where pages of the cache lie, as `entresol format` has it
-    #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
-    pub layout: Layout,
+    /// How a cache keeps its pages, as `entresol format` has it [default: in a log for policies that evict in its order, in slots
+    /// for all others]
+    #[arg(long, value_name = "log|slots", value_parser = layout)]
+    pub layout: Option<Layout>,
     /// Whether the kernel's page cache stands above the mount. This machine's memory usually has room for the whole database, so
     /// that with it a cache below is next to never asked
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
@@ -295,8 +296,20 @@ impl Ground {
             ("its own buffer pool", mib(arguments.memory)),
             ("backing device", device(&arguments.backing_profile)),
             ("cache device", device(&arguments.cache_profile)),
+            ("pages of a cache", self.layouts()),
             ("logs and temporary files", "past the cache, on this machine's file system".to_owned()),
         ]
+    }
+
+    /// Which policies have theirs in which layout.
+    fn layouts(&self) -> String {
+        let of = |layout: Layout| {
+            let names: Vec<_> =
+                self.variants.iter().filter(|v| self.devices.layout_of(v) == Some(layout)).map(Variant::name).collect();
+            (!names.is_empty()).then(|| format!("{}: {}", layout.name(), names.join(", ")))
+        };
+        let kept: Vec<_> = [Layout::Log, Layout::Slots].into_iter().filter_map(of).collect();
+        if kept.is_empty() { "none".to_owned() } else { kept.join("; ") }
     }
 }
 

@@ -20,7 +20,7 @@ pub enum Variant {
     None,
     /// The cache device alone.
     SsdOnly,
-    /// A cache under this policy.
+    /// A cache under the policy of this name.
     Cached(String),
 }
 
@@ -49,7 +49,8 @@ pub struct Devices {
     pub cache_profile: Option<String>,
     pub waf: Option<Waf>,
     pub mode: ModeArg,
-    pub layout: Layout,
+    /// How all caches keep their pages; none: as suits the policy.
+    pub layout: Option<Layout>,
     pub page_cache: OnOff,
     pub sequential_cutoff: u64,
     pub passthrough: OnOff,
@@ -63,6 +64,12 @@ pub struct Devices {
 }
 
 impl Devices {
+    /// How the cache of a variant that has one keeps its pages.
+    pub fn layout_of(&self, variant: &Variant) -> Option<Layout> {
+        let Variant::Cached(policy) = variant else { return None };
+        self.layout.or_else(|| Some(Layout::suiting(one_policy(policy).ok()?.info)))
+    }
+
     /// Mounts the working copy; a cache is made if it is not there. What the open found.
     pub fn mount(&self, place: &Place, variant: &Variant) -> Result<(Mounted, Figures)> {
         let text = |path: std::path::PathBuf| path.display().to_string();
@@ -87,7 +94,9 @@ impl Devices {
             option("page-size", self.page_size.to_string());
             option("pages", self.pages.to_string());
             option("policy", policy.clone());
-            option("layout", self.layout.name().to_owned());
+            if let Some(layout) = self.layout_of(variant) {
+                option("layout", layout.name().to_owned());
+            }
             option("mode", word(self.mode));
             option("sequential-cutoff", self.sequential_cutoff.to_string());
             if let Some(dram) = self.dram {

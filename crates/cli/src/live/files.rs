@@ -88,12 +88,12 @@ pub fn open(
         FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
         other => refusal(directory, other),
     })?;
-    let (files, page_bytes) = (Arc::new(files), superblock.geometry.page_bytes);
+    let (files, geometry, policy) = (Arc::new(files), superblock.geometry, config.policy);
     let cache = Arc::clone(files.cache());
     if let Err(error) = arguments.adjust(&cache) {
         return Err(files.close().err().map_or(error, anyhow::Error::from));
     }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    Ok((Held { path, backing, cache, below, found, page_bytes, log: arguments.log }, files, names))
+    Ok((Held { path, backing, cache, below, found, geometry, policy, log: arguments.log }, files, names))
 }

@@ -9,8 +9,10 @@ use super::watchman::Watchman;
 use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheStats};
+use entresol_engine::store::{Geometry, Layout};
 use entresol_front::files::CachedFiles;
-use serde_json::Value;
+use entresol_policy::Info;
+use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +34,9 @@ pub struct Held {
     pub cache: Arc<BlockCache>,
     pub below: Below,
     pub found: Found,
-    pub page_bytes: u32,
+    pub geometry: Geometry,
+    /// The policy that it was opened with.
+    pub policy: &'static Info,
     /// How its events are written.
     pub log: LogArg,
 }
@@ -52,6 +56,7 @@ impl Held {
     pub fn serve(self, quiet: bool) -> Served {
         let log = Log::new(self.path.display().to_string(), self.log, quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
+        self.mention_layout(&log);
         let running = Arc::new(Running::new(&self, log.clone()));
         let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
         let unheard = |error| {
@@ -61,6 +66,18 @@ impl Held {
         let control = control.map_err(unheard).ok();
         let watchman = Watchman::start(self.cache.clone(), log.clone());
         Served { held: self, running, control, log, watchman }
+    }
+
+    /// A log under a policy that evicts in another order works, and costs more than who chose the policy may know.
+    fn mention_layout(&self, log: &Log) {
+        let (name, layout) = (self.policy.name, self.geometry.layout);
+        if layout == Layout::Log && Layout::suiting(self.policy) != layout {
+            let message = format!(
+                "{name} evicts in an order of its own, so that a log copies what it keeps to make room; drained and made anew by \
+                 `entresol format --layout slots` it would not"
+            );
+            log.event(Level::Info, "layout", &message, json!({ "layout": layout.name(), "policy": name }));
+        }
     }
 
     /// Where its pages lie for who uses it.

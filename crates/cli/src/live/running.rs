@@ -83,7 +83,7 @@ impl Running {
     pub fn new(held: &Held, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let (below, backing) = (held.below.clone(), held.backing.clone());
-        let (page_bytes, places) = (held.page_bytes, held.places());
+        let (page_bytes, places) = (held.geometry.page_bytes, held.places());
         let (started, seen) = (Instant::now(), OnceLock::new());
         Running { cache, calls, below, backing, page_bytes, places, started, log, seen }
     }

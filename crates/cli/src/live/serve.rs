@@ -234,14 +234,15 @@ fn open_over(
     arguments: &CacheArgs,
     started: Instant,
 ) -> Result<Held> {
-    let (executor, page_bytes) = (store.executor(), superblock.geometry.page_bytes);
-    let config = config(arguments, superblock.geometry)?;
+    let (executor, geometry) = (store.executor(), superblock.geometry);
+    let config = config(arguments, geometry)?;
     let cache = BlockCache::open(store, below, superblock.backing, &config);
     let cache = Arc::new(cache.with_context(|| path.display().to_string())?);
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
-    Ok(Held { path, backing, cache, below: Below::Store, found, page_bytes, log: arguments.log })
+    let (below, policy) = (Below::Store, config.policy);
+    Ok(Held { path, backing, cache, below, found, geometry, policy, log: arguments.log })
 }
 
 /// How a store of this geometry is to be run.

@@ -5,6 +5,7 @@ use super::error::StoreError;
 use super::slots::Areas;
 use super::{crc32c, table};
 use crate::disk::{AlignedBytes, Disk};
+use entresol_policy::Info;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -32,6 +33,12 @@ impl Layout {
             Layout::Log => "log",
             Layout::Slots => "slots",
         }
+    }
+
+    /// The one in which a policy's evictions make room at no further cost: a log gives its oldest segment back, and whatever of it
+    /// a policy with an order of its own still keeps has to be copied first.
+    pub fn suiting(policy: &Info) -> Self {
+        if policy.log { Layout::Log } else { Layout::Slots }
     }
 }
 

@@ -252,6 +252,11 @@ fn refused(mountpoint: &Path, error: io::Error) -> Error {
     };
     match rustix::fs::access(DEVICE, Access::READ_OK | Access::WRITE_OK) {
         Ok(()) => Error::path(mountpoint, error),
+        Err(rustix::io::Errno::ACCESS) => {
+            let why =
+                "whoever mounts must be able to read and write it, as everybody can where udev makes it (mode 0666)";
+            Error::path(DEVICE, io::Error::new(io::ErrorKind::PermissionDenied, format!("permission denied: {why}")))
+        }
         Err(closed) => Error::path(DEVICE, closed),
     }
 }
