@@ -96,6 +96,26 @@ def gains(database):
     return tell
 
 
+def wear(database):
+    """KiB programmed into the drive for each new order, one column for each drive and size."""
+
+    def tell():
+        columns = [(drive, size) for drive in DRIVES for size in SIZES]
+        found = {column: {run["cache"]: run for run in runs(database, *column)} for column in columns}
+        lines = []
+        for cache in [name for name in found[columns[0]] if name != "none"]:
+            line = [cache]
+            for column in columns:
+                run = found[column][cache]
+                drive = run["backing_device" if cache == "ssd-only" else "cache_device"]
+                orders = run["new_orders_per_minute"] * run["looked_s"] / 60
+                line.append(f"{drive['media_written_bytes'] / 1024 / orders:.0f}")
+            lines.append(line)
+        return table(["cache"] + [f"{drive}, {size} %" for drive, size in columns], lines)
+
+    return tell
+
+
 def modes(database):
     """Write-back beside write-through: figure 11."""
 
@@ -159,6 +179,7 @@ def restart(database):
 
 TABLES = {f"{database} {drive} {size}": whole(database, drive, size) for database in DATABASES for drive in DRIVES for size in SIZES}
 TABLES |= {f"{database} gains": gains(database) for database in DATABASES}
+TABLES |= {f"{database} wear": wear(database) for database in DATABASES}
 TABLES |= {f"{database} modes": modes(database) for database in DATABASES}
 TABLES |= {f"{database} restart": restart(database) for database in DATABASES}
 TABLES |= {"disks": disks, "money": money}
