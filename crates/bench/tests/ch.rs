@@ -4,7 +4,7 @@
 mod common;
 
 use common::{SEED, are_close, installed, setup, started};
-use entresol_bench::ch::{self, NUMBERS, query};
+use entresol_bench::ch::{self, QUERIES, Query};
 use entresol_bench::driver::{Database, Session, Sqlite, TextRow};
 use entresol_bench::server::{MariaDbServer, PostgreSqlServer, Server};
 use entresol_bench::tpcc::{self, Scale};
@@ -21,15 +21,26 @@ fn loaded(database: &dyn Database) -> Box<dyn Session> {
     let mut session = database.connect().expect("a session");
     tpcc::load(&mut *session, scale(), SEED, &never, &|_| {}).expect("a load");
     ch::load(&mut *session, SEED, &never, &|_| {}).expect("a load");
+    for change in CHANGES {
+        session.batch(change).expect("a change");
+    }
     session
 }
 
+/// What clients change in a long time, in short: what some queries look for nobody has loaded.
+const CHANGES: [&str; 4] = [
+    "UPDATE stock SET s_order_cnt = s_i_id % 7",
+    "UPDATE customer SET c_balance = c_id * 100 - 5000",
+    "UPDATE order_line SET ol_quantity = 1 + (ol_o_id + ol_number) % 9, ol_delivery_d = ol_delivery_d + ol_number * (ol_o_id % 3)",
+    "DELETE FROM orders WHERE o_c_id % 10 = 3",
+];
+
 /// Each query as it is, and those that look for two digits in the few items there are here also for one of them.
 fn statements() -> Vec<String> {
-    let as_it_is: Vec<String> = NUMBERS.iter().map(|&number| query(number).expect("a query").sql()).collect();
+    let as_it_is: Vec<String> = QUERIES.iter().map(Query::sql).collect();
     let wider = |sql: &String| sql.replace("'%11'", "'%1'").replace("'10%'", "'1%'");
     let widened: Vec<String> = as_it_is.iter().map(wider).filter(|sql| !as_it_is.contains(sql)).collect();
-    assert_eq!(widened.len(), 2);
+    assert_eq!(widened.len(), 3);
     as_it_is.into_iter().chain(widened).collect()
 }
 
@@ -72,10 +83,10 @@ fn all_databases_answer_alike_and_can_be_told_to_stop() {
     for (sql, rows) in statements.iter().zip(&expected).filter(|(_, rows)| rows.is_empty()) {
         println!("seed {SEED}, no rows ({}): {sql}", rows.len());
     }
-    // As they are the two with patterns may find nothing here; everything else finds something.
-    let found = expected.iter().filter(|rows| !rows.is_empty()).count();
+    // As they are the two that group what matches two digits may find nothing here; everything else finds something.
+    let found = expected.iter().filter(|rows| rows.iter().flatten().any(Option::is_some)).count();
     assert!(found >= statements.len() - 2, "seed {SEED}");
-    assert!(expected[NUMBERS.len()..].iter().all(|rows| !rows.is_empty()), "seed {SEED}");
+    assert!(expected[QUERIES.len()..].iter().all(|rows| !rows.is_empty()), "seed {SEED}");
     can_be_cancelled(&mut *session);
     let directories = [(); 2].map(|()| tempfile::tempdir().expect("a scratch directory"));
     let mariadb =

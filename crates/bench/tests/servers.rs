@@ -4,6 +4,7 @@ mod common;
 
 use common::{a_whole_life, installed, setup};
 use entresol_bench::server::{MariaDbServer, PostgreSqlServer, Server};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 #[test]
@@ -20,6 +21,29 @@ fn mariadb_keeps_what_it_said_through_a_kill() {
     if let Some(mut server) = installed(MariaDbServer::new(setup(scratch.path()))) {
         a_whole_life(&mut server);
     }
+}
+
+/// Shared memory of the system that the server in this directory has mapped.
+fn shared_memory(data: &Path) -> Vec<PathBuf> {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("text");
+    let pid = read(&data.join("postmaster.pid")).lines().next().expect("a number").to_owned();
+    let maps = read(&Path::new("/proc").join(pid).join("maps"));
+    let paths = maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| PathBuf::from(&line[at..])));
+    paths.collect()
+}
+
+#[test]
+fn a_postgresql_that_is_left_leaves_no_shared_memory() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let setup = setup(scratch.path());
+    let data = setup.data.clone();
+    let Some(mut server) = installed(PostgreSqlServer::new(setup)) else { return };
+    server.create().expect("an empty directory");
+    server.start(&AtomicBool::new(false)).expect("it starts");
+    let shared = shared_memory(&data);
+    assert!(!shared.is_empty() && shared.iter().all(|path| path.exists()), "{shared:?}");
+    drop(server);
+    assert!(shared.iter().all(|path| !path.exists()), "{shared:?}");
 }
 
 #[test]
