@@ -73,25 +73,29 @@ def whole(database, drive, size):
     return tell
 
 
+def by_column(database):
+    """The runs of each drive and size, by their caches, and the heads of their columns."""
+    columns = [(drive, size) for drive in DRIVES for size in SIZES]
+    found = [{run["cache"]: run for run in runs(database, *column)} for column in columns]
+    return found, [f"{drive}, {size} %" for drive, size in columns]
+
+
 def gains(database):
     """New orders against none, one column for each drive and size."""
 
     def tell():
-        columns = [(drive, size) for drive in DRIVES for size in SIZES]
-        found = {column: {run["cache"]: run for run in runs(database, *column)} for column in columns}
-        first = found[columns[0]]
-        lines = [["none, new orders/min"] + [f"{found[column]['none']['new_orders_per_minute']:.0f}" for column in columns]]
-        for cache in first:
+        found, heads = by_column(database)
+        lines = [["none, new orders/min"] + [f"{caches['none']['new_orders_per_minute']:.0f}" for caches in found]]
+        for cache in found[0]:
             if cache == "none":
                 continue
             line = [cache]
-            for column in columns:
-                runs_here = found[column]
+            for runs_here in found:
                 gain = runs_here[cache]["new_orders_per_minute"] / runs_here["none"]["new_orders_per_minute"]
                 hits = hit_ratio(runs_here[cache])
                 line.append(f"{gain:.2f}" + (f" ({hits})" if hits != NONE else ""))
             lines.append(line)
-        return table(["cache"] + [f"{drive}, {size} %" for drive, size in columns], lines)
+        return table(["cache"] + heads, lines)
 
     return tell
 
@@ -100,18 +104,16 @@ def wear(database):
     """KiB programmed into the drive for each new order, one column for each drive and size."""
 
     def tell():
-        columns = [(drive, size) for drive in DRIVES for size in SIZES]
-        found = {column: {run["cache"]: run for run in runs(database, *column)} for column in columns}
+        found, heads = by_column(database)
         lines = []
-        for cache in [name for name in found[columns[0]] if name != "none"]:
+        for cache in [name for name in found[0] if name != "none"]:
             line = [cache]
-            for column in columns:
-                run = found[column][cache]
+            for run in (caches[cache] for caches in found):
                 drive = run["backing_device" if cache == "ssd-only" else "cache_device"]
                 orders = run["new_orders_per_minute"] * run["looked_s"] / 60
                 line.append(f"{drive['media_written_bytes'] / 1024 / orders:.0f}")
             lines.append(line)
-        return table(["cache"] + [f"{drive}, {size} %" for drive, size in columns], lines)
+        return table(["cache"] + heads, lines)
 
     return tell
 
