@@ -68,6 +68,8 @@ pub(crate) enum Mutant {
     SupersededCleaned,
     /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
     GoneNotAwaited,
+    /// What went below past the log is not written again after a sync that failed.
+    PastNotKept,
     /// Pages that are read together, as those of a table that is brought, are read from below, whatever is newer.
     TogetherFromBelow,
 }
@@ -75,7 +77,7 @@ pub(crate) enum Mutant {
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 31] = [
+    pub(crate) const ALL: [Mutant; 32] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -106,6 +108,7 @@ impl Mutant {
         Mutant::SupersededCleaned,
         Mutant::GrownTooEarly,
         Mutant::GrownUnsaid,
+        Mutant::PastNotKept,
         Mutant::TogetherFromBelow,
     ];
 

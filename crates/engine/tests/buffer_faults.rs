@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
 
 fn at(block: u64) -> Address {
     Address { object: ObjectId((block % 3) as u32), block: block / 3 }
@@ -274,6 +274,68 @@ fn a_failed_sync_is_an_error_of_the_flush() {
     io.fail_syncs.store(true, Ordering::SeqCst);
     assert!(matches!(manager.flush(), Err(BufferError::Sync(_))));
     assert_eq!(manager.stats().errors, 1);
+}
+
+/// Storage whose first sync fails, and only when it has been written to once more meanwhile.
+#[derive(Default)]
+struct Meanwhile {
+    below: MemoryIo,
+    writes: Mutex<u64>,
+    changed: Condvar,
+    syncs: AtomicU64,
+}
+
+impl Meanwhile {
+    fn wait_for_writes(&self, writes: u64) {
+        let so_many = self.writes.lock().expect("no panic");
+        drop(self.changed.wait_while(so_many, |so_many| *so_many < writes).expect("no panic"));
+    }
+}
+
+impl PageIo for Meanwhile {
+    fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
+        self.below.read_page(at, into)
+    }
+
+    fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()> {
+        *self.writes.lock().expect("no panic") += 1;
+        self.changed.notify_all();
+        self.below.write_page(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.syncs.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Ok(());
+        }
+        self.wait_for_writes(2);
+        Err(io::Error::other("what was written is gone"))
+    }
+
+    fn object_pages(&self, object: ObjectId) -> u64 {
+        self.below.object_pages(object)
+    }
+}
+
+/// A system reports a failed sync to one of those that wait, though it was to cover pages of all.
+#[test]
+fn a_failed_sync_is_an_error_of_every_flush_that_it_was_to_serve() {
+    let storage = Arc::new(Meanwhile::default());
+    let manager = manager(BufferOptions::new(4), "lru", storage.clone());
+    let change = |page| drop(manager.overwrite(at(page)).expect("a frame"));
+    change(0);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| manager.flush());
+        while storage.syncs.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        change(1);
+        let second = scope.spawn(|| manager.flush());
+        for flush in [first, second] {
+            assert!(matches!(flush.join().expect("no panic"), Err(BufferError::Sync(_))));
+        }
+    });
+    assert_eq!(storage.syncs.load(Ordering::SeqCst), 2);
+    manager.flush().expect("both have been told");
 }
 
 #[test]

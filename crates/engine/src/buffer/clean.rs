@@ -5,6 +5,7 @@ use crate::frame::{FrameState, Need};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::table::PageTable;
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -27,13 +28,15 @@ struct Bell {
 
 impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     /// Writes every page that is dirty now and syncs the storage. What was changed by guards dropped before this call
-    /// is durable when it returns. Errors of evictions that no caller heard of are reported here, too.
+    /// is durable when it returns. Errors of evictions that no caller heard of are reported here, too, and that the sync of
+    /// another flush failed meanwhile, which may have been to cover pages of this one.
     ///
     /// A thread that holds a [`WriteGuard`](super::WriteGuard) must not call this: it would wait for itself.
     ///
     /// # Errors
     /// The first page that could not be written, or the sync.
     pub fn flush(&self) -> Result<(), BufferError> {
+        let failed_before = self.syncs_failed.load(Ordering::SeqCst);
         let mut result = match self.unreported.lock().expect("nobody panics with the lock").take() {
             Some(error) => Err(error),
             None => Ok(()),
@@ -43,7 +46,16 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             result = result.and(cleaned);
         }
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        result.and(self.io.sync().map_err(|source| self.failed(BufferError::Sync(source))))
+        // One after the other: a system may report a failure once, and drop what was to be made durable.
+        let alone = self.syncing.lock().expect("nobody panics with the lock");
+        let mut synced = self.io.sync();
+        if synced.is_err() {
+            self.syncs_failed.fetch_add(1, Ordering::SeqCst);
+        } else if self.syncs_failed.load(Ordering::SeqCst) != failed_before {
+            synced = Err(io::Error::other("the sync of another flush failed at the same time"));
+        }
+        drop(alone);
+        result.and(synced.map_err(|source| self.failed(BufferError::Sync(source))))
     }
 
     /// Waits until nobody changes, writes or evicts the page of a frame, and writes it if it is dirty then.

@@ -90,6 +90,10 @@ pub struct BufferManager<T: PageTable, I: PageIo> {
     counts: Counts,
     /// An error that had no caller to be returned to, for the next flush.
     unreported: Mutex<Option<BufferError>>,
+    /// Held to sync the storage.
+    syncing: Mutex<()>,
+    /// How often that failed.
+    syncs_failed: AtomicU64,
     cleaning: clean::Cleaning,
 }
 
@@ -203,6 +207,8 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
             opened: Instant::now(),
             counts: Counts::default(),
             unreported: Mutex::new(None),
+            syncing: Mutex::new(()),
+            syncs_failed: AtomicU64::new(0),
             cleaning: clean::Cleaning::default(),
             options,
         })

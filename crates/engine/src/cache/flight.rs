@@ -28,6 +28,21 @@ pub(super) enum Cargo {
     Discard,
 }
 
+/// A page that was written below and is not known to be durable there.
+pub(super) struct Sent {
+    pub cover: Cover,
+    /// What was sent, as long as the log does not have it: after a sync that fails nobody else may have it any more. None where
+    /// somebody else changed the page below.
+    cargo: Option<Cargo>,
+}
+
+impl Sent {
+    /// Of what was sent the log has the bytes, or somebody else sent it.
+    pub fn elsewhere(cover: Cover) -> Self {
+        Sent { cover, cargo: None }
+    }
+}
+
 /// A page of the queue while it is being written.
 pub(super) struct Passenger {
     page: u64,
@@ -167,7 +182,8 @@ impl Keeper {
                     self.pending.remove(&passenger.page);
                     self.flying -= 1;
                 }
-                self.unsynced.insert(passenger.page, cover);
+                let past = matches!(cover, Cover::Newer(_));
+                self.unsynced.insert(passenger.page, Sent { cover, cargo: past.then_some(passenger.cargo) });
             }
         }
         landing.result
@@ -200,7 +216,8 @@ impl Keeper {
         }
         self.counts.below_syncs += 1;
         self.changed.clear();
-        let mut settled: Vec<(u64, Cover)> = std::mem::take(&mut self.unsynced).into_iter().collect();
+        let settled = std::mem::take(&mut self.unsynced).into_iter();
+        let mut settled: Vec<(u64, Cover)> = settled.map(|(page, sent)| (page, sent.cover)).collect();
         settled.sort_unstable_by_key(|&(page, _)| page);
         let mut urgent = false;
         for (page, cover) in settled {
@@ -230,22 +247,37 @@ impl Keeper {
         newer && !mutant::is(Mutant::SupersededCleaned)
     }
 
-    /// After a sync that failed nothing is known of what was written below: what the log has is queued again.
-    fn queue_again(&mut self) {
-        let unsynced = std::mem::take(&mut self.unsynced);
-        for (page, cover) in unsynced {
+    /// After a sync that failed nothing is known of what was written below, and the system may have dropped it: the next sync
+    /// would succeed without it. So all of it is queued again but for what has been replaced meanwhile. What somebody else
+    /// changed cannot be: flushes say so.
+    pub(super) fn queue_again(&mut self) {
+        let mut unknown = !self.changed.is_empty();
+        for (page, sent) in std::mem::take(&mut self.unsynced) {
             let entry = self.log.index().get(page);
-            match (cover, entry) {
-                (Cover::Same(place), Some(entry)) if entry.place == place && !self.pending.contains_key(&page) => {
-                    self.write_back_logged(page, entry);
+            if self.pending.contains_key(&page) {
+                continue;
+            }
+            match sent {
+                Sent { cover: Cover::Same(place), .. } => match entry.filter(|entry| entry.place == place) {
+                    Some(entry) => self.write_back_logged(page, entry),
+                    None => unknown |= self.is_broken(),
+                },
+                // The log would have something newer.
+                Sent { cover: Cover::Newer(obsolete), cargo: Some(cargo) } => {
+                    if entry.is_none_or(|entry| obsolete == Some(entry.place)) && !mutant::is(Mutant::PastNotKept) {
+                        self.queue(page, cargo, Cover::Newer(obsolete));
+                    }
                 }
                 // The old copy must not come back while this program runs.
-                (Cover::Newer(Some(_)), _) => {
-                    self.unsynced.insert(page, cover);
+                Sent { cover: Cover::Newer(obsolete), cargo: None } => {
+                    unknown = true;
+                    if obsolete.is_some() {
+                        self.unsynced.insert(page, sent);
+                    }
                 }
-                _ => {}
             }
         }
+        self.changes_failed += u64::from(unknown);
     }
 }
 

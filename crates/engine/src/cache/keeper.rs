@@ -2,7 +2,7 @@
 //! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
 
 use super::clean::DirtyLimits;
-use super::flight::{Cargo, Cover, read_page_below};
+use super::flight::{Cargo, Cover, Sent, read_page_below};
 use super::room::{self, FREE_MIN};
 use super::upkeep;
 use crate::disk::Disk;
@@ -89,9 +89,13 @@ pub(super) struct Keeper {
     pub(super) flying: usize,
     tickets: u64,
     /// Pages written below since its last sync.
-    pub(super) unsynced: PageMap<Cover>,
+    pub(super) unsynced: PageMap<Sent>,
     /// Ranges of pages that were changed below past the queue since its last sync.
     pub(super) changed: Vec<Range<u64>>,
+    /// How often a sync below has failed that was to cover changes which cannot be made again from here; up to which of them
+    /// a flush has said so.
+    pub changes_failed: u64,
+    pub changes_told: u64,
     /// Where the log has to be durable for what was forgotten to be so.
     forgot: u64,
     pub(super) dirty_limits: DirtyLimits,
@@ -131,6 +135,8 @@ impl Keeper {
             tickets: 0,
             unsynced: PageMap::default(),
             changed: Vec::new(),
+            changes_failed: 0,
+            changes_told: 0,
             forgot: 0,
             dirty_limits: DirtyLimits::NONE,
             syncing: false,
@@ -244,7 +250,8 @@ impl Keeper {
 
     /// Is this version, or a newer one, queued or written below?
     fn covers(&self, page: u64, place: u64) -> bool {
-        let cover = self.pending.get(&page).map(|pending| pending.cover).or(self.unsynced.get(&page).copied());
+        let cover =
+            self.pending.get(&page).map(|pending| pending.cover).or(self.unsynced.get(&page).map(|sent| sent.cover));
         matches!(cover, Some(Cover::Same(p) | Cover::Newer(Some(p))) if p == place)
     }
 
@@ -254,7 +261,9 @@ impl Keeper {
             Cover::Same(place) | Cover::Newer(Some(place)) if *place == from => *place = to.place,
             _ => {}
         };
-        self.unsynced.get_mut(&page).map(moved);
+        if let Some(sent) = self.unsynced.get_mut(&page) {
+            moved(&mut sent.cover);
+        }
         let rear = self.log.rear();
         if let Some(pending) = self.pending.get_mut(&page) {
             moved(&mut pending.cover);
@@ -311,7 +320,7 @@ impl Keeper {
                 }
             }
             None if !dirty && on_its_way => {
-                self.unsynced.insert(page, Cover::Same(place));
+                self.unsynced.insert(page, Sent::elsewhere(Cover::Same(place)));
             }
             _ => {}
         }
@@ -394,7 +403,7 @@ impl Keeper {
         for &page in pages {
             self.pending.remove(&page);
             if let Some(place) = self.supersede(page) {
-                self.unsynced.insert(page, Cover::Newer(Some(place)));
+                self.unsynced.insert(page, Sent::elsewhere(Cover::Newer(Some(place))));
             } else {
                 self.unsynced.remove(&page);
             }
@@ -444,11 +453,20 @@ impl Keeper {
         self.noted(result)
     }
 
-    fn queue(&mut self, page: u64, cargo: Cargo, cover: Cover) {
+    pub(super) fn queue(&mut self, page: u64, cargo: Cargo, cover: Cover) {
         self.tickets += 1;
         let (ticket, after) = (self.tickets, self.log.rear());
         let replaced = self.pending.insert(page, Pending { cargo, cover, ticket, flying: false, after });
         self.flying -= usize::from(replaced.is_some_and(|pending| pending.flying));
+    }
+
+    /// A flush that began when so much had been told says what else has failed of changes below.
+    pub fn tell_failed_changes(&mut self, told: u64) -> io::Result<()> {
+        if self.changes_failed == told {
+            return Ok(());
+        }
+        self.changes_told = self.changes_failed;
+        Err(io::Error::other("an earlier sync of the backing store failed: a change of it may be lost"))
     }
 
     /// Is there anything below that no sync has made durable?
@@ -461,7 +479,7 @@ impl Keeper {
         let newer = |cover: &Cover| matches!(cover, Cover::Newer(_));
         !self.changed.is_empty()
             || self.pending.values().any(|pending| newer(&pending.cover))
-            || self.unsynced.values().any(newer)
+            || self.unsynced.values().any(|sent| newer(&sent.cover))
     }
 
     /// Must the version be read, so that its place can be given up?
@@ -603,11 +621,16 @@ impl Keeper {
         let _refused = self.log.retire();
     }
 
-    /// A sync of the backing store has ended well when there is no log any more.
-    pub fn settled_without_log(&mut self) {
+    /// A sync of the backing store has ended when there is no log any more.
+    pub fn settled_without_log(&mut self, synced: io::Result<()>) -> io::Result<()> {
+        if synced.is_err() {
+            self.queue_again();
+            return synced;
+        }
         self.counts.below_syncs += 1;
         self.unsynced.clear();
         self.changed.clear();
+        Ok(())
     }
 
     /// Makes room in the queue when there is no log any more.

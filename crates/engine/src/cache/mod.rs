@@ -599,16 +599,20 @@ impl Block for BlockCache {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let was_off = self.locks.turn()?.core().is_off();
-        let result = self.flush_once();
+        let mut turn = self.locks.turn()?;
+        let (was_off, told) = (turn.core().is_off(), turn.keeper().changes_told);
+        drop(turn);
+        let mut result = self.flush_once();
         let mut turn = self.locks.turn()?;
         turn.mend()?;
-        if result.is_ok() || was_off || !turn.core().is_off() {
-            return result;
+        if result.is_err() && !was_off && turn.core().is_off() {
+            drop(turn);
+            // The cache device failed: below, everything can still become durable.
+            result = self.flush_once();
+            turn = self.locks.turn()?;
         }
-        drop(turn);
-        // The cache device failed: below, everything can still become durable.
-        self.flush_once()
+        // Whose sync failed does not matter to the change that it was to cover, nor does another flush that has said so.
+        turn.keeper().tell_failed_changes(told).and(result)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {

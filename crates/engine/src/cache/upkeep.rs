@@ -188,9 +188,8 @@ pub(super) fn flush(lease: &mut impl Lease, through: bool) -> io::Result<()> {
 pub(super) fn flush_without_log(lease: &mut impl Lease) -> io::Result<()> {
     write_queue(lease)?;
     let backing = lease.keeper().backing().clone();
-    lease.unlocked(|| backing.sync())??;
-    lease.keeper().settled_without_log();
-    Ok(())
+    let synced = lease.unlocked(|| backing.sync())?;
+    lease.keeper().settled_without_log(synced)
 }
 
 /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds none is

@@ -4,7 +4,7 @@ use super::oracle::{Oracle, SECTOR};
 use super::tables::Tables;
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
-use crate::disk::{Disk, Power, SimDisk};
+use crate::disk::{Disk, Fault, Power, SimDisk};
 use crate::store::{Geometry, Layout, repair};
 use entresol_core::Random;
 use entresol_policy::{Options, catalogue};
@@ -33,6 +33,8 @@ pub(super) struct Setup {
     pub dirty_limits: (f64, f64),
     /// Pages of a sequential stream after which the rest passes by; 0 where nothing does.
     pub cutoff_pages: u64,
+    /// Syncs of the backing store fail once in a while, and what they were to make durable is gone.
+    pub syncs_fail: bool,
 }
 
 /// Is some table here in part, or leaving?
@@ -88,7 +90,7 @@ impl Setup {
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
         // Of so few pages most are the next of some stream.
         let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
-        Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits, cutoff_pages }
+        Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits, cutoff_pages, syncs_fail: false }
     }
 
     /// One whose tables come and go with queries from the beginning.
@@ -96,6 +98,11 @@ impl Setup {
         let setup = Setup::random(seed, layout);
         let tier = 1 + Random::new(!seed).below(setup.geometry.capacity_pages().min(PLACING_PAGES_MAX)) as usize;
         Setup { policy: PLACING, tiers: vec![tier], ..setup }
+    }
+
+    /// One whose backing store drops what was written there once in a while.
+    pub fn failing(seed: u64, layout: Layout) -> Self {
+        Setup { syncs_fail: true, ..Setup::random(seed, layout) }
     }
 
     /// Does every write reach the log before it goes below, so that no page is ever torn?
@@ -139,6 +146,8 @@ pub(super) struct Tally {
     pub tables_in_part: u64,
     /// Crashes in the I/O of bringing pages or of having them leave.
     pub placing_interrupted: u64,
+    /// Syncs of the backing store that failed.
+    pub syncs_failed: u64,
 }
 
 /// What came of a flipped bit.
@@ -262,32 +271,58 @@ impl History {
             self.tally.placing_interrupted += u64::from(done.is_err() && self.power.is_off());
             return self.try_io("placing", done);
         }
-        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        if self.setup.syncs_fail && self.random.chance(0.05) {
+            return self.fail_a_sync(cache);
+        }
         match self.random.below(20) {
             0..=6 => {
                 let page = self.some_page();
                 let bytes = self.read(cache, page)?;
                 self.oracle.check_latest(page, &bytes).map_err(Stop::Wrong)
             }
-            7..=17 => {
-                let page = self.some_page();
-                let sectors = page_bytes as usize / SECTOR;
-                let from = if self.random.chance(0.7) { 0 } else { self.random.below(sectors as u64) as usize };
-                let bytes = self.oracle.write(page, from..sectors);
-                let fua = self.random.chance(0.1);
-                let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
-                self.try_io("writing", result)?;
-                if fua {
-                    self.flushed();
-                }
-                Ok(())
-            }
+            7..=17 => self.write(cache),
             18 => {
                 self.try_io("flushing", cache.flush())?;
                 self.flushed();
                 Ok(())
             }
             _ => self.rare(cache),
+        }
+    }
+
+    fn write(&mut self, cache: &BlockCache) -> Outcome<()> {
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let page = self.some_page();
+        let sectors = page_bytes as usize / SECTOR;
+        let from = if self.random.chance(0.7) { 0 } else { self.random.below(sectors as u64) as usize };
+        let bytes = self.oracle.write(page, from..sectors);
+        let fua = self.random.chance(0.1);
+        let result = cache.write(page * page_bytes + (from * SECTOR) as u64, &bytes, fua);
+        self.try_io("writing", result)?;
+        if fua {
+            self.flushed();
+        }
+        Ok(())
+    }
+
+    /// A sync of the backing store fails that nobody waits for who wrote, and what it was to make durable is gone there.
+    fn fail_a_sync(&mut self, cache: &BlockCache) -> Outcome<()> {
+        // What somebody else changed below would be gone for good.
+        self.try_io("flushing", cache.flush())?;
+        self.flushed();
+        for _ in 0..self.random.below(12) {
+            self.write(cache)?;
+        }
+        self.backing.inject(Fault::SyncError);
+        let by_hand = self.setup.upkeep == Upkeep::Hand && self.random.chance(0.5);
+        let failed = (by_hand && cache.step().is_err()) || cache.drain().is_err();
+        self.tally.syncs_failed += u64::from(failed);
+        // Where none was needed it has still to fail, and nothing is lost by that.
+        let told = failed || self.backing.sync().is_err();
+        match (told, self.power.is_off()) {
+            (_, true) => Err(Stop::PowerOff),
+            (true, false) => Ok(()),
+            (false, false) => Err(Stop::Wrong("a sync failed and nobody was told".to_owned())),
         }
     }
 

@@ -50,6 +50,7 @@ fn lives(seeds: std::ops::Range<u64>, setup: impl Fn(u64) -> Setup, crashes: u64
         sum.placed += tally.placed;
         sum.tables_in_part += tally.tables_in_part;
         sum.placing_interrupted += tally.placing_interrupted;
+        sum.syncs_failed += tally.syncs_failed;
     }
     Ok(sum)
 }
@@ -94,6 +95,18 @@ fn no_crash_of_a_history_with_queries_over_tables_loses_what_was_durable() {
         println!("{layout:?}: seeds from 3000000: {tally:?}");
         assert!(tally.placed > 0 && tally.tables_in_part > 0 && tally.placing_interrupted > 0, "{tally:?}");
         assert!(seeds < 1600 || (tally.tables_in_part > 1000 && tally.placing_interrupted > 100), "{tally:?}");
+    }
+}
+
+/// What a failed sync was to make durable is not taken for durable by the next flush, whoever issued it.
+#[test]
+fn no_crash_of_a_history_whose_syncs_fail_loses_what_was_durable() {
+    let seeds = seeds() / 2;
+    for layout in LAYOUTS {
+        let setup = |seed| Setup::failing(seed, layout);
+        let tally = lives(4_000_000..4_000_000 + seeds, setup, 20).unwrap_or_else(|violation| panic!("{violation}"));
+        println!("{layout:?}: seeds from 4000000: {tally:?}");
+        assert!(tally.syncs_failed > seeds, "{tally:?}");
     }
 }
 
@@ -150,6 +163,7 @@ fn missed(layout: Layout) -> Vec<Mutant> {
         mutant::activate(Some(mutant));
         let found = random_lives(0..300, layout, 20)
             .and_then(|_| damaged_lives(0..4000, layout))
+            .and_then(|_| lives(4_000_000..4_000_300, |seed| Setup::failing(seed, layout), 20))
             .and_then(|_| random_lives(300..20_000, layout, 20));
         mutant::activate(None);
         match found {

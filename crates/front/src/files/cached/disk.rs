@@ -27,8 +27,10 @@ pub(super) struct Below {
     unsynced: AtomicBool,
     /// A sync failed and the cache has not been told.
     failed: AtomicBool,
-    /// Size or allocation may not be durable.
+    /// Size or allocation may not be durable. Set once they are changed: before, a sync that comes in between would take it back.
     reshaped: AtomicBool,
+    /// Held to make attributes durable: who finds nothing to do must not return before it is done.
+    syncing: Mutex<()>,
     /// When a write above was not yet told to the file's times: nanoseconds since 1970, else 0.
     modified: AtomicI64,
     times: Mutex<Times>,
@@ -65,6 +67,7 @@ impl Below {
             unsynced: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
+            syncing: Mutex::default(),
             modified: AtomicI64::new(0),
             times: Mutex::default(),
         }
@@ -165,6 +168,7 @@ impl Below {
 
     /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
     pub fn sync_attributes(&self, all: bool) -> io::Result<()> {
+        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.file();
         let stat = rustix::fs::fstat(&*file)?;
         let attributes = all && self.times().durable != Some(changed(&stat));
@@ -206,24 +210,27 @@ impl Below {
 
     /// Sets the size.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        let resized = self.alone().set_len(bytes);
         self.reshaped.store(true, Relaxed);
-        self.alone().set_len(bytes)
+        resized
     }
 
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.reshaped.store(true, Relaxed);
         let file = self.file();
-        match rustix::fs::fallocate(&*file, FallocateFlags::empty(), offset, bytes) {
+        let grown = match rustix::fs::fallocate(&*file, FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(offset + bytes),
-            other => Ok(other?),
-        }
+            other => other.map_err(io::Error::from),
+        };
+        self.reshaped.store(true, Relaxed);
+        grown
     }
 
     /// `fallocate`.
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        let allocated = rustix::fs::fallocate(&*self.file(), how, offset, bytes);
         self.reshaped.store(true, Relaxed);
-        Ok(rustix::fs::fallocate(&*self.file(), how, offset, bytes)?)
+        Ok(allocated?)
     }
 }
 
