@@ -484,9 +484,17 @@ impl History {
         let cache = self.open().map_err(wrong)?;
         // A growth that the crash interrupted may have come about.
         self.setup.geometry = crate::store::geometry(&self.cache).map_err(|error| error.to_string())?;
+        let held = cache.held_pages().expect("no thread panicked");
+        let clean: BTreeSet<u64> = held.into_iter().filter(|(_, dirty)| !dirty).map(|(page, _)| page).collect();
+        let mut below = vec![0; self.setup.geometry.page_bytes as usize];
         for page in 0..self.oracle.pages() {
             let bytes = self.read(&cache, page).map_err(wrong)?;
             self.oracle.check_after_crash(page, &bytes)?;
+            // A clean copy is what is below: it may be dropped at any time.
+            self.backing.read_at(page * below.len() as u64, &mut below).expect("the backing store works");
+            if clean.contains(&page) && !self.loose.contains(&page) && bytes != below {
+                return Err(format!("after a crash page {page} is held as clean and is not what is below"));
+            }
         }
         self.tighten(&cache)?;
         if self.random.chance(0.1) { self.move_out(&cache) } else { Ok(()) }
