@@ -17,6 +17,13 @@ pub(super) enum Cover {
     Newer(Option<u64>),
 }
 
+impl Cover {
+    /// It is a version that the log does not have.
+    pub fn is_past(self) -> bool {
+        matches!(self, Cover::Newer(_))
+    }
+}
+
 /// What is to become of a page below.
 #[derive(Clone)]
 pub(super) enum Cargo {
@@ -111,9 +118,10 @@ impl Keeper {
     /// May it be written now (rule 1)? What the log does not have waits for the word of its tail as well: a crash would bring
     /// back what has been dropped (rule 3).
     fn is_ripe(&self, pending: &Pending) -> bool {
-        let is_past = matches!(pending.cover, Cover::Newer(_));
-        let is_durable =
-            if is_past { self.log.is_durable_to(pending.after) } else { self.log.is_written_durably(pending.after) };
+        let is_durable = match pending.cover {
+            Cover::Same(_) => self.log.is_written_durably(pending.after),
+            Cover::Newer(_) => self.log.is_durable_to(pending.after),
+        };
         !pending.flying && (is_durable || mutant::is(Mutant::UnripeTaken))
     }
 
@@ -186,8 +194,8 @@ impl Keeper {
                     self.pending.remove(&passenger.page);
                     self.flying -= 1;
                 }
-                let past = matches!(cover, Cover::Newer(_));
-                self.unsynced.insert(passenger.page, Sent { cover, cargo: past.then_some(passenger.cargo) });
+                let cargo = cover.is_past().then_some(passenger.cargo);
+                self.unsynced.insert(passenger.page, Sent { cover, cargo });
             }
         }
         landing.result
@@ -211,17 +219,21 @@ impl Keeper {
         Ok(())
     }
 
-    /// A sync of the backing store has ended: what it means for the log. True when one of the consequences has to be
-    /// durable before a flush may return.
-    pub fn settled(&mut self, synced: io::Result<()>) -> io::Result<bool> {
+    /// A sync of the backing store has ended: the pages that it made durable, in no order.
+    pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<Vec<(u64, Cover)>> {
         if let Err(error) = synced {
             self.queue_again();
             return Err(error);
         }
         self.counts.below_syncs += 1;
         self.changed.clear();
-        let settled = std::mem::take(&mut self.unsynced).into_iter();
-        let mut settled: Vec<(u64, Cover)> = settled.map(|(page, sent)| (page, sent.cover)).collect();
+        Ok(std::mem::take(&mut self.unsynced).into_iter().map(|(page, sent)| (page, sent.cover)).collect())
+    }
+
+    /// A sync of the backing store has ended: what it means for the log. True when one of the consequences has to be
+    /// durable before a flush may return.
+    pub fn settled(&mut self, synced: io::Result<()>) -> io::Result<bool> {
+        let mut settled = self.synced_below(synced)?;
         settled.sort_unstable_by_key(|&(page, _)| page);
         let mut urgent = false;
         for (page, cover) in settled {
@@ -254,7 +266,7 @@ impl Keeper {
     /// After a sync that failed nothing is known of what was written below, and the system may have dropped it: the next sync
     /// would succeed without it. So all of it is queued again but for what has been replaced meanwhile. What somebody else
     /// changed cannot be: flushes say so.
-    pub(super) fn queue_again(&mut self) {
+    fn queue_again(&mut self) {
         let mut unknown = !self.changed.is_empty();
         for (page, sent) in std::mem::take(&mut self.unsynced) {
             let entry = self.log.index().get(page);

@@ -92,9 +92,9 @@ pub(super) struct Keeper {
     pub(super) unsynced: PageMap<Sent>,
     /// Ranges of pages that were changed below past the queue since its last sync.
     pub(super) changed: Vec<Range<u64>>,
-    /// How often a sync below has failed that was to cover changes which cannot be made again from here; up to which of them
-    /// a flush has said so.
-    pub changes_failed: u64,
+    /// How often a sync below has failed that was to cover changes which cannot be made again from here.
+    pub(super) changes_failed: u64,
+    /// Up to which of these a flush has said so.
     pub changes_told: u64,
     /// Where the log has to be durable for what was forgotten to be so.
     forgot: u64,
@@ -476,10 +476,9 @@ impl Keeper {
 
     /// Has anything gone below, or is it about to, that the log does not have?
     pub fn went_past(&self) -> bool {
-        let newer = |cover: &Cover| matches!(cover, Cover::Newer(_));
         !self.changed.is_empty()
-            || self.pending.values().any(|pending| newer(&pending.cover))
-            || self.unsynced.values().any(|sent| newer(&sent.cover))
+            || self.pending.values().any(|pending| pending.cover.is_past())
+            || self.unsynced.values().any(|sent| sent.cover.is_past())
     }
 
     /// Must the version be read, so that its place can be given up?
@@ -619,18 +618,6 @@ impl Keeper {
         self.log.index_mut().retain_lost();
         // The device may refuse this too; then only a format helps, as the documentation says.
         let _refused = self.log.retire();
-    }
-
-    /// A sync of the backing store has ended when there is no log any more.
-    pub fn settled_without_log(&mut self, synced: io::Result<()>) -> io::Result<()> {
-        if synced.is_err() {
-            self.queue_again();
-            return synced;
-        }
-        self.counts.below_syncs += 1;
-        self.unsynced.clear();
-        self.changed.clear();
-        Ok(())
     }
 
     /// Makes room in the queue when there is no log any more.

@@ -189,7 +189,8 @@ pub(super) fn flush_without_log(lease: &mut impl Lease) -> io::Result<()> {
     write_queue(lease)?;
     let backing = lease.keeper().backing().clone();
     let synced = lease.unlocked(|| backing.sync())?;
-    lease.keeper().settled_without_log(synced)
+    // There is no log for which it means anything.
+    lease.keeper().synced_below(synced).map(drop)
 }
 
 /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds none is

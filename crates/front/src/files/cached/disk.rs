@@ -27,7 +27,7 @@ pub(super) struct Below {
     unsynced: AtomicBool,
     /// A sync failed and the cache has not been told.
     failed: AtomicBool,
-    /// Size or allocation may not be durable. Set once they are changed: before, a sync that comes in between would take it back.
+    /// Size or allocation may not be durable.
     reshaped: AtomicBool,
     /// Held to make attributes durable: who finds nothing to do must not return before it is done.
     syncing: Mutex<()>,
@@ -210,27 +210,29 @@ impl Below {
 
     /// Sets the size.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
-        let resized = self.alone().set_len(bytes);
+        self.reshape(|| self.alone().set_len(bytes))
+    }
+
+    /// Changes size or allocation, and notes that they need not be durable: before the change a sync that came in between would
+    /// take the note back.
+    fn reshape(&self, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let changed = change();
         self.reshaped.store(true, Relaxed);
-        resized
+        changed
     }
 
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.file();
-        let grown = match rustix::fs::fallocate(&*file, FallocateFlags::empty(), offset, bytes) {
+        self.reshape(|| match rustix::fs::fallocate(&*file, FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(offset + bytes),
-            other => other.map_err(io::Error::from),
-        };
-        self.reshaped.store(true, Relaxed);
-        grown
+            other => Ok(other?),
+        })
     }
 
     /// `fallocate`.
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
-        let allocated = rustix::fs::fallocate(&*self.file(), how, offset, bytes);
-        self.reshaped.store(true, Relaxed);
-        Ok(allocated?)
+        self.reshape(|| Ok(rustix::fs::fallocate(&*self.file(), how, offset, bytes)?))
     }
 }
 
