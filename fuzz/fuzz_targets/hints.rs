@@ -2,8 +2,8 @@
 //! `cargo +nightly fuzz run hints -- -max_len=9000`
 #![no_main]
 
-use entresol_front::files::FileId;
-use entresol_front::hints::{Advised, Hints, Served, parse_audit_line};
+use entresol_files::{Advised, FileId};
+use entresol_front::hints::{Hints, Served, parse_audit_line};
 use libfuzzer_sys::fuzz_target;
 
 struct Nobody;

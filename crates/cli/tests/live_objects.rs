@@ -5,7 +5,7 @@ use entresol_core::{Op, Random, Size};
 use entresol_engine::cache::{CacheConfig, ObjectCounts, REST};
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer};
+use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
 use entresol_trace::{Column, Object, ObjectKind, OpByte, Trace};

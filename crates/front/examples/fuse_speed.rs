@@ -7,7 +7,7 @@
 use entresol_engine::cache::CacheConfig;
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer, Sought};
+use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer, Sought};
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::FallocateFlags;
 use std::fs::File;

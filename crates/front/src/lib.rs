@@ -2,12 +2,10 @@
 //!
 //! What each operation of each door does is in `docs/SEMANTICS.md`.
 
-mod descriptors;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod error;
 mod file;
-pub mod files;
 pub mod fuse;
 pub mod hints;
 mod memory;

@@ -1,9 +1,9 @@
 //! Disks that take the time of a device one does not have: a sparse range of bytes on a device that is smaller.
 
-use crate::files::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Part, Storage, WallClock};
 use entresol_device::{Device, Wear};
 use entresol_engine::disk::{Disk, Transfer};
+use entresol_files::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use rustix::fs::FallocateFlags;
 use std::collections::HashMap;
 use std::fs::File;

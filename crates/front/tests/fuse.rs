@@ -6,10 +6,8 @@ mod support;
 use entresol_device::profile::Profile;
 use entresol_engine::cache::Mode;
 use entresol_engine::disk::{Disk, FileDisk};
+use entresol_files::{AtOnce, DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, Sought};
 use entresol_front::Error;
-use entresol_front::files::{
-    AtOnce, DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, Sought,
-};
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
 use std::fs::{self, File, OpenOptions};

@@ -3,8 +3,8 @@
 #[path = "../../names/tests/support/mod.rs"]
 mod support;
 
-use entresol_front::files::FileId;
-use entresol_front::hints::{Advised, HintCounts, HintSocket, Hints, Served};
+use entresol_files::{Advised, FileId};
+use entresol_front::hints::{HintCounts, HintSocket, Hints, Served};
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use entresol_device::profile;
 use entresol_engine::disk::{Disk, Power, SimDisk, Transfer};
-use entresol_front::files::{FileId, FileLayer};
+use entresol_files::{FileId, FileLayer};
 use entresol_front::paced::{Listener, Paced, PacedDisk, PacedFiles};
 use proptest::prelude::*;
 use std::fs::File;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use entresol_bench::server::Owner;
-use entresol_front::files::{NOT_CACHED, Pattern};
+use entresol_files::{NOT_CACHED, Pattern};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

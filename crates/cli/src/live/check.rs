@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::disk::{Caching, Disk};
 use entresol_engine::store::{self, StoreError};
-use entresol_front::files::FilesDisk;
+use entresol_files::FilesDisk;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

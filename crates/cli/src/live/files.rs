@@ -7,7 +7,7 @@ use super::survey;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_engine::disk::Caching;
-use entresol_front::files::{self, Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
+use entresol_files::{Backing, CachedFiles, FilesError, NOT_CACHED, Pattern};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -75,7 +75,7 @@ pub fn open(
     directory: &Path,
     arguments: &CacheArgs,
     direct: &DirectArgs,
-) -> Result<(Held, Arc<CachedFiles>, files::Found)> {
+) -> Result<(Held, Arc<CachedFiles>, entresol_files::Found)> {
     check_outside(path, directory)?;
     let started = Instant::now();
     let store = hold(path, Caching::Buffered)?;

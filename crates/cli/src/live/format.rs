@@ -10,7 +10,7 @@ use clap::Args;
 use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::Backing;
+use entresol_files::Backing;
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

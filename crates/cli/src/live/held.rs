@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheStats};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::CachedFiles;
+use entresol_files::CachedFiles;
 use entresol_policy::Info;
 use serde_json::{Value, json};
 use std::io;

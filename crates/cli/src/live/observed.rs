@@ -2,7 +2,7 @@
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
-use entresol_front::files::{AtOnce, FileData, FileId, FileLayer, Sought};
+use entresol_files::{AtOnce, FileData, FileId, FileLayer, Sought};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Where the pages of a cache lie for who uses it: in one range of bytes, or in the files of a directory.
 
 use super::control::Places;
-use entresol_front::files::CachedFiles;
+use entresol_files::CachedFiles;
 use std::collections::HashMap;
 use std::sync::Arc;
 

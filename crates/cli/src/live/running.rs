@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_front::files::{CachedFiles, FileCounts, FileLayer};
+use entresol_files::{CachedFiles, FileCounts, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;

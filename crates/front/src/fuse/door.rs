@@ -8,7 +8,7 @@ use super::nodes::{Node, Nodes, is_hidden};
 use super::passthrough::{Passthrough, Way};
 use super::pool::Pool;
 use super::reply::{answer, finish, finish_call};
-use crate::files::{AtOnce, FileData, Sought};
+use entresol_files::{AtOnce, FileData, Sought};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek,

@@ -2,7 +2,7 @@
 
 use super::nodes::Node;
 use super::passthrough::Way;
-use crate::files::FileData;
+use entresol_files::FileData;
 use fuser::{Errno, FileHandle};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

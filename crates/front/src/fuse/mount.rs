@@ -4,8 +4,8 @@ use super::door::{Door, Kernel};
 use super::nodes::Nodes;
 use super::passthrough::{Passing, Passthrough};
 use super::pool::Pool;
-use crate::files::FileLayer;
-use crate::{Error, Result, descriptors};
+use crate::{Error, Result};
+use entresol_files::FileLayer;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
@@ -39,7 +39,7 @@ pub struct Options {
     /// ahead, and the layer sees the rest. What is opened with O_DIRECT goes past it. Without, the layer sees every read.
     pub page_cache: bool,
     /// Whether the kernel reads and writes files with whose bytes the layer does nothing
-    /// ([`FileData::below`](crate::files::FileData::below)) by itself, if it grants that: [`Mount::passing`].
+    /// ([`FileData::below`](entresol_files::FileData::below)) by itself, if it grants that: [`Mount::passing`].
     pub passthrough: bool,
     /// Whether root is served too and not only the user who mounts. What root makes here belongs to that user. Where that is not
     /// root, it takes `CAP_SYS_ADMIN` or `user_allow_other` in `/etc/fuse.conf`.
@@ -155,7 +155,7 @@ impl Mount {
         clear_dead_mount(mountpoint).map_err(at_mountpoint)?;
         let mountpoint = mountpoint.canonicalize().map_err(at_mountpoint)?;
 
-        descriptors::allow_many();
+        entresol_files::allow_many();
         umask(Mode::empty());
 
         let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;

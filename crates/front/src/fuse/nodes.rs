@@ -1,7 +1,7 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
 use super::passthrough::Ways;
-use crate::files::{FileData, FileId, FileLayer, HIDDEN};
+use entresol_files::{FileData, FileId, FileLayer, HIDDEN};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;

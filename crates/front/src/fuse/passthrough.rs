@@ -11,7 +11,7 @@
 //! last is closed. The kernel leaves it before it tells of a handle's end, so none can be chosen anew too early.
 
 use super::nodes::Node;
-use crate::files::FileData;
+use entresol_files::FileData;
 use fuser::{BackingId, FopenFlags, InitFlags, KernelConfig};
 use rustix::fs::{Mode, OFlags};
 use std::io;

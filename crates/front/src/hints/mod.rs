@@ -15,19 +15,10 @@ pub use message::{MESSAGE_BYTES_MAX, Malformed, Message, QueryId, Use, parse};
 pub use resolve::Served;
 pub use socket::HintSocket;
 
-use crate::files::FileId;
+use entresol_files::{Advised, FileId};
 use running::Running;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-
-/// Who wants to know of queries.
-pub trait Advised: Send + Sync {
-    /// A query begins that will use these files; how many of them are known.
-    fn query_begins(&self, query: u32, files: &[FileId]) -> usize;
-
-    /// A query has ended.
-    fn query_ends(&self, query: u32);
-}
 
 /// What was heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

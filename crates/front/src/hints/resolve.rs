@@ -1,7 +1,7 @@
 //! From the names that databases have for their relations to files of the backing directory.
 
 use super::message::Use;
-use crate::files::FileId;
+use entresol_files::FileId;
 use entresol_names::innodb::encode;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};

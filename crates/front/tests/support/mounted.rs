@@ -3,7 +3,7 @@
 use entresol_engine::cache::{CacheConfig, Mode};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_front::files::{Backing, CachedFiles, DirectFiles, FileLayer};
+use entresol_files::{Backing, CachedFiles, DirectFiles, FileLayer};
 use entresol_front::fuse::{Mount, Options};
 use std::path::PathBuf;
 use std::sync::Arc;

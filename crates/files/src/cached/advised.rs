@@ -1,8 +1,8 @@
 //! Queries that databases tell of, in the words of the cache: files are objects.
 
 use super::CachedFiles;
-use crate::files::FileId;
-use crate::hints::Advised;
+use crate::Advised;
+use crate::FileId;
 use entresol_core::ObjectId;
 use entresol_engine::cache::REST;
 

@@ -1,12 +1,14 @@
-//! Where the bytes of files go that somebody else names: what stands between a door for files and the backing directory.
+//! A directory of files over a cache: the layer between a front-end for files and the backing directory.
 
 mod cached;
+mod descriptors;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod names;
 
 pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
+pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
@@ -39,6 +41,15 @@ pub trait FileLayer: Send + Sync + 'static {
 
     /// The file has no name and no handle any more: nothing will ask for its bytes.
     fn removed(&self, id: FileId);
+}
+
+/// Who wants to know of queries.
+pub trait Advised: Send + Sync {
+    /// A query begins that will use these files; how many of them are known.
+    fn query_begins(&self, query: u32, files: &[FileId]) -> usize;
+
+    /// A query has ended.
+    fn query_ends(&self, query: u32);
 }
 
 /// What `lseek` looks for.

@@ -1,7 +1,7 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
-use super::super::direct::read_now;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
+use crate::direct::read_now;
 use entresol_engine::disk::Disk;
 use rustix::fs::{FallocateFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;

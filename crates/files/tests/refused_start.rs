@@ -4,7 +4,7 @@
 use entresol_engine::cache::{CacheConfig, Mode};
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout, repair};
-use entresol_front::files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, Found, HIDDEN};
+use entresol_files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, Found, HIDDEN};
 use entresol_policy::catalogue;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -3,8 +3,8 @@
 use super::disk::{Below, FilesDisk, stamp};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
+use crate::Pattern;
 use crate::descriptors;
-use crate::files::Pattern;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::disk::{Below, within};
 use super::map::{Extent, REGION_BYTES};
-use crate::files::{AtOnce, Sought};
+use crate::{AtOnce, Sought};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::Tag;

@@ -19,7 +19,7 @@ pub use disk::FilesDisk;
 pub use places::FilePage;
 pub use start::{Backing, Found};
 
-use crate::files::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
+use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};

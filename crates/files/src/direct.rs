@@ -31,7 +31,7 @@ fn would_wait(error: Errno) -> bool {
 }
 
 /// Fills the first of `bytes` with what the system has in memory of a file from `offset` on; how many.
-pub(super) fn read_now(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_now(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
         Ok(count) => Ok(count),
         Err(error) if would_wait(error) => Ok(0),
