@@ -72,6 +72,16 @@ pub(crate) enum Mutant {
     PastNotKept,
     /// Pages that are read together, as those of a table that is brought, are read from below, whatever is newer.
     TogetherFromBelow,
+    /// What disagrees is not read again.
+    ReadOnce,
+    /// No commit record is written.
+    CommitUnwritten,
+    /// Commit records are believed without their CRC.
+    CommitUnchecked,
+    /// Nothing is looked for beyond what seems to be the end of the log.
+    NothingBeyond,
+    /// A format does not count on from the superblocks that it finds.
+    FormatForgetsWrites,
 }
 
 #[cfg(test)]

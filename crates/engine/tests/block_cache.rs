@@ -187,8 +187,8 @@ fn a_device_that_is_no_cache_of_this_store_is_refused_with_the_reason() {
     };
     assert!(why(&copy_onto(GEOMETRY.size_bytes() - 1024), &backing, ID).contains("shrunk"));
     let newer = copy_onto(GEOMETRY.size_bytes());
-    [8, 4096 + 8].into_iter().for_each(|byte| newer.flip(byte, 0));
-    assert!(why(&newer, &backing, ID).contains("version 3"));
+    [8, 4096 + 8].into_iter().for_each(|byte| newer.flip(byte, 2));
+    assert!(why(&newer, &backing, ID).contains("version 7"));
     let damaged = copy_onto(GEOMETRY.size_bytes());
     [70, 4096 + 70].into_iter().for_each(|byte| damaged.flip(byte, 1));
     assert!(why(&damaged, &backing, ID).contains("both superblocks"));
@@ -475,7 +475,7 @@ fn a_full_cache_keeps_going_when_one_page_is_written_and_flushed_again_and_again
 
 #[test]
 fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
-    let sizes = if crate::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 24), (16, 16), (16, 64)] };
+    let sizes = if crate::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 40), (16, 26), (16, 64)] };
     for (segment_pages, segments) in sizes {
         let geometry = Geometry { page_bytes: 512, segment_pages, segments, layout: crate::LAYOUT };
         let capacity = geometry.capacity_pages();
@@ -525,7 +525,9 @@ fn the_store_costs_what_its_format_says() {
         "{amplification:.4} blocks per page, {copied:.3} copied, 1/{:.0} syncs, writes of {mean_kib:.0} KiB",
         1.0 / syncs
     );
-    assert!(amplification <= 1.02, "{amplification} blocks per page");
+    // Every block of a journal has room for a copy of the one before.
+    let blocks_max = if crate::LAYOUT == Layout::Log { 1.02 } else { 1.03 };
+    assert!(amplification <= blocks_max, "{amplification} blocks per page");
     assert!(copied < 0.05, "FaCE's order is the log's: {copied} copied per page");
     // Slots are freed by two syncs: of the word that they are free, and of the word that this is durable.
     let syncs_max = if crate::LAYOUT == Layout::Log { 1.0 / 200.0 } else { 1.0 / 150.0 };

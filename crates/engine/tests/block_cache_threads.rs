@@ -24,7 +24,7 @@ const ID: [u8; 16] = [5; 16];
 
 fn geometry() -> Geometry {
     // A journal takes room too.
-    let segments = if crate::LAYOUT == Layout::Log { 14 } else { 18 };
+    let segments = if crate::LAYOUT == Layout::Log { 14 } else { 34 };
     Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: crate::LAYOUT }
 }
 
@@ -306,7 +306,12 @@ fn a_crash_under_threads_keeps_what_was_flushed() {
 /// Hits per read of a stream that is dealt out to threads.
 fn hit_ratio(policy: &str, pages: &[u64], threads: usize) -> f64 {
     const UNIVERSE: u64 = 4000;
-    let geometry = Geometry { page_bytes: 512, segment_pages: 64, segments: 18, layout: crate::LAYOUT };
+    let geometry = Geometry {
+        page_bytes: 512,
+        segment_pages: 64,
+        segments: if crate::LAYOUT == Layout::Log { 18 } else { 34 },
+        layout: crate::LAYOUT,
+    };
     let power = Power::steady();
     let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(UNIVERSE * 512, &power));
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");

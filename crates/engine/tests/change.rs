@@ -10,7 +10,7 @@ use entresol_policy::{Options, catalogue};
 /// The layout that these tests run over. `over_slots.rs` runs them over the other.
 #[allow(dead_code, reason = "as a part of `over_slots.rs` they use its own")]
 const LAYOUT: Layout = Layout::Log;
-const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 16, layout: crate::LAYOUT };
+const GEOMETRY: Geometry = Geometry { page_bytes: 1024, segment_pages: 16, segments: 19, layout: crate::LAYOUT };
 const ID: [u8; 16] = [3; 16];
 const PAGE: u64 = 1024;
 const PAGES: u64 = 300;

@@ -65,7 +65,12 @@ fn cache(policy: &str, tiers: &[usize]) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
 
 /// The same over a backing store that has some of its pages in memory.
 fn cache_over(policy: &str, tiers: &[usize], in_memory: u64) -> (BlockCache, Arc<Gate>, Arc<Gate>) {
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 24, layout: crate::LAYOUT };
+    let geometry = Geometry {
+        page_bytes: PAGE as u32,
+        segment_pages: 8,
+        segments: if crate::LAYOUT == Layout::Log { 24 } else { 48 },
+        layout: crate::LAYOUT,
+    };
     let power = Power::steady();
     let gated = |size, in_memory| Gated { disk: SimDisk::new(size, &power), gate: Arc::default(), in_memory };
     let (device, backing) = (gated(geometry.size_bytes(), 0), gated(SIZE, in_memory));

@@ -8,7 +8,7 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::disk::{Caching, Disk};
-use entresol_engine::store::{self, StoreError};
+use entresol_engine::store::{self, Generations, StoreError};
 use entresol_files::FilesDisk;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -159,7 +159,7 @@ pub(super) fn refusal(path: &Path, error: SurveyError) -> anyhow::Error {
 fn summary(found: &Survey) -> String {
     let dirty = found.count(|version| version.dirty && !version.lost);
     let lost = found.count(|version| version.lost);
-    format!(
+    let mut text = format!(
         "{} of 2 superblocks, {} tables, {} pages: {dirty} dirty, {} clean, {lost} lost; {} obsolete versions, {} of them \
          damaged\n",
         found.superblock.valid,
@@ -168,7 +168,17 @@ fn summary(found: &Survey) -> String {
         found.pages.len() as u64 - dirty - lost,
         found.versions - (found.pages.len() as u64 - lost),
         found.obsolete_damaged,
-    )
+    );
+    let Generations { settled, pending } = found.superblock.generations;
+    if settled.number > 0 {
+        let pending = pending.map_or(String::new(), |pending| format!(", {} begun", pending.number));
+        writeln!(text, "generation {}{pending}", settled.number).expect("text grows");
+    }
+    for byte in &found.tables_copied {
+        let what = "is damaged; a copy of it says the same, so nothing is lost, and a turn of the cache replaces it";
+        writeln!(text, "the table at byte {byte} {what}").expect("text grows");
+    }
+    text
 }
 
 /// A line for everything that is not as it should be, in the order of the pages.

@@ -2,7 +2,7 @@
 //! that writes the store, so that what one of them gets wrong the other finds.
 
 use super::survey_slots;
-use entresol_engine::store::{Geometry, Layout};
+use entresol_engine::store::{Generation, Generations, Geometry, Layout};
 use std::collections::{HashMap, HashSet};
 use std::io;
 
@@ -10,8 +10,20 @@ const SUPERBLOCK_MAGIC: [u8; 8] = *b"\x89ETCACHE";
 const TABLE_MAGIC: [u8; 8] = *b"\x89ETBATCH";
 const SUPERBLOCK: usize = 512;
 const SECOND_AT: u64 = 4096;
-const HEADER: usize = 96;
+const RECORD_MAGIC: [u8; 8] = *b"\x89ETCOMMI";
+/// Where the first of two commit records is, and how far the second one is from it.
+const RECORDS_AT: u64 = 8192;
+const RECORD_BLOCK: usize = 4096;
 const ENTRY: usize = 12;
+/// Bytes of a copy of a table before its entries.
+pub(super) const COPY_HEADER: usize = 48;
+/// No place is believed that is greater.
+pub(super) const PLACES_MAX: u64 = 1 << 56;
+
+/// How often what tables say of each other's durability is followed.
+const ROUNDS_MAX: usize = 8;
+/// How often what disagrees is read before it is believed.
+pub(super) const READS: usize = 2;
 
 /// What a store is read from.
 pub trait Bytes {
@@ -24,7 +36,7 @@ pub trait Bytes {
 pub enum SurveyError {
     #[error("not an Entresol cache: neither superblock is there")]
     NotACache,
-    #[error("a cache of layout version {0}; this program knows version 2 only")]
+    #[error("a cache of layout version {0}; this program knows versions 2 and 3")]
     Version(u32),
     #[error("both superblocks are damaged")]
     Superblocks,
@@ -60,12 +72,31 @@ pub struct Superblock {
     pub backing_pages: u64,
     pub state: State,
     pub epoch: u64,
+    /// The form of what lies behind the superblocks: 2 or 3.
+    pub tables: u32,
+    /// The backing store has one of these.
+    pub generations: Generations,
+    /// Seconds of cache time, at least.
+    #[allow(dead_code, reason = "ages of dirty pages are told by it")]
+    pub clock: u64,
     /// Copies that are valid: 1 or 2.
     pub valid: u32,
     /// Blocks of the journal, in the slots layout.
     pub journal_blocks: u64,
-    generation: u64,
+    writes: u64,
     pub(super) end: End,
+}
+
+impl Superblock {
+    /// Where segment 0 begins.
+    pub fn base(&self) -> u64 {
+        let before = if self.tables == 2 { 2 * SECOND_AT } else { 4 * SECOND_AT };
+        before.max(self.geometry.page_bytes.into())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.base() + self.geometry.segment_bytes() * u64::from(self.geometry.segments)
+    }
 }
 
 /// The newest version of a page.
@@ -93,6 +124,8 @@ pub struct Survey {
     pub live_segments: u64,
     /// Obsolete versions whose bytes are damaged: no loss.
     pub obsolete_damaged: u64,
+    /// Where tables were damaged of which something else has a copy: no loss.
+    pub tables_copied: Vec<u64>,
 }
 
 impl Survey {
@@ -117,12 +150,20 @@ pub(super) fn id_at(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes[at..at + 16].try_into().expect("sixteen bytes")
 }
 
+/// Sizes that a store can have.
+fn are_sizes(page_bytes: u32, segment_pages: u32, segments: u32) -> bool {
+    let pages = u64::from(segment_pages) * u64::from(segments);
+    let page = page_bytes.is_power_of_two() && (512..=65536).contains(&page_bytes);
+    page && (4..=65536).contains(&segment_pages) && segments >= 8 && pages < u64::from(u32::MAX)
+}
+
 fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
     if bytes[..8] != SUPERBLOCK_MAGIC {
         return Err(SurveyError::NotACache);
     }
-    if u32_at(bytes, 8) != 2 {
-        return Err(SurveyError::Version(u32_at(bytes, 8)));
+    let version = u32_at(bytes, 8);
+    if version != 2 && version != 3 {
+        return Err(SurveyError::Version(version));
     }
     if crc32c(&bytes[..508]) != u32_at(bytes, 508) {
         return Err(SurveyError::Superblocks);
@@ -142,9 +183,16 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
     let geometry = Geometry { page_bytes, segment_pages, segments, layout };
     let end =
         End { place: u64_at(bytes, 72), slot: u32_at(bytes, 108), tail: u64_at(bytes, 80), chain: u32_at(bytes, 88) };
-    if geometry.check().is_err() || end.tail > end.place {
+    let tables = if version == 2 { 2 } else { u32_at(bytes, 116) };
+    let journal = u64::from(u32_at(bytes, 112));
+    let blocks = u64::from(segment_pages) * u64::from(segments);
+    let parts = layout == Layout::Log || (1..blocks).contains(&journal);
+    let in_order = end.tail <= end.place && end.place <= PLACES_MAX && parts && matches!(tables, 2 | 3);
+    if !are_sizes(page_bytes, segment_pages, segments) || !in_order {
         return Err(SurveyError::Superblocks);
     }
+    let generation = |at| Generation { number: u64_at(bytes, at), nonce: u64_at(bytes, at + 8) };
+    let pending = Some(generation(136)).filter(|pending| pending.number > 0);
     Ok(Superblock {
         geometry,
         uuid: id_at(bytes, 24),
@@ -152,11 +200,79 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
         backing_pages: u64_at(bytes, 56),
         state,
         epoch: u64_at(bytes, 64),
+        tables,
+        generations: Generations { settled: generation(120), pending },
+        clock: u64_at(bytes, 152),
         valid: 1,
-        journal_blocks: u32_at(bytes, 112).into(),
-        generation: u64_at(bytes, 16),
+        journal_blocks: journal,
+        writes: u64_at(bytes, 16),
         end,
     })
+}
+
+/// A copy of what a table or a block of the journal said.
+#[derive(Clone, Debug)]
+pub(super) struct Copy {
+    /// Place of the table, or number of the block.
+    pub place: u64,
+    pub tail: u64,
+    pub chain: u32,
+    pub crc: u32,
+    pub slot: u32,
+    pub next: u32,
+    /// Its entries as they were.
+    pub entries: Vec<u8>,
+}
+
+/// The copy with which these bytes begin; none when that is none.
+pub(super) fn copy_in(bytes: &[u8], entry: usize) -> Option<Copy> {
+    let header = bytes.get(..COPY_HEADER)?;
+    let entries = bytes[COPY_HEADER..].get(..u32_at(header, 32) as usize * entry)?;
+    let sum = crc32c(&[&header[..44], &[0; 4], entries].concat());
+    let (place, tail) = (u64_at(header, 0), u64_at(header, 8));
+    (sum == u32_at(header, 44) && tail <= place && place <= PLACES_MAX).then(|| Copy {
+        place,
+        tail,
+        chain: u32_at(header, 24),
+        crc: u32_at(header, 28),
+        slot: u32_at(header, 36),
+        next: u32_at(header, 40),
+        entries: entries.to_vec(),
+    })
+}
+
+/// A commit record: up to where the store was durable, and a copy of the last table.
+pub(super) struct CommitRecord {
+    pub epoch: u64,
+    pub end: End,
+    pub copy: Option<Copy>,
+}
+
+/// The commit records that there are.
+pub(super) fn commit_records(
+    file: &impl Bytes,
+    superblock: &Superblock,
+    entry: usize,
+) -> Result<Vec<CommitRecord>, SurveyError> {
+    if superblock.tables == 2 {
+        return Ok(Vec::new());
+    }
+    let mut records = Vec::new();
+    for at in [RECORDS_AT, RECORDS_AT + RECORD_BLOCK as u64] {
+        let mut block = [0; RECORD_BLOCK];
+        for _ in 0..READS {
+            file.read_at(at, &mut block)?;
+            let whole = block[..8] == RECORD_MAGIC && crc32c(&block[..508]) == u32_at(&block, 508);
+            let (place, tail) = (u64_at(&block, 32), u64_at(&block, 40));
+            if whole && id_at(&block, 8) == superblock.uuid && tail <= place && place <= PLACES_MAX {
+                let end = End { place, slot: u32_at(&block, 52), tail, chain: u32_at(&block, 48) };
+                let copy = copy_in(&block[SUPERBLOCK..], entry);
+                records.push(CommitRecord { epoch: u64_at(&block, 24), end, copy });
+                break;
+            }
+        }
+    }
+    Ok(records)
 }
 
 /// Reads the superblocks.
@@ -164,18 +280,23 @@ pub fn superblock(file: &impl Bytes) -> Result<Superblock, SurveyError> {
     if file.size_bytes() < 2 * SECOND_AT {
         return Err(SurveyError::NotACache);
     }
-    let mut copies = [[0; SUPERBLOCK]; 2];
-    file.read_at(0, &mut copies[0])?;
-    file.read_at(SECOND_AT, &mut copies[1])?;
-    let found = match copies.map(|copy| decode_superblock(&copy)) {
+    let copy = |at| {
+        let read = || {
+            let mut copy = [0; SUPERBLOCK];
+            file.read_at(at, &mut copy)?;
+            decode_superblock(&copy)
+        };
+        (1..READS).fold(read(), |found, _| found.or_else(|_| read()))
+    };
+    let found = match [copy(0), copy(SECOND_AT)] {
         [Ok(one), Ok(other)] => {
-            let newer = if other.generation > one.generation { other } else { one };
+            let newer = if other.writes > one.writes { other } else { one };
             Superblock { valid: 2, ..newer }
         }
         [Ok(one), Err(_)] | [Err(_), Ok(one)] => one,
         [Err(SurveyError::NotACache), Err(error)] | [Err(error), Err(_)] => return Err(error),
     };
-    let needed = found.geometry.size_bytes();
+    let needed = found.size_bytes();
     if file.size_bytes() < needed {
         return Err(SurveyError::Short { needed, found: file.size_bytes() });
     }
@@ -200,23 +321,15 @@ struct Table {
     chain: u32,
     entries: Vec<(u64, Kind, u32)>,
     pages: u64,
+    /// Of its batch.
+    blocks: u64,
     crc: u32,
+    /// Of the table before it.
+    copy: Option<Copy>,
 }
 
-fn decode_table(block: &[u8], uuid: &[u8; 16]) -> Option<Table> {
-    if block[..8] != TABLE_MAGIC || id_at(block, 8) != *uuid {
-        return None;
-    }
-    let crc = u32_at(block, 80);
-    let mut without = block.to_vec();
-    without[80..84].fill(0);
-    let count = u32_at(block, 72) as usize;
-    if crc32c(&without) != crc || count > (block.len() - HEADER) / ENTRY {
-        return None;
-    }
-    let mut entries = Vec::with_capacity(count);
-    for entry in block[HEADER..].chunks_exact(ENTRY).take(count) {
-        let page = u64_at(entry, 0) & 0xFFFF_FFFF_FFFF;
+fn entries_in(bytes: &[u8]) -> Option<Vec<(u64, Kind, u32)>> {
+    let entry = |entry: &[u8]| {
         let kind = match entry[6] {
             1 => Kind::Page { dirty: false },
             2 => Kind::Page { dirty: true },
@@ -225,14 +338,43 @@ fn decode_table(block: &[u8], uuid: &[u8; 16]) -> Option<Table> {
             5 => Kind::Lost,
             _ => return None,
         };
-        entries.push((page, kind, u32_at(entry, 8)));
+        Some((u64_at(&[entry, &[0; 2]].concat(), 0) & 0xFFFF_FFFF_FFFF, kind, u32_at(entry, 8)))
+    };
+    bytes.chunks_exact(ENTRY).map(entry).collect()
+}
+
+fn pages_of(entries: &[(u64, Kind, u32)]) -> u64 {
+    entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).count() as u64
+}
+
+/// Blocks of a batch: a table of more entries than the next can carry a copy of is at its end once more.
+fn blocks_of(superblock: &Superblock, entries: usize, pages: u64) -> u64 {
+    let half = (superblock.geometry.page_bytes as usize - 104 - COPY_HEADER) / 2 / ENTRY;
+    let carried = half.min((RECORD_BLOCK - SUPERBLOCK - COPY_HEADER) / ENTRY);
+    1 + pages + u64::from(superblock.tables > 2 && entries > carried)
+}
+
+fn decode_table(block: &[u8], superblock: &Superblock) -> Option<Table> {
+    if block[..8] != TABLE_MAGIC || id_at(block, 8) != superblock.uuid {
+        return None;
     }
-    let pages = entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).count() as u64;
+    let header = if superblock.tables == 2 { 96 } else { 104 };
+    let crc = u32_at(block, 80);
+    let mut without = block.to_vec();
+    without[80..84].fill(0);
+    let count = u32_at(block, 72) as usize;
+    if crc32c(&without) != crc || count > (block.len() - header) / ENTRY {
+        return None;
+    }
+    let (bytes, rest) = block[header..].split_at(count * ENTRY);
+    let entries = entries_in(bytes)?;
+    let pages = pages_of(&entries);
     let durable =
         End { place: u64_at(block, 48), slot: u32_at(block, 92), tail: u64_at(block, 56), chain: u32_at(block, 64) };
     let (slot, next) = (u32_at(block, 84), u32_at(block, 88));
     let (epoch, place, tail, chain) = (u64_at(block, 24), u64_at(block, 32), u64_at(block, 40), u32_at(block, 68));
-    (pages == u64::from(u32_at(block, 76))).then_some(Table {
+    let in_order = tail <= place && durable.tail <= durable.place && place.max(durable.place) <= PLACES_MAX;
+    (in_order && pages == u64::from(u32_at(block, 76))).then(|| Table {
         epoch,
         place,
         slot,
@@ -240,10 +382,23 @@ fn decode_table(block: &[u8], uuid: &[u8; 16]) -> Option<Table> {
         tail,
         durable,
         chain,
+        blocks: blocks_of(superblock, entries.len(), pages),
         entries,
         pages,
         crc,
+        copy: if superblock.tables == 2 { None } else { copy_in(rest, ENTRY) },
     })
+}
+
+/// The table of which this is a copy.
+fn copied_table(copy: &Copy, superblock: &Superblock) -> Option<Table> {
+    let Copy { place, tail, chain, crc, slot, next, .. } = *copy;
+    let entries = entries_in(&copy.entries)?;
+    let pages = pages_of(&entries);
+    let blocks = blocks_of(superblock, entries.len(), pages);
+    // Of use only while it was not durable.
+    let durable = End { place: 0, slot: 0, tail: 0, chain: 0 };
+    Some(Table { epoch: 0, place, slot, next, tail, durable, chain, entries, pages, blocks, crc, copy: None })
 }
 
 /// The first table of the segment in a slot.
@@ -256,13 +411,15 @@ struct First {
 struct Reader<'a, F> {
     file: &'a F,
     superblock: Superblock,
+    records: Vec<CommitRecord>,
     /// Of every slot, if there is one of this cache.
     firsts: Vec<Option<First>>,
 }
 
 impl<'a, F: Bytes> Reader<'a, F> {
-    fn new(file: &'a F, superblock: Superblock) -> Self {
-        Reader { file, superblock, firsts: Vec::new() }
+    fn new(file: &'a F, superblock: Superblock) -> Result<Self, SurveyError> {
+        let records = commit_records(file, &superblock, ENTRY)?;
+        Ok(Reader { file, superblock, records, firsts: Vec::new() })
     }
 
     fn segment_pages(&self) -> u64 {
@@ -273,7 +430,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
     fn byte_of(&self, slot: u32, place: u64) -> u64 {
         let geometry = self.superblock.geometry;
         let block = u64::from(slot) * self.segment_pages() + place % self.segment_pages();
-        geometry.base() + block * u64::from(geometry.page_bytes)
+        self.superblock.base() + block * u64::from(geometry.page_bytes)
     }
 
     fn damaged(&self, slot: u32, place: u64, why: &'static str) -> SurveyError {
@@ -291,9 +448,70 @@ impl<'a, F: Bytes> Reader<'a, F> {
         if slot >= self.superblock.geometry.segments {
             return Ok(None);
         }
-        let block = self.blocks(self.byte_of(slot, place), 1)?;
-        let table = decode_table(&block, &self.superblock.uuid);
-        Ok(table.filter(|table| table.place == place && table.slot == slot))
+        for _ in 0..READS {
+            let block = self.blocks(self.byte_of(slot, place), 1)?;
+            let table = decode_table(&block, &self.superblock);
+            let table = table.filter(|table| table.place == place && table.slot == slot);
+            if table.is_some() {
+                return Ok(table);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What else has of a table that is damaged: the end of its batch, the table after it, or a commit record; of several
+    /// what the latest epoch has.
+    fn copied(&self, slot: u32, place: u64) -> io::Result<Option<Table>> {
+        let mut found: Vec<(u64, Table)> = Vec::new();
+        let copied = |copy: &Copy| copied_table(copy, &self.superblock);
+        for CommitRecord { epoch, copy, .. } in &self.records {
+            found.extend(copy.as_ref().and_then(copied).map(|table| (*epoch, table)));
+        }
+        let next = (place / self.segment_pages() + 1) * self.segment_pages();
+        let mut blocks: Vec<u64> = (place + 1..next)
+            .filter(|_| slot < self.superblock.geometry.segments)
+            .map(|at| self.byte_of(slot, at))
+            .collect();
+        let starts = |first: &Option<First>| first.is_some_and(|first| first.place == next);
+        blocks
+            .extend((0..).zip(&self.firsts).filter(|(_, first)| starts(first)).map(|(slot, _)| self.byte_of(slot, 0)));
+        for byte in blocks {
+            let Some(table) = decode_table(&self.blocks(byte, 1)?, &self.superblock) else { continue };
+            found.extend(table.copy.as_ref().and_then(copied).map(|copy| (table.epoch, copy)));
+            found.push((table.epoch, table));
+        }
+        let here = found.into_iter().filter(|(_, table)| table.place == place && table.slot == slot);
+        Ok(here.max_by_key(|(epoch, _)| *epoch).map(|(_, table)| table))
+    }
+
+    /// The slot of a segment whose first table is damaged.
+    fn slot_without_first(&self, place: u64, end: End) -> io::Result<Option<u32>> {
+        let segment = |place: u64| place / self.segment_pages();
+        if segment(end.place) == segment(place) {
+            return Ok(Some(end.slot));
+        }
+        let slots = self.superblock.geometry.segments;
+        let mut copies: Vec<Copy> = self.records.iter().filter_map(|record| record.copy.clone()).collect();
+        for slot in 0..slots {
+            let first = self.firsts[slot as usize];
+            // Of the segment after it, the first block is enough; of one that has no first table, any may tell.
+            let looked_at = match first {
+                Some(First { place: at, .. }) if segment(at) == segment(place) + 1 => 1,
+                Some(_) => 0,
+                None => self.segment_pages(),
+            };
+            for at in 0..looked_at {
+                let Some(table) = decode_table(&self.blocks(self.byte_of(slot, at), 1)?, &self.superblock) else {
+                    continue;
+                };
+                if segment(table.place) == segment(place) && table.slot == slot {
+                    return Ok(Some(slot));
+                }
+                copies.extend(table.copy);
+            }
+        }
+        let of_it = copies.into_iter().find(|copy| segment(copy.place) == segment(place) && copy.slot < slots);
+        Ok(of_it.map(|copy| copy.slot))
     }
 
     /// Which pages of a batch disagree with their CRC, in the order of the table.
@@ -301,15 +519,28 @@ impl<'a, F: Bytes> Reader<'a, F> {
         if table.pages == 0 {
             return Ok(Vec::new());
         }
-        let bytes = self.blocks(self.byte_of(table.slot, table.place + 1), table.pages)?;
-        let crcs = table.entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).map(|entry| entry.2);
-        let pages = bytes.chunks_exact(self.superblock.geometry.page_bytes as usize);
-        Ok(pages.zip(crcs).map(|(page, crc)| crc32c(page) != crc).collect())
+        if table.place % self.segment_pages() + table.blocks > self.segment_pages() {
+            return Ok(vec![true; table.pages as usize]);
+        }
+        let crcs: Vec<u32> =
+            table.entries.iter().filter(|entry| matches!(entry.1, Kind::Page { .. })).map(|entry| entry.2).collect();
+        let mut unsound = vec![true; crcs.len()];
+        for _ in 0..READS {
+            let bytes = self.blocks(self.byte_of(table.slot, table.place + 1), table.pages)?;
+            let pages = bytes.chunks_exact(self.superblock.geometry.page_bytes as usize);
+            for ((unsound, page), crc) in unsound.iter_mut().zip(pages).zip(&crcs) {
+                *unsound = *unsound && crc32c(page) != *crc;
+            }
+            if !unsound.contains(&true) {
+                break;
+            }
+        }
+        Ok(unsound)
     }
 
     /// Slot and place of the batch after one: none begins in the last block of a segment.
     fn next(&self, table: &Table) -> (u32, u64) {
-        let next = table.place + 1 + table.pages;
+        let next = table.place + table.blocks;
         let left = self.segment_pages() - next % self.segment_pages();
         let next = if left == 1 { next + 1 } else { next };
         let same = next / self.segment_pages() == table.place / self.segment_pages();
@@ -322,7 +553,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         for slot in 0..self.superblock.geometry.segments {
             let block = self.blocks(self.byte_of(slot, 0), 1)?;
             let begins = |table: &Table| table.slot == slot && table.place.is_multiple_of(self.segment_pages());
-            let table = decode_table(&block, &self.superblock.uuid).filter(begins);
+            let table = decode_table(&block, &self.superblock).filter(begins);
             self.firsts.push(table.as_ref().map(|table| First { place: table.place, epoch: table.epoch }));
             let Some(table) = table else { continue };
             if table.epoch > self.superblock.epoch {
@@ -338,11 +569,31 @@ impl<'a, F: Bytes> Reader<'a, F> {
 
     /// Where the log ends, and how many batches that is beyond what is certain.
     fn end(&mut self) -> Result<(End, u64), SurveyError> {
-        let newest = self.newest()?;
-        let mut end = newest.as_ref().map_or(self.superblock.end, |table| table.durable);
-        if self.superblock.end.place > end.place {
-            end = self.superblock.end;
+        let mut end = self.superblock.end;
+        let newest = self.newest()?.map(|table| table.durable);
+        let of_this_epoch = |record: &&CommitRecord| record.epoch == self.superblock.epoch;
+        let recorded = self.records.iter().filter(of_this_epoch).map(|record| record.end);
+        for stated in newest.into_iter().chain(recorded) {
+            if stated.place > end.place {
+                end = stated;
+            }
         }
+        for _ in 0..ROUNDS_MAX {
+            if end.slot >= self.superblock.geometry.segments {
+                return Err(self.damaged(0, end.place, "it lies beyond the end of the cache"));
+            }
+            let (reached, batches) = self.walk(end)?;
+            match self.durable_beyond(reached)? {
+                None => return Ok((reached, batches)),
+                // What does not agree was durable, and is damaged.
+                Some(further) => end = further,
+            }
+        }
+        Err(self.damaged(end.slot, end.place, "tables contradict each other about what was durable"))
+    }
+
+    /// Where batches count up to that follow an end, and how many they are.
+    fn walk(&self, mut end: End) -> Result<(End, u64), SurveyError> {
         let mut batches = 0;
         while let Some(table) = self.table(end.slot, end.place)? {
             let ours = table.epoch == self.superblock.epoch && table.chain == end.chain;
@@ -353,17 +604,27 @@ impl<'a, F: Bytes> Reader<'a, F> {
             end = End { place, slot, tail: table.tail, chain: table.crc };
             batches += 1;
         }
+        Ok((end, batches))
+    }
+
+    /// How far beyond an end of the log a batch says that it was durable.
+    fn durable_beyond(&self, end: End) -> Result<Option<End>, SurveyError> {
+        if end.slot >= self.superblock.geometry.segments {
+            return Err(self.damaged(0, end.place, "what follows it lies beyond the end of the cache"));
+        }
+        let mut further: Option<End> = None;
         let ours = |first: &First| first.epoch == self.superblock.epoch && first.place > end.place;
         let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| Some((slot, first.filter(ours)?.place)));
         for (slot, from) in std::iter::once((end.slot, end.place)).chain(later) {
             for place in from..(from / self.segment_pages() + 1) * self.segment_pages() {
                 let table = self.table(slot, place)?.filter(|table| table.epoch == self.superblock.epoch);
-                if table.is_some_and(|table| table.durable.place > end.place) {
-                    return Err(self.damaged(end.slot, end.place, "a batch that was durable is not there any more"));
+                let Some(stated) = table.map(|table| table.durable) else { continue };
+                if stated.place > further.map_or(end.place, |other| other.place) {
+                    further = Some(stated);
                 }
             }
         }
-        Ok((end, batches))
+        Ok(further)
     }
 
     /// The slot of a segment: of several that claim to be it, the one of the latest epoch.
@@ -380,8 +641,12 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
     if superblock.geometry.layout == Layout::Slots {
         return survey_slots::survey(file, superblock, verify);
     }
-    let mut reader = Reader::new(file, superblock);
+    let mut reader = Reader::new(file, superblock)?;
     let (end, unsynced_batches) = reader.end()?;
+    let blocks = reader.segment_pages() * u64::from(superblock.geometry.segments);
+    if !end.tail.is_multiple_of(reader.segment_pages()) || end.tail > end.place || end.place - end.tail > blocks {
+        return Err(reader.damaged(end.slot, end.place, "its tail is no place where a live segment can begin"));
+    }
     let first = end.tail / reader.segment_pages();
     let mut found = Survey {
         superblock,
@@ -391,16 +656,29 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
         unsynced_batches,
         live_segments: end.place.div_ceil(reader.segment_pages()) - first,
         obsolete_damaged: 0,
+        tables_copied: Vec::new(),
     };
     let mut damaged = HashSet::new();
     let (mut place, mut slot, mut chain) = (end.tail, 0, None);
     while place < end.place {
         if place.is_multiple_of(reader.segment_pages()) {
-            slot = reader.slot_of(place).unwrap_or(0);
+            slot = match reader.slot_of(place) {
+                None => reader.slot_without_first(place, end)?.unwrap_or(0),
+                Some(slot) => slot,
+            };
         }
-        let table = reader.table(slot, place)?;
+        let table = match reader.table(slot, place)? {
+            None => {
+                found.tables_copied.push(reader.byte_of(slot, place));
+                reader.copied(slot, place)?
+            }
+            table => table,
+        };
         let table =
             table.ok_or_else(|| reader.damaged(slot, place, "a table that was durable is not there any more"))?;
+        if place % reader.segment_pages() + table.blocks > reader.segment_pages() {
+            return Err(reader.damaged(slot, place, "the table names more pages than its segment has room for"));
+        }
         if chain.is_some_and(|chain| chain != table.chain) {
             return Err(reader.damaged(slot, place, "the table does not follow the one before"));
         }

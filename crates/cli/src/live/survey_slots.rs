@@ -1,6 +1,9 @@
 //! As [`survey`](super::survey), of a store in the slots layout.
 
-use super::survey::{Bytes, End, Superblock, Survey, SurveyError, Version, crc32c, id_at, u32_at, u64_at};
+use super::survey::{
+    Bytes, COPY_HEADER, CommitRecord, Copy, End, PLACES_MAX, READS, Superblock, Survey, SurveyError, Version,
+    commit_records, copy_in, crc32c, id_at, u32_at, u64_at,
+};
 use std::collections::HashMap;
 use std::io;
 
@@ -33,19 +36,11 @@ struct Block {
     chain: u32,
     entries: Vec<Entry>,
     crc: u32,
+    /// Of the block before it.
+    copy: Option<Copy>,
 }
 
-fn decode(block: &[u8], uuid: &[u8; 16]) -> Option<Block> {
-    if block[..8] != MAGIC || id_at(block, 8) != *uuid {
-        return None;
-    }
-    let crc = u32_at(block, 80);
-    let mut without = block.to_vec();
-    without[80..84].fill(0);
-    let count = u32_at(block, 72) as usize;
-    if crc32c(&without) != crc || count > (block.len() - HEADER) / ENTRY {
-        return None;
-    }
+fn entries_in(bytes: &[u8], tables: u32) -> Option<Vec<Entry>> {
     let entry = |entry: &[u8]| {
         let kind = match entry[6] {
             1 => Kind::Page { dirty: false },
@@ -55,18 +50,44 @@ fn decode(block: &[u8], uuid: &[u8; 16]) -> Option<Block> {
             5 => Kind::Lost,
             _ => return None,
         };
-        let (page, again) = (u64_at(entry, 0) & 0xFFFF_FFFF_FFFF, entry[7] != 0);
+        let again = if tables == 2 { entry[7] != 0 } else { entry[7] & 0x80 != 0 };
+        let page = u64_at(entry, 0) & 0xFFFF_FFFF_FFFF;
         Some(Entry { page, kind, again, slot: u32_at(entry, 8), version: u32_at(entry, 12), crc: u32_at(entry, 16) })
     };
-    let entries = block[HEADER..].chunks_exact(ENTRY).take(count).map(entry).collect::<Option<Vec<_>>>()?;
+    bytes.chunks_exact(ENTRY).map(entry).collect()
+}
+
+/// Entries that a block has room for: from the third version on half, as each carries a copy of the one before.
+fn entries_max(page_bytes: usize, tables: u32) -> usize {
+    let half = (page_bytes - HEADER - COPY_HEADER) / 2 / ENTRY;
+    if tables == 2 { (page_bytes - HEADER) / ENTRY } else { half.min((4096 - 512 - COPY_HEADER) / ENTRY) }
+}
+
+fn decode(block: &[u8], superblock: &Superblock) -> Option<Block> {
+    if block[..8] != MAGIC || id_at(block, 8) != superblock.uuid {
+        return None;
+    }
+    let tables = superblock.tables;
+    let crc = u32_at(block, 80);
+    let mut without = block.to_vec();
+    without[80..84].fill(0);
+    let count = u32_at(block, 72) as usize;
+    if crc32c(&without) != crc || count > entries_max(block.len(), tables) {
+        return None;
+    }
+    let (bytes, rest) = block[HEADER..].split_at(count * ENTRY);
+    let entries = entries_in(bytes, tables)?;
     let durable = End { place: u64_at(block, 48), slot: 0, tail: u64_at(block, 56), chain: u32_at(block, 64) };
     let (epoch, number, tail, chain) = (u64_at(block, 24), u64_at(block, 32), u64_at(block, 40), u32_at(block, 68));
-    Some(Block { epoch, number, tail, durable, chain, entries, crc })
+    let in_order = tail <= number && durable.tail <= durable.place && number.max(durable.place) <= PLACES_MAX;
+    let copy = if tables == 2 { None } else { copy_in(rest, ENTRY) };
+    in_order.then_some(Block { epoch, number, tail, durable, chain, entries, crc, copy })
 }
 
 struct Reader<'a, F> {
     file: &'a F,
     superblock: Superblock,
+    records: Vec<CommitRecord>,
 }
 
 impl<F: Bytes> Reader<'_, F> {
@@ -80,12 +101,11 @@ impl<F: Bytes> Reader<'_, F> {
     }
 
     fn byte_of_block(&self, number: u64) -> u64 {
-        self.superblock.geometry.base() + number % self.superblock.journal_blocks * self.page_bytes()
+        self.superblock.base() + number % self.superblock.journal_blocks * self.page_bytes()
     }
 
     fn byte_of_slot(&self, slot: u32) -> u64 {
-        let geometry = self.superblock.geometry;
-        geometry.base() + (self.superblock.journal_blocks + u64::from(slot)) * self.page_bytes()
+        self.superblock.base() + (self.superblock.journal_blocks + u64::from(slot)) * self.page_bytes()
     }
 
     fn damaged(&self, number: u64, why: &'static str) -> SurveyError {
@@ -99,15 +119,38 @@ impl<F: Bytes> Reader<'_, F> {
     }
 
     fn block_at(&self, number: u64) -> io::Result<Option<Block>> {
-        Ok(decode(&self.page(self.byte_of_block(number))?, &self.superblock.uuid))
+        for _ in 0..READS {
+            let block = decode(&self.page(self.byte_of_block(number))?, &self.superblock);
+            if block.is_some() {
+                return Ok(block);
+            }
+        }
+        Ok(None)
     }
 
     fn block(&self, number: u64) -> io::Result<Option<Block>> {
         Ok(self.block_at(number)?.filter(|block| block.number == number))
     }
 
+    /// What the block after one, or a commit record, has of it; of several what the latest epoch has.
+    fn copied(&self, number: u64) -> io::Result<Option<Block>> {
+        let recorded = self.records.iter().map(|record| (record.epoch, record.copy.clone()));
+        let next = self.block(number + 1)?.map(|block| (block.epoch, block.copy));
+        let copies = recorded.chain(next).filter_map(|(epoch, copy)| Some((epoch, copy?)));
+        let newest = copies.filter(|(_, copy)| copy.place == number).max_by_key(|(epoch, _)| *epoch);
+        let Some((epoch, Copy { tail, chain, crc, entries, .. })) = newest else { return Ok(None) };
+        let durable = End { place: 0, slot: 0, tail: 0, chain: 0 };
+        let entries = entries_in(&entries, self.superblock.tables);
+        Ok(entries.map(|entries| Block { epoch, number, tail, durable, chain, entries, crc, copy: None }))
+    }
+
     fn is_sound(&self, slot: u32, crc: u32) -> io::Result<bool> {
-        Ok(u64::from(slot) < self.slots() && crc32c(&self.page(self.byte_of_slot(slot))?) == crc)
+        for _ in 0..READS {
+            if u64::from(slot) < self.slots() && crc32c(&self.page(self.byte_of_slot(slot))?) == crc {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Is what a block says was written with it in its slots?
@@ -123,6 +166,11 @@ impl<F: Bytes> Reader<'_, F> {
     /// Where the journal ends, and how many blocks that is beyond what is certain.
     fn end(&self) -> Result<(End, u64), SurveyError> {
         let mut end = self.superblock.end;
+        for record in self.records.iter().filter(|record| record.epoch == self.superblock.epoch) {
+            if record.end.place > end.place {
+                end = End { slot: 0, ..record.end };
+            }
+        }
         for at in 0..self.superblock.journal_blocks {
             let here = |block: &Block| block.number % self.superblock.journal_blocks == at;
             let Some(block) = self.block_at(at)?.filter(here) else { continue };
@@ -156,12 +204,22 @@ struct Held {
 
 /// Reads the journal, and with `verify` the pages too.
 pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result<Survey, SurveyError> {
-    let reader = Reader { file, superblock };
+    let reader = Reader { file, superblock, records: commit_records(file, &superblock, ENTRY)? };
     let (end, unsynced_batches) = reader.end()?;
+    if end.tail > end.place || end.place - end.tail > superblock.journal_blocks {
+        return Err(reader.damaged(end.place, "its tail is no block that can be live"));
+    }
+    let mut tables_copied = Vec::new();
     let mut held: HashMap<u64, Held> = HashMap::new();
     let mut chain = None;
     for number in end.tail..end.place {
-        let block = reader.block(number)?;
+        let block = match reader.block(number)? {
+            None => {
+                tables_copied.push(reader.byte_of_block(number));
+                reader.copied(number)?
+            }
+            block => block,
+        };
         let block = block.ok_or_else(|| reader.damaged(number, "a block that was durable is not there any more"))?;
         if chain.is_some_and(|chain| chain != block.chain) {
             return Err(reader.damaged(number, "the block does not follow the one before"));
@@ -188,6 +246,9 @@ pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result
         }
         chain = Some(block.crc);
     }
+    if chain.is_some_and(|chain| chain != end.chain) {
+        return Err(reader.damaged(end.place, "the last block is not the one that was there"));
+    }
     let mut pages = HashMap::with_capacity(held.len());
     for (page, Held { slot, dirty, lost, crc, .. }) in held {
         let sound = lost || !verify || reader.is_sound(slot, crc)?;
@@ -196,5 +257,14 @@ pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result
     }
     let versions = pages.values().filter(|version| !version.lost).count() as u64;
     let batches = end.place - end.tail;
-    Ok(Survey { superblock, pages, versions, batches, unsynced_batches, live_segments: 0, obsolete_damaged: 0 })
+    Ok(Survey {
+        superblock,
+        pages,
+        versions,
+        batches,
+        unsynced_batches,
+        live_segments: 0,
+        obsolete_damaged: 0,
+        tables_copied,
+    })
 }

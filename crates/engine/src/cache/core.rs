@@ -292,8 +292,18 @@ impl<P: Policy> Core for Engine<P> {
 
     fn start(&mut self, pages: usize) -> io::Result<()> {
         self.replay(pages);
-        // What a crash left dirty must not depend on the cache device any longer.
-        if self.mode == Mode::WriteBack { Ok(()) } else { Core::drain(self) }
+        if self.mode == Mode::WriteBack {
+            return Ok(());
+        }
+        // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed, and
+        // the others go below without it.
+        loop {
+            let lost = self.world.keeper.lost_pages().len();
+            match Core::drain(self) {
+                Err(_) if self.world.keeper.lost_pages().len() > lost => {}
+                drained => return drained,
+            }
+        }
     }
 
     fn objects(&mut self) -> &mut Objects {

@@ -10,6 +10,7 @@ mod dirty;
 mod flight;
 mod frames;
 mod gaps;
+mod generation;
 mod grow;
 mod keeper;
 mod neighbours;
@@ -37,7 +38,7 @@ pub use tape::{Batch, Noted, Recording};
 use self::background::Background;
 use crate::block::Block;
 use crate::disk::{DeviceCounts, Disk, Gauge};
-use crate::store::{Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
+use crate::store::{Generation, Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
 use entresol_core::{ObjectId, Op};
 use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
 use flight::read_page_below;
@@ -242,8 +243,23 @@ impl BlockCache {
         uuid: [u8; 16],
         identity: [u8; 16],
     ) -> Result<(), StoreError> {
+        BlockCache::format_of(cache, geometry, backing, uuid, identity, Generation::default())
+    }
+
+    /// As [`format`](BlockCache::format), for a backing store of this generation.
+    ///
+    /// # Errors
+    /// As [`format`](BlockCache::format).
+    pub fn format_of<C: Disk, B: Disk>(
+        cache: &C,
+        geometry: Geometry,
+        backing: &B,
+        uuid: [u8; 16],
+        identity: [u8; 16],
+        generation: Generation,
+    ) -> Result<(), StoreError> {
         let backing_pages = backing.size_bytes().div_ceil(u64::from(geometry.page_bytes));
-        crate::store::format(cache, geometry, Identity { uuid, backing: identity, backing_pages })
+        crate::store::format(cache, geometry, Identity { uuid, backing: identity, backing_pages }, generation)
     }
 
     /// Opens a formatted cache; what it held is held again, after a crash too.

@@ -8,7 +8,7 @@ use super::turn::Locks;
 use super::world::World;
 use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room};
 use crate::disk::{Disk, Gauge, Metered};
-use crate::store::{AnyLog, Recovered, StoreError};
+use crate::store::{AnyLog, Generation, Generations, Recovered, StoreError};
 use entresol_policy::Policy;
 use entresol_policy::catalogue::{self, Visitor};
 use std::io;
@@ -26,6 +26,7 @@ pub struct Opening {
     room_pages: u64,
     objects_max: usize,
     recovered: Recovered,
+    generations: Generations,
     gauges: [Gauge; 2],
 }
 
@@ -61,7 +62,7 @@ impl BlockCache {
     ) -> Result<Opening, CacheError> {
         check_live(config, objects.objects_max())?;
         let geometry = crate::store::geometry(&cache)?;
-        let room_pages = geometry.capacity_pages();
+        let room_pages = crate::store::room_pages(&cache)?;
         check_room(config, room_pages)?;
         let (size_bytes, page_bytes) = (backing.size_bytes(), u64::from(geometry.page_bytes));
         let backing_pages = size_bytes.div_ceil(page_bytes);
@@ -69,6 +70,7 @@ impl BlockCache {
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
         let (log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let generations = log.generations();
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
@@ -77,7 +79,7 @@ impl BlockCache {
         let build = Build { keeper, config: config.clone(), objects };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();
-        Ok(Opening { core, config, size_bytes, page_bytes, room_pages, objects_max, recovered, gauges })
+        Ok(Opening { core, config, size_bytes, page_bytes, room_pages, objects_max, recovered, generations, gauges })
     }
 }
 
@@ -85,6 +87,23 @@ impl Opening {
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
         self.core.held_pages()
+    }
+
+    /// The generations of the cache: its backing store must have one of them.
+    pub fn generation(&self) -> Generations {
+        self.generations
+    }
+
+    /// The backing store is about to get this generation: what marks the cache as in use says so, durably.
+    pub fn propose_generation(&mut self, generation: Generation) {
+        self.generations.pending = Some(generation);
+        self.core.keeper().log.propose_generation(generation);
+    }
+
+    /// The backing store has been found to have the pending generation: what marks the cache as in use says so.
+    pub fn settle_generation(&mut self) {
+        self.generations.settle();
+        self.core.keeper().log.settle_generation();
     }
 
     /// Marks the cache as in use, has `begin` do the same with whatever else knows of it, and serves; also what that returned.

@@ -305,7 +305,7 @@ mod tests {
             ("lru", &[1900], large),
             ("face", &[190, 1900], large),
             ("face-gsc", &[190, 1900], large),
-            ("h-arc", &[2300], large),
+            ("h-arc", &[2250], large),
         ];
         for (policy, tiers, geometry) in works {
             let done = Work { policy, tiers, geometry, requests: 20_000, flush_every: Some(16) }.run();

@@ -68,7 +68,7 @@ fn sync_sealed(lease: &mut impl Lease) -> io::Result<bool> {
     let Some(point) = keeper.log.unsynced() else { return Ok(false) };
     let (disk, batches) = (keeper.log.disk().clone(), keeper.log.sealed());
     let others = std::mem::replace(&mut keeper.syncing, true);
-    let synced = lease.unlocked(|| write_and_sync(batches, &*disk))?;
+    let synced = lease.unlocked(|| write_and_sync(batches, &*disk).and_then(|()| point.write_record(&*disk)))?;
     let keeper = lease.keeper();
     keeper.syncing = others;
     keeper.log.tidy();

@@ -5,17 +5,19 @@ use super::tables::Tables;
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
 use crate::disk::{Disk, Fault, Power, SimDisk};
-use crate::store::{Geometry, Layout, repair};
+use crate::store::{Geometry, Identity, Layout, format_before, repair};
 use entresol_core::Random;
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 const BACKING: [u8; 16] = [9; 16];
+/// Pages that a cache has room for, at least.
+const CAPACITY_MIN: u64 = 8;
 /// Segments to which a cache grows.
 const SEGMENTS_MAX: u32 = 40;
 /// Where the header of a table and its first eight entries end (docs/cache-format.md).
-const FIRST_ENTRIES_END: u64 = 96 + 8 * 12;
+const FIRST_ENTRIES_END: u64 = 104 + 8 * 12;
 /// The policy that heeds queries, and pages for which the tables of a history compete.
 const PLACING: &str = "table-placement";
 const PLACING_PAGES_MAX: u64 = 40;
@@ -35,6 +37,8 @@ pub(super) struct Setup {
     pub cutoff_pages: u64,
     /// Syncs of the backing store fail once in a while, and what they were to make durable is gone.
     pub syncs_fail: bool,
+    /// The store was made by a program before version 3.
+    pub of_before: bool,
 }
 
 /// Is some table here in part, or leaving?
@@ -80,9 +84,11 @@ impl Setup {
         let mut random = Random::new(seed);
         let page_bytes = [512, 1024][random.below(2) as usize];
         let segment_pages = [4, 8, 16][random.below(3) as usize];
+        let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
         // The journal of a small store takes a good part of it.
         let least = if layout == Layout::Slots { 16 } else { 9 };
-        let geometry = Geometry { page_bytes, segment_pages, segments: least + random.below(6) as u32, layout };
+        let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
+        let geometry = of(least + random.below(6) as u32);
         let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let backing_pages = 8 + random.below(60);
@@ -90,7 +96,19 @@ impl Setup {
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
         // Of so few pages most are the next of some stream.
         let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
-        Setup { policy, tiers, mode, geometry, backing_pages, upkeep, dirty_limits, cutoff_pages, syncs_fail: false }
+        let (syncs_fail, of_before) = (false, random.chance(0.1));
+        Setup {
+            policy,
+            tiers,
+            mode,
+            geometry,
+            backing_pages,
+            upkeep,
+            dirty_limits,
+            cutoff_pages,
+            syncs_fail,
+            of_before,
+        }
     }
 
     /// One whose tables come and go with queries from the beginning.
@@ -219,8 +237,14 @@ impl History {
 
     fn format(&mut self) {
         self.uuid += 1;
-        BlockCache::format(&self.cache, self.setup.geometry, &self.backing, [self.uuid; 16], BACKING)
-            .expect("room for the cache");
+        let (geometry, backing_pages) = (self.setup.geometry, self.setup.backing_pages);
+        let identity = Identity { uuid: [self.uuid; 16], backing: BACKING, backing_pages };
+        if self.setup.of_before {
+            format_before(&self.cache, geometry, identity).expect("room for the cache");
+        } else {
+            BlockCache::format(&self.cache, geometry, &self.backing, identity.uuid, BACKING)
+                .expect("room for the cache");
+        }
     }
 
     fn open(&self) -> Outcome<BlockCache> {

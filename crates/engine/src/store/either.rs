@@ -1,6 +1,8 @@
 //! A store in either layout, used in the same way: what its users call the log is then a journal and its slots.
 
+use super::generation::{Generation, Generations};
 use super::slots::Slots;
+use super::standing::Standing;
 use super::superblock::Superblock;
 use super::{Batch, Entry, Geometry, Index, Layout, Log, LogCounts, Recovered, StoreError, SyncPoint};
 use crate::disk::Disk;
@@ -49,6 +51,49 @@ impl<D: Disk> AnyLog<D> {
     /// What the device answered.
     pub fn begin(&mut self) -> io::Result<()> {
         either!(self, store => store.begin())
+    }
+
+    fn standing(&self) -> &Standing {
+        either!(self, store => &store.standing)
+    }
+
+    fn standing_mut(&mut self) -> &mut Standing {
+        either!(self, store => &mut store.standing)
+    }
+
+    /// Its generations: the backing store has one of them.
+    pub fn generations(&self) -> Generations {
+        self.standing().generations()
+    }
+
+    /// The backing store is about to get this generation. The next superblock says so.
+    pub fn propose_generation(&mut self, generation: Generation) {
+        self.standing_mut().propose(generation);
+    }
+
+    /// The backing store has the pending generation, durably. The next superblock says so.
+    pub fn settle_generation(&mut self) {
+        self.standing_mut().settle();
+    }
+
+    /// Writes both superblocks while the store is in use.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn write_open(&mut self) -> io::Result<()> {
+        either!(self, store => store.write_open())
+    }
+
+    /// Seconds of cache time; of a store that was found those that it had come to at least.
+    #[allow(dead_code, reason = "the bound on ages asks for it")]
+    pub fn clock(&self) -> u64 {
+        self.standing().clock()
+    }
+
+    /// Goes on with the clock, which never runs backwards.
+    #[allow(dead_code, reason = "the bound on ages sets it")]
+    pub fn set_clock(&mut self, seconds: u64) {
+        self.standing_mut().set_clock(seconds);
     }
 
     /// The slots, if that is the layout.

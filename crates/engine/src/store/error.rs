@@ -11,7 +11,7 @@ pub enum StoreError {
     NotACache,
     /// The superblock is of another version of the layout.
     #[error(
-        "a cache of layout version {found}; this program knows version 2 only: drain it with the program that made it, then format it"
+        "a cache of layout version {found}; this program knows versions 2 and 3: use the program that made it, or drain the cache with it and format it again"
     )]
     Version {
         /// The version that was found.

@@ -2,19 +2,25 @@
 //! the byte and states the rules by which they are used; this module keeps the store, the rules are kept by whoever writes
 //! to the backing store too.
 
+pub mod age;
 mod batch;
+mod carried;
+mod commit;
 mod either;
 mod error;
+mod generation;
 mod index;
 mod numbers;
 mod recovery;
 mod repair;
 mod slots;
+mod standing;
 mod superblock;
 mod table;
 
 pub use error::StoreError;
-pub use superblock::{Geometry, Identity, Layout};
+pub use generation::{Generation, Generations};
+pub use superblock::{Geometry, Identity, Layout, Tables};
 
 pub(crate) use batch::Batch;
 pub(crate) use either::AnyLog;
@@ -22,9 +28,11 @@ pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
 pub use repair::{Repaired, repair};
+pub(crate) use standing::SyncPoint;
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
+use standing::Standing;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -62,9 +70,7 @@ const SPARE_MAX: usize = 2;
 pub(crate) struct Log<D> {
     disk: D,
     geometry: Geometry,
-    identity: Identity,
-    generation: u64,
-    epoch: u64,
+    pub(in crate::store) standing: Standing,
     /// What the log holds of each page.
     pub index: Index,
     /// Slots of the device in the order in which segments are written: the segment s lies in the one at s modulo their number.
@@ -109,7 +115,7 @@ impl<D: Disk> Log<D> {
 
     /// Where a place is on the device, in bytes.
     pub fn byte_of(&self, place: u64) -> u64 {
-        byte_of(&self.geometry, self.slot_of(place), place)
+        byte_of(&self.geometry, self.standing.tables(), self.slot_of(place), place)
     }
 
     /// The slot in which the segment of a place lies, or will.
@@ -188,7 +194,8 @@ impl<D: Disk> Log<D> {
         let at = block * self.page_bytes();
         self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
         let crc = crc32c(bytes);
-        self.records.push(Record { page, kind: if dirty { Kind::Dirty } else { Kind::Clean }, crc });
+        let kind = if dirty { Kind::Dirty } else { Kind::Clean };
+        self.records.push(Record { page, kind, age: age::UNKNOWN, crc });
         self.pages += 1;
         let place = self.place + block as u64;
         self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
@@ -248,14 +255,16 @@ impl<D: Disk> Log<D> {
 
     fn record(&mut self, page: u64, kind: Kind) -> io::Result<()> {
         self.reserve(0)?;
-        self.records.push(Record { page, kind, crc: 0 });
+        self.records.push(Record { page, kind, age: age::UNKNOWN, crc: 0 });
         Ok(())
     }
 
     /// Makes room in the open batch for one entry and so many pages.
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
-        let full = self.records.len() == table::entries_max(self.page_bytes());
-        if full || 1 + self.pages + pages > self.blocks_left() {
+        let (tables, page_bytes, entries) = (self.standing.tables(), self.page_bytes(), self.records.len() + 1);
+        let full = entries > table::entries_beside(tables, page_bytes, self.standing.carried.as_deref());
+        let copies = table::copies(tables, page_bytes, entries);
+        if full || 1 + self.pages + pages + copies > self.blocks_left() {
             self.seal();
         }
         let segment = self.place / self.segment_pages();
@@ -273,18 +282,26 @@ impl<D: Disk> Log<D> {
             return;
         }
         let head = Head {
-            uuid: self.identity.uuid,
-            epoch: self.epoch,
+            uuid: self.standing.uuid(),
+            epoch: self.standing.epoch(),
             place: self.place,
             slot: self.slot_of(self.place),
             next: self.slot_of(self.place + self.segment_pages()),
             tail: self.tail,
             durable: self.durable,
             chain: self.chain,
+            clock: self.standing.clock(),
         };
-        let page_bytes = self.page_bytes();
-        let crc = table::encode(&head, &self.records, &mut self.buffer[..page_bytes]);
-        let blocks = 1 + self.pages;
+        let (tables, page_bytes) = (self.standing.tables(), self.page_bytes());
+        let carried = self.standing.carried.take();
+        let crc = table::encode(tables, &head, &self.records, carried.as_deref(), &mut self.buffer[..page_bytes]);
+        let copies = table::copies(tables, page_bytes, self.records.len());
+        if copies > 0 {
+            self.buffer.copy_within(..page_bytes, (1 + self.pages) * page_bytes);
+        } else if tables == Tables::V3 {
+            self.standing.carried = Some(Arc::new(table::carry(&head, &self.records, crc)));
+        }
+        let blocks = 1 + self.pages + copies;
         let segment_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
         let bytes = std::mem::replace(&mut self.buffer, next);
@@ -341,6 +358,7 @@ impl<D: Disk> Log<D> {
     pub fn sync(&mut self) -> io::Result<()> {
         if let Some(end) = self.unsynced() {
             sync_device(&self.disk)?;
+            end.write_record(&self.disk)?;
             self.synced(end);
         }
         Ok(())
@@ -356,11 +374,11 @@ impl<D: Disk> Log<D> {
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end =
             LogEnd { place: self.place, slot: self.slot_of(self.place), tail: self.written_tail, chain: self.chain };
-        self.unsynced.then_some(SyncPoint(end))
+        self.unsynced.then(|| self.standing.sync_point(end))
     }
 
-    /// Such a sync has succeeded.
-    pub fn synced(&mut self, SyncPoint(end): SyncPoint) {
+    /// Such a sync has succeeded, and is noted.
+    pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
         if end.place >= self.durable.place {
             self.durable = end;
@@ -453,6 +471,7 @@ impl<D: Disk> Log<D> {
             return Err(StoreError::TooSmall { needed, found });
         }
         self.geometry = grown;
+        self.standing.set_segments(segments);
         if !mutant::is(Mutant::GrownUnsaid) {
             self.write_superblock(State::Open)?;
         }
@@ -487,23 +506,18 @@ impl<D: Disk> Log<D> {
         self.write_superblock(State::Retired)
     }
 
+    /// Writes both superblocks while the log is in use.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn write_open(&mut self) -> io::Result<()> {
+        self.write_superblock(State::Open)
+    }
+
     fn write_superblock(&mut self, state: State) -> io::Result<()> {
-        self.generation += 1;
-        let superblock = Superblock {
-            geometry: self.geometry,
-            identity: self.identity,
-            state,
-            generation: self.generation,
-            epoch: self.epoch,
-            end: self.durable,
-        };
-        superblock.write(&self.disk)
+        self.standing.write(&self.disk, state, self.durable)
     }
 }
-
-/// The end of what was written when a sync of the device began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SyncPoint(LogEnd);
 
 /// Syncs the device of a log.
 ///
@@ -526,9 +540,9 @@ pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Where a place is on the device, in bytes, if its segment lies in this slot.
-fn byte_of(geometry: &Geometry, slot: u32, place: u64) -> u64 {
+fn byte_of(geometry: &Geometry, tables: Tables, slot: u32, place: u64) -> u64 {
     let within = place % u64::from(geometry.segment_pages);
-    geometry.base() + u64::from(slot) * geometry.segment_bytes() + within * u64::from(geometry.page_bytes)
+    tables.base(geometry) + u64::from(slot) * geometry.segment_bytes() + within * u64::from(geometry.page_bytes)
 }
 
 /// Where the batch after one of so many blocks begins: a segment's last block alone holds none.
@@ -539,21 +553,67 @@ fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
     if left < 2 { next + left } else { next }
 }
 
-/// Makes an empty store on a device. Whatever was there is void.
+/// Makes an empty store on a device, of this generation. Whatever was there is void.
 ///
 /// # Errors
 /// When the device is too small, or fails.
-pub(crate) fn format<D: Disk>(disk: &D, geometry: Geometry, identity: Identity) -> Result<(), StoreError> {
+pub(crate) fn format<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    identity: Identity,
+    generation: Generation,
+) -> Result<(), StoreError> {
+    format_as(disk, geometry, identity, generation, Tables::V3)
+}
+
+/// As programs made one before version 3.
+///
+/// # Errors
+/// As [`format`].
+#[cfg(test)]
+pub(crate) fn format_before<D: Disk>(disk: &D, geometry: Geometry, identity: Identity) -> Result<(), StoreError> {
+    format_as(disk, geometry, identity, Generation::default(), Tables::V2)
+}
+
+fn format_as<D: Disk>(
+    disk: &D,
+    geometry: Geometry,
+    identity: Identity,
+    generation: Generation,
+    tables: Tables,
+) -> Result<(), StoreError> {
     geometry.check()?;
-    let (needed, found) = (geometry.size_bytes(), disk.size_bytes());
+    let (needed, found) = (tables.size_bytes(&geometry), disk.size_bytes());
     if found < needed {
         return Err(StoreError::TooSmall { needed, found });
     }
-    let end = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
-    // A generation above any that an earlier superblock can have: if the second copy is lost, the first counts.
-    let generation = Superblock::read(disk).map_or(1, |earlier| earlier.generation + 1);
-    let superblock = Superblock { geometry, identity, state: State::Closed, generation, epoch: 0, end };
+    // More writes than any earlier superblock can have: if the second copy is lost, the first counts.
+    let writes = match Superblock::read(disk) {
+        Ok(earlier) if !mutant::is(Mutant::FormatForgetsWrites) => earlier.writes.saturating_add(1),
+        _ => 1,
+    };
+    let superblock = Superblock {
+        geometry,
+        identity,
+        state: State::Closed,
+        writes,
+        epoch: 0,
+        end: LogEnd { place: 0, slot: 0, tail: 0, chain: 0 },
+        tables,
+        before: tables == Tables::V2,
+        generations: Generations::settled(generation),
+        clock: 0,
+    };
     Ok(superblock.write(disk)?)
+}
+
+/// Pages that a policy may hold at once in the store on a device.
+///
+/// # Errors
+/// When there is no valid superblock.
+pub(crate) fn room_pages<D: Disk>(disk: &D) -> Result<u64, StoreError> {
+    let Superblock { geometry, tables, .. } = Superblock::read(disk)?;
+    Ok(tables.capacity_pages(&geometry))
 }
 
 /// Sizes of the store on a device, from its superblock.

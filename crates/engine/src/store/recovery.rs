@@ -1,7 +1,9 @@
 //! Opening a log: where it ends, what it holds. `docs/cache-format.md`, "Recovery", numbers the steps.
 
+use super::commit::Commit;
 use super::index::{Entry, Index};
-use super::superblock::{Geometry, LogEnd, State, Superblock};
+use super::standing::{self, Standing};
+use super::superblock::{Geometry, LogEnd, PLACES_MAX, State, Superblock, Tables};
 use super::table::{self, Head, Kind, Table};
 use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk, Transfer};
@@ -17,6 +19,8 @@ const TABLES: usize = 128;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Entries of a table between the one that is entered and the one for which memory is asked.
 const AHEAD: usize = 12;
+/// How often what tables say of each other's durability is followed.
+const ROUNDS_MAX: usize = 8;
 /// Bytes of one transfer where whole stretches are read.
 const STRETCH_BYTES: usize = 128 << 10;
 
@@ -48,6 +52,8 @@ struct First {
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
+    /// The commit records that there are.
+    records: [Option<Commit>; 2],
     /// Of every slot, if a table of this cache is there.
     firsts: Vec<Option<First>>,
     /// The first block of every slot, unless that is too much to keep.
@@ -66,6 +72,8 @@ struct Spot {
 struct Loaded {
     index: Index,
     order: Vec<u32>,
+    /// The last table.
+    last: Option<Table>,
 }
 
 /// What step 2 found.
@@ -94,16 +102,13 @@ impl<D: Disk> Log<D> {
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
         let read_bytes = Cell::new(Superblock::READ_BYTES);
-        let mut walk = Walk { disk: &disk, superblock, firsts: Vec::new(), first_blocks: None, read_bytes };
+        let records = standing::records(&disk, &superblock, table::ENTRY)?;
+        let mut walk = Walk { disk: &disk, superblock, records, firsts: Vec::new(), first_blocks: None, read_bytes };
         let newest = walk.newest_table()?;
-        let certain = newest.as_ref().map_or(superblock.end, |head| head.durable);
-        let certain = if superblock.end.place > certain.place { superblock.end } else { certain };
-        if certain.slot >= superblock.geometry.segments {
-            return Err(walk.damaged(Spot { slot: 0, place: certain.place }, "it lies beyond the end of the cache"));
-        }
-        let Unsynced { end, batches: unsynced_batches, last } = walk.walk_unsynced(certain)?;
-        walk.check_nothing_durable_follows(end, last)?;
-        let Loaded { index, order } = walk.load(end)?;
+        let stated = [newest.map(|head| head.durable), standing::recorded_end(&superblock, &walk.records)];
+        let certain = stated.into_iter().flatten().fold(superblock.end, LogEnd::later);
+        let (end, unsynced_batches) = walk.end(certain)?;
+        let Loaded { index, order, last } = walk.load(end)?;
         let recovered = Recovered {
             clean_shutdown: superblock.state == State::Closed,
             unsynced_batches,
@@ -114,11 +119,16 @@ impl<D: Disk> Log<D> {
         };
 
         let geometry = superblock.geometry;
+        let clock = superblock.clock.max(last.as_ref().map_or(0, |last| last.head.clock));
+        let mut standing = Standing::found(superblock, &walk.records, clock);
+        standing.carried = last.and_then(|last| {
+            let copies = table::copies(superblock.tables, geometry.page_bytes as usize, last.records.len());
+            let carried = superblock.tables == Tables::V3 && copies == 0;
+            carried.then(|| table::carry(&last.head, &last.records, last.crc).into())
+        });
         let log = Log {
             geometry,
-            identity: superblock.identity,
-            generation: superblock.generation,
-            epoch: superblock.epoch + 1,
+            standing,
             index,
             order,
             tail: end.tail,
@@ -143,9 +153,7 @@ impl<D: Disk> Log<D> {
     /// # Errors
     /// As there.
     pub fn begin(&mut self) -> io::Result<()> {
-        // What was just read may be in the kernel's cache only, after the process alone died.
-        self.disk.sync()?;
-        self.write_superblock(State::Open)
+        self.standing.begin(&self.disk, self.durable)
     }
 }
 
@@ -173,7 +181,11 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     fn damaged(&self, Spot { slot, place }: Spot, why: &'static str) -> StoreError {
-        StoreError::Damaged { block: place, byte: byte_of(self.geometry(), slot, place), why }
+        StoreError::Damaged { block: place, byte: byte_of(self.geometry(), self.superblock.tables, slot, place), why }
+    }
+
+    fn decode(&self, block: &[u8]) -> Option<Table> {
+        table::decode(self.superblock.tables, block)
     }
 
     fn is_ours(&self, head: &Head) -> bool {
@@ -190,7 +202,7 @@ impl<D: Disk> Walk<'_, D> {
 
     /// Reads blocks that begin at these spots, as many bytes each.
     fn read(&self, spots: impl Iterator<Item = Spot>, bytes: &mut [u8], each: usize) -> io::Result<()> {
-        let at = |spot: Spot| byte_of(self.geometry(), spot.slot, spot.place);
+        let at = |spot: Spot| byte_of(self.geometry(), self.superblock.tables, spot.slot, spot.place);
         let reads = spots.zip(bytes.chunks_mut(each));
         let mut reads: Vec<Transfer> = reads.map(|(spot, bytes)| Transfer::Read { at: at(spot), bytes }).collect();
         let read: usize = reads.iter().map(Transfer::len).sum();
@@ -230,7 +242,7 @@ impl<D: Disk> Walk<'_, D> {
     /// The head of a table of this cache with which the segment in a slot begins.
     fn first_in(&self, slot: u32, block: &[u8]) -> Option<Head> {
         let begins = |head: &Head| head.slot == slot && head.place.is_multiple_of(self.segment_pages());
-        table::decode_head(block).filter(|head| begins(head) && self.is_ours(head))
+        table::decode_head(self.superblock.tables, block).filter(|head| begins(head) && self.is_ours(head))
     }
 
     /// The blocks from a spot to the end of its segment.
@@ -243,6 +255,20 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Stretch { slot, place, bytes })
     }
 
+    /// Steps 2 and 3: where the log ends, and how many batches that is beyond what is certain.
+    fn end(&self, mut certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
+        for _ in 0..ROUNDS_MAX {
+            if certain.slot >= self.geometry().segments {
+                return Err(self.damaged(Spot { slot: 0, place: certain.place }, "it lies beyond the end of the cache"));
+            }
+            let Unsynced { end, batches, last } = self.walk_unsynced(certain)?;
+            let Some(further) = self.durable_beyond(end, last)? else { return Ok((end, batches)) };
+            // So what does not agree was durable, and is damaged. Its table may be whole, or another has a copy of it.
+            certain = further;
+        }
+        Err(self.damaged(spot(certain), "tables contradict each other about what was durable"))
+    }
+
     /// Step 2: goes on from where the log was certainly durable as long as batches count.
     fn walk_unsynced(&self, certain: LogEnd) -> Result<Unsynced, StoreError> {
         let mut end = certain;
@@ -252,13 +278,14 @@ impl<D: Disk> Walk<'_, D> {
             if !stretch.holds(spot(end), self.page_bytes()) {
                 stretch = self.rest_of_segment(spot(end))?;
             }
-            let Some(table) = stretch.table(end.place, self.page_bytes()) else { break };
-            let chained = table.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
-            if !self.is_of_this_epoch(&table.head) || !chained || !stretch.agrees(&table, self.page_bytes()) {
-                break;
+            let mut table = self.counting(&stretch, end);
+            if table.is_none() && self.is_to_be_read_again(&stretch, end)? {
+                stretch = self.rest_of_segment(spot(end))?;
+                table = self.counting(&stretch, end);
             }
+            let Some(table) = table else { break };
             let Spot { slot, place } = self.after(&table);
-            if slot >= self.geometry().segments {
+            if slot >= self.geometry().segments || place > PLACES_MAX {
                 return Err(self.damaged(spot(end), "what follows it lies beyond the end of the cache"));
             }
             end = LogEnd { place, slot, tail: table.head.tail, chain: table.crc };
@@ -267,32 +294,59 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Unsynced { end, batches, last: stretch })
     }
 
+    /// The table at an end of the log, if it follows there.
+    fn following(&self, table: Option<Table>, end: LogEnd) -> Option<Table> {
+        let chained = |table: &Table| table.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
+        table.filter(|table| self.is_of_this_epoch(&table.head) && chained(table))
+    }
+
+    /// The same of a batch that counts.
+    fn counting(&self, stretch: &Stretch, end: LogEnd) -> Option<Table> {
+        let table = self.following(stretch.table(end.place, self.superblock.tables, self.page_bytes()), end);
+        table.filter(|table| stretch.agrees(table, self.page_bytes()))
+    }
+
+    /// What is wrong on the way may be right on the device: is there a table whose pages were not read right, or one that was
+    /// not?
+    fn is_to_be_read_again(&self, stretch: &Stretch, end: LogEnd) -> io::Result<bool> {
+        if mutant::is(Mutant::ReadOnce) {
+            return Ok(false);
+        }
+        let read = stretch.table(end.place, self.superblock.tables, self.page_bytes());
+        Ok(self.following(read, end).is_some() || self.following(self.table_again(spot(end))?, end).is_some())
+    }
+
     /// Where the batch after this one begins.
     fn after(&self, table: &Table) -> Spot {
         let Head { place, slot, next, .. } = table.head;
-        let after = next_place(self.geometry(), place, 1 + u64::from(table.pages));
+        let after = next_place(self.geometry(), place, table.blocks);
         let same = after / self.segment_pages() == place / self.segment_pages();
         Spot { slot: if same { slot } else { next }, place: after }
     }
 
-    /// Step 3: a batch beyond the end that was written when the log was durable past it proves damage.
-    fn check_nothing_durable_follows(&self, end: LogEnd, last: Stretch) -> Result<(), StoreError> {
+    /// Step 3: a batch beyond the end that was written when the log was durable past it tells how far that was.
+    fn durable_beyond(&self, end: LogEnd, last: Stretch) -> Result<Option<LogEnd>, StoreError> {
+        if mutant::is(Mutant::NothingBeyond) {
+            return Ok(None);
+        }
         let begun_later = |first: &First| first.place > end.place && first.epoch == self.superblock.epoch;
         let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| {
             let First { place, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
             Some(Spot { slot, place })
         });
         let mut last = Some(last).filter(|stretch| stretch.holds(spot(end), self.page_bytes()));
+        let mut further: Option<LogEnd> = None;
         for begin in std::iter::once(spot(end)).chain(later) {
             let stretch = last.take().map_or_else(|| self.rest_of_segment(begin), Ok)?;
             for place in begin.place..(begin.place / self.segment_pages() + 1) * self.segment_pages() {
-                let table = stretch.table(place, self.page_bytes()).filter(|table| self.is_of_this_epoch(&table.head));
-                if table.is_some_and(|table| table.head.durable.place > end.place) {
-                    return Err(self.damaged(spot(end), "a batch that was durable is not there any more"));
+                let table = stretch.table(place, self.superblock.tables, self.page_bytes());
+                let Some(table) = table.filter(|table| self.is_of_this_epoch(&table.head)) else { continue };
+                if table.head.durable.place > end.place {
+                    further = Some(further.map_or(table.head.durable, |other| other.later(table.head.durable)));
                 }
             }
         }
-        Ok(())
+        Ok(further)
     }
 
     /// Step 4: the tables from the tail to the end, oldest first. Segments are independent until then: the first block
@@ -305,25 +359,29 @@ impl<D: Disk> Walk<'_, D> {
         let starts = self.live_segments(end)?;
         let order = self.order(&starts, end)?;
         let mut index = Index::new(blocks, end.tail);
-        let mut chain = None;
+        let (mut chain, mut last) = (None, None);
         for starts in starts.chunks(TABLES) {
-            for table in self.tables(starts, end)?.iter().flatten() {
+            for table in self.tables(starts, end)?.into_iter().flatten() {
                 let at = Spot { slot: table.head.slot, place: table.head.place };
                 if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                     return Err(self.damaged(at, "the table does not follow the one before"));
+                }
+                if at.place % segment_pages + table.blocks > segment_pages {
+                    return Err(self.damaged(at, "the table names more pages than its segment has room for"));
                 }
                 let pages = self.superblock.identity.backing_pages;
                 if table.records.iter().any(|record| record.page >= pages) {
                     return Err(self.damaged(at, "the table names a page beyond the end of the backing store"));
                 }
-                load_table(table, &mut index);
+                load_table(&table, &mut index);
                 chain = Some(table.crc);
+                last = Some(table);
             }
         }
         if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
             return Err(self.damaged(spot(end), "the last table is not the one that was there"));
         }
-        Ok(Loaded { index, order })
+        Ok(Loaded { index, order, last })
     }
 
     /// Where the segments from the tail to the end begin, oldest first. What an earlier epoch left of one beyond its end is
@@ -345,14 +403,40 @@ impl<D: Disk> Walk<'_, D> {
             self.read_firsts_again()?;
         }
         let spots = starts.iter().zip(&found).map(|(&place, found)| {
-            let (_, slot) = found.ok_or_else(|| {
-                // Which slot it was cannot be told any more, if several have no table.
-                let slot = self.firsts.iter().position(Option::is_none).unwrap_or(0) as u32;
-                self.damaged(Spot { slot, place }, "a table that was durable is not there any more")
-            })?;
+            let slot = match found {
+                Some((_, slot)) => *slot,
+                None => self.slot_without_first(place, end)?.ok_or_else(|| {
+                    // Which slot it was cannot be told any more, if several have no table.
+                    let slot = self.firsts.iter().position(Option::is_none).unwrap_or(0) as u32;
+                    self.damaged(Spot { slot, place }, "a table that was durable is not there any more")
+                })?,
+            };
             Ok(Spot { slot, place })
         });
         spots.collect()
+    }
+
+    /// In which slot a segment lies whose first table is damaged: what a record says, or another of its tables.
+    fn slot_without_first(&self, place: u64, end: LogEnd) -> io::Result<Option<u32>> {
+        let of_it = |other: u64| other / self.segment_pages() == place / self.segment_pages();
+        if of_it(end.place) {
+            return Ok(Some(end.slot));
+        }
+        let following = self.first_tables_at((place / self.segment_pages() + 1) * self.segment_pages())?;
+        let carried = following.iter().filter_map(|table| table.carried.as_ref());
+        let recorded = self.records.iter().flatten().filter_map(|record| record.carried.as_deref());
+        let mut carried = carried.chain(recorded).filter(|carried| carried.slot < self.geometry().segments);
+        if let Some(carried) = carried.find(|carried| of_it(carried.place)) {
+            return Ok(Some(carried.slot));
+        }
+        for (slot, _) in (0..).zip(&self.firsts).filter(|(_, first)| first.is_none()) {
+            let stretch = self.rest_of_segment(Spot { slot, place })?;
+            let mut tables = stretch.bytes.chunks_exact(self.page_bytes()).filter_map(|block| self.decode(block));
+            if tables.any(|table| self.is_ours(&table.head) && table.head.slot == slot && of_it(table.head.place)) {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
     }
 
     /// What is wrong on the way may be right on the device.
@@ -414,9 +498,13 @@ impl<D: Disk> Walk<'_, D> {
                     None => self.table_again(spot)?,
                     table => table,
                 };
+                let table = match table {
+                    None => self.copy_of(spot)?,
+                    table => table,
+                };
                 let table =
                     table.ok_or_else(|| self.damaged(spot, "a table that was durable is not there any more"))?;
-                let next = next_place(self.geometry(), spot.place, 1 + u64::from(table.pages));
+                let next = next_place(self.geometry(), spot.place, table.blocks);
                 tables[segment].push(table);
                 if next < end.place && next / self.segment_pages() == spot.place / self.segment_pages() {
                     following.push((segment, Spot { place: next, ..spot }));
@@ -427,9 +515,42 @@ impl<D: Disk> Walk<'_, D> {
         Ok(tables)
     }
 
+    /// What another has of a table that cannot be read: the end of its batch, the table after it, or a commit record. What an
+    /// earlier epoch left of a batch that was void gives way.
+    fn copy_of(&self, at: Spot) -> io::Result<Option<Table>> {
+        let mut found: Option<(u64, Table)> = None;
+        let mut take = |epoch: u64, table: Option<Table>| {
+            let here = |table: &Table| table.head.place == at.place && table.head.slot == at.slot;
+            if let Some(table) = table.filter(here).filter(|_| found.as_ref().is_none_or(|(other, _)| epoch > *other)) {
+                found = Some((epoch, table));
+            }
+        };
+        let uuid = self.superblock.identity.uuid;
+        for record in self.records.iter().flatten() {
+            take(record.epoch, record.carried.as_ref().and_then(|carried| table::carried_table(carried, uuid)));
+        }
+        let within = self.rest_of_segment(at)?;
+        let within = within.bytes.chunks_exact(self.page_bytes()).filter_map(|block| self.decode(block));
+        let following = self.first_tables_at((at.place / self.segment_pages() + 1) * self.segment_pages())?;
+        for table in within.chain(following).filter(|table| self.is_ours(&table.head)) {
+            let epoch = table.head.epoch;
+            take(epoch, table.carried.as_ref().and_then(|carried| table::carried_table(carried, uuid)));
+            take(epoch, Some(table));
+        }
+        Ok(found.map(|(_, table)| table))
+    }
+
+    /// The first tables of segments that begin at a place: one of each epoch that has written it.
+    fn first_tables_at(&self, place: u64) -> io::Result<Vec<Table>> {
+        let begin_there = |first: &Option<First>| first.is_some_and(|first| first.place == place);
+        let slots = (0..).zip(&self.firsts).filter(|(_, first)| begin_there(first)).map(|(slot, _)| slot);
+        let tables = slots.map(|slot| self.table_again(Spot { slot, place }));
+        tables.filter_map(Result::transpose).collect()
+    }
+
     fn table_of(&self, block: &[u8], Spot { slot, place }: Spot) -> Option<Table> {
         let here = |head: &Head| head.place == place && head.slot == slot;
-        table::decode(block).filter(|table| here(&table.head) && self.is_ours(&table.head))
+        self.decode(block).filter(|table| here(&table.head) && self.is_ours(&table.head))
     }
 
     fn table_again(&self, spot: Spot) -> io::Result<Option<Table>> {
@@ -463,9 +584,9 @@ impl Stretch {
     }
 
     /// The table at a place.
-    fn table(&self, place: u64, page_bytes: usize) -> Option<Table> {
+    fn table(&self, place: u64, tables: Tables, page_bytes: usize) -> Option<Table> {
         let block = &self.bytes[(place - self.place) as usize * page_bytes..][..page_bytes];
-        table::decode(block).filter(|table| table.head.place == place && table.head.slot == self.slot)
+        table::decode(tables, block).filter(|table| table.head.place == place && table.head.slot == self.slot)
     }
 
     /// Do all pages of a batch agree with their CRCs?

@@ -2,6 +2,7 @@
 //! `docs/cache-format.md`.
 
 use super::error::StoreError;
+use super::generation::{Generation, Generations};
 use super::slots::Areas;
 use super::{crc32c, table};
 use crate::disk::{AlignedBytes, Disk};
@@ -12,9 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes between the two copies, and what is read and written of each.
 const COPY_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"\x89ETCACHE";
-const VERSION: u32 = 2;
+/// The version of the superblock, and the one that programs before it wrote.
+const VERSION: u32 = 3;
+const VERSION_BEFORE: u32 = 2;
 /// Blocks of a ring are counted in 32 bits, and one number is none.
 const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
+/// The greatest place or number that is believed: nobody writes so much.
+pub(super) const PLACES_MAX: u64 = 1 << 56;
 
 /// How a store keeps pages on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,6 +113,10 @@ impl Geometry {
     /// # Errors
     /// `Geometry` with what is wrong.
     pub fn check(&self) -> Result<(), StoreError> {
+        Tables::V3.check(self)
+    }
+
+    fn check_sizes(&self) -> Result<(), StoreError> {
         let why = if !self.page_bytes.is_power_of_two() || !(512..=65536).contains(&self.page_bytes) {
             "the page size is not a power of two from 512 to 65536"
         } else if self.segment_pages < 4 || self.segment_pages > 1 << 16 {
@@ -116,17 +125,15 @@ impl Geometry {
             "there are fewer than 8 segments"
         } else if u64::from(self.segments) * u64::from(self.segment_pages) > BLOCKS_MAX {
             "there are 2^32 - 1 or more blocks"
-        } else if self.layout == Layout::Slots && self.capacity_pages() == 0 {
-            "the journal leaves no room for pages"
         } else {
             return Ok(());
         };
         Err(StoreError::Geometry { geometry: *self, why })
     }
 
-    /// Where segment 0 begins, in bytes.
+    /// Where segment 0 of a new store begins, in bytes.
     pub fn base(&self) -> u64 {
-        u64::from(self.page_bytes).max(2 * COPY_BYTES as u64)
+        Tables::V3.base(self)
     }
 
     /// Bytes of one segment.
@@ -134,24 +141,70 @@ impl Geometry {
         u64::from(self.page_bytes) * u64::from(self.segment_pages)
     }
 
-    /// Bytes of the whole store.
+    /// Bytes of the whole store, if it is a new one.
     pub fn size_bytes(&self) -> u64 {
         self.base() + self.segment_bytes() * u64::from(self.segments)
     }
 
-    /// Pages that a policy may hold at once. Four segments are reclaim's to work in; of the rest a quarter stays free for
-    /// versions that are dead but lie between live ones. A segment is reckoned with one table more than it needs, for
+    /// Pages that a policy may hold at once in a new store. Four segments are reclaim's to work in; of the rest a quarter stays
+    /// free for versions that are dead but lie between live ones. A segment is reckoned with one table more than it needs, for
     /// the batches that a flush or reclaim cuts short. (In the slots layout more of them may be held: nothing dead lies
     /// between them.)
     pub fn capacity_pages(&self) -> u64 {
-        if self.layout == Layout::Slots {
-            return Areas::of(self).capacity_pages();
+        Tables::V3.capacity_pages(self)
+    }
+}
+
+/// The form of what lies behind the superblocks: of tables, and of blocks of the journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tables {
+    /// As programs before version 3 made them: without commit records, without copies of tables.
+    V2 = 2,
+    /// As `format` makes them.
+    #[default]
+    V3 = 3,
+}
+
+impl Tables {
+    /// Where segment 0 begins, in bytes.
+    pub(super) fn base(self, geometry: &Geometry) -> u64 {
+        let before = match self {
+            Tables::V2 => 2 * COPY_BYTES,
+            Tables::V3 => 4 * COPY_BYTES,
+        };
+        u64::from(geometry.page_bytes).max(before as u64)
+    }
+
+    /// Bytes of the whole store.
+    pub(super) fn size_bytes(self, geometry: &Geometry) -> u64 {
+        self.base(geometry) + geometry.segment_bytes() * u64::from(geometry.segments)
+    }
+
+    /// Pages that a policy may hold at once.
+    pub(super) fn capacity_pages(self, geometry: &Geometry) -> u64 {
+        if geometry.layout == Layout::Slots {
+            return Areas::of(geometry, self).capacity_pages();
         }
-        let entries = table::entries_max(self.page_bytes as usize) as u64;
-        let pages = u64::from(self.segment_pages);
-        let tables = pages.div_ceil(entries + 1);
-        let full = (pages - tables - 1) * u64::from(self.segments - 4);
+        let entries = table::entries_max(self, geometry.page_bytes as usize) as u64;
+        let pages = u64::from(geometry.segment_pages);
+        // A table of many entries has a copy at the end of its batch.
+        let copied = self == Tables::V3 && pages > table::carried_max(geometry.page_bytes as usize) as u64;
+        let tables = if copied { 2 * pages.div_ceil(entries + 2) } else { pages.div_ceil(entries + 1) };
+        let full = pages.saturating_sub(tables + 1) * u64::from(geometry.segments - 4);
         full - full / 4
+    }
+
+    /// Are the sizes ones that such a store can have?
+    fn check(self, geometry: &Geometry) -> Result<(), StoreError> {
+        geometry.check_sizes()?;
+        if self.capacity_pages(geometry) == 0 {
+            let why = match geometry.layout {
+                Layout::Slots => "the journal leaves no room for pages",
+                Layout::Log => "the tables leave no room for pages",
+            };
+            return Err(StoreError::Geometry { geometry: *geometry, why });
+        }
+        Ok(())
     }
 }
 
@@ -166,6 +219,13 @@ pub(super) struct LogEnd {
     pub tail: u64,
     /// CRC of the last table.
     pub chain: u32,
+}
+
+impl LogEnd {
+    /// The one of two that is further on; this one of two that are the same.
+    pub fn later(self, other: LogEnd) -> LogEnd {
+        if other.place > self.place { other } else { self }
+    }
 }
 
 /// Whose cache it is.
@@ -192,9 +252,17 @@ pub(super) struct Superblock {
     pub geometry: Geometry,
     pub identity: Identity,
     pub state: State,
-    pub generation: u64,
+    /// How often superblocks were written.
+    pub writes: u64,
     pub epoch: u64,
     pub end: LogEnd,
+    /// The form of what lies behind it.
+    pub tables: Tables,
+    /// It is of the version before: what follows is not in it.
+    pub before: bool,
+    pub generations: Generations,
+    /// Seconds of cache time, at least.
+    pub clock: u64,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -203,7 +271,7 @@ struct Raw {
     magic: [u8; 8],
     version: U32,
     state: U32,
-    generation: U64,
+    writes: U64,
     uuid: [u8; 16],
     backing: [u8; 16],
     backing_pages: U64,
@@ -217,15 +285,38 @@ struct Raw {
     layout: U32,
     slot: U32,
     journal: U32,
-    zeros: [u8; 392],
+    tables: U32,
+    settled: RawGeneration,
+    pending: RawGeneration,
+    clock: U64,
+    zeros: [u8; 348],
     crc: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawGeneration {
+    number: U64,
+    nonce: U64,
+}
+
+impl From<Generation> for RawGeneration {
+    fn from(Generation { number, nonce }: Generation) -> Self {
+        RawGeneration { number: number.into(), nonce: nonce.into() }
+    }
+}
+
+impl From<&RawGeneration> for Generation {
+    fn from(raw: &RawGeneration) -> Self {
+        Generation { number: raw.number.get(), nonce: raw.nonce.get() }
+    }
 }
 
 const RAW: usize = size_of::<Raw>();
 
 /// Blocks of the journal; none in a log.
-fn journal_blocks(geometry: &Geometry) -> u32 {
-    if geometry.layout == Layout::Slots { Areas::of(geometry).journal as u32 } else { 0 }
+fn journal_blocks(geometry: &Geometry, tables: Tables) -> u32 {
+    if geometry.layout == Layout::Slots { Areas::of(geometry, tables).journal as u32 } else { 0 }
 }
 
 impl Superblock {
@@ -236,9 +327,9 @@ impl Superblock {
         let Geometry { page_bytes, segment_pages, segments, layout } = self.geometry;
         let mut raw = Raw {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if self.before { VERSION_BEFORE } else { VERSION }.into(),
             state: (self.state as u32).into(),
-            generation: self.generation.into(),
+            writes: self.writes.into(),
             uuid: self.identity.uuid,
             backing: self.identity.backing,
             backing_pages: self.identity.backing_pages.into(),
@@ -251,10 +342,20 @@ impl Superblock {
             segments: segments.into(),
             layout: (layout as u32).into(),
             slot: self.end.slot.into(),
-            journal: journal_blocks(&self.geometry).into(),
-            zeros: [0; 392],
+            journal: journal_blocks(&self.geometry, self.tables).into(),
+            tables: 0.into(),
+            settled: Generation::default().into(),
+            pending: Generation::default().into(),
+            clock: 0.into(),
+            zeros: [0; 348],
             crc: 0.into(),
         };
+        if !self.before {
+            raw.tables = (self.tables as u32).into();
+            raw.settled = self.generations.settled.into();
+            raw.pending = self.generations.pending.unwrap_or_default().into();
+            raw.clock = self.clock.into();
+        }
         raw.crc = crc32c(&raw.as_bytes()[..RAW - 4]).into();
         into[..RAW].copy_from_slice(raw.as_bytes());
     }
@@ -268,7 +369,8 @@ impl Superblock {
         if raw.magic != MAGIC {
             return Err(StoreError::NotACache);
         }
-        if raw.version != VERSION {
+        let before = raw.version == VERSION_BEFORE;
+        if !before && raw.version != VERSION {
             return Err(StoreError::Version { found: raw.version.get() });
         }
         if crc32c(&bytes[..RAW - 4]) != raw.crc.get() {
@@ -284,8 +386,13 @@ impl Superblock {
                 _ => return Err(StoreError::Superblocks),
             },
         };
-        geometry.check()?;
-        if raw.journal.get() != journal_blocks(&geometry) {
+        let tables = match (before, raw.tables.get()) {
+            (true, _) | (false, 2) => Tables::V2,
+            (false, 3) => Tables::V3,
+            _ => return Err(StoreError::Superblocks),
+        };
+        tables.check(&geometry)?;
+        if raw.journal.get() != journal_blocks(&geometry, tables) {
             return Err(StoreError::Superblocks);
         }
         let state = match raw.state.get() {
@@ -297,17 +404,29 @@ impl Superblock {
         let end = LogEnd { place: raw.place.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() };
         let at_a_segment =
             end.tail.is_multiple_of(u64::from(geometry.segment_pages)) || geometry.layout == Layout::Slots;
-        if end.tail > end.place || end.slot >= geometry.segments || !at_a_segment {
+        if end.tail > end.place || end.place > PLACES_MAX || end.slot >= geometry.segments || !at_a_segment {
             return Err(StoreError::Superblocks);
         }
+        let pending = Some(Generation::from(&raw.pending)).filter(|pending| pending.number > 0);
+        let generations = Generations { settled: (&raw.settled).into(), pending };
         Ok(Superblock {
             geometry,
             identity: Identity { uuid: raw.uuid, backing: raw.backing, backing_pages: raw.backing_pages.get() },
             state,
-            generation: raw.generation.get(),
+            writes: raw.writes.get(),
             epoch: raw.epoch.get(),
             end,
+            tables,
+            before,
+            generations: if before { Generations::default() } else { generations },
+            clock: if before { 0 } else { raw.clock.get() },
         })
+    }
+
+    /// The next one, of a store that is opened: one that was left in good order is written in this version from here on.
+    pub fn next(self) -> Self {
+        let before = self.before && self.state != State::Closed;
+        Superblock { state: State::Open, epoch: self.epoch + 1, before, ..self }
     }
 
     /// Writes both copies, each synced before the next is touched.
@@ -321,6 +440,22 @@ impl Superblock {
         Ok(())
     }
 
+    /// Reads both copies. One that is not valid is read again: what is wrong on the way may be right on the device.
+    fn read_copies<D: Disk>(disk: &D) -> std::io::Result<[Result<Self, StoreError>; 2]> {
+        let read = || -> std::io::Result<[Result<Self, StoreError>; 2]> {
+            let mut copies = AlignedBytes::zeroed(2 * COPY_BYTES);
+            disk.read_at(0, &mut copies)?;
+            let (first, second) = copies.split_at(COPY_BYTES);
+            Ok([Superblock::decode(first), Superblock::decode(second)])
+        };
+        let [first, second] = read()?;
+        if first.is_ok() && second.is_ok() {
+            return Ok([first, second]);
+        }
+        let [third, fourth] = read()?;
+        Ok([first.or(third), second.or(fourth)])
+    }
+
     /// Reads the newer valid copy.
     ///
     /// # Errors
@@ -329,16 +464,14 @@ impl Superblock {
         if disk.size_bytes() < 2 * COPY_BYTES as u64 {
             return Err(StoreError::NotACache);
         }
-        let mut copies = AlignedBytes::zeroed(2 * COPY_BYTES);
-        disk.read_at(0, &mut copies)?;
-        let (first, second) = copies.split_at(COPY_BYTES);
-        let newest = match (Superblock::decode(first), Superblock::decode(second)) {
-            (Ok(a), Ok(b)) => Ok(if a.generation >= b.generation { a } else { b }),
+        let [first, second] = Superblock::read_copies(disk)?;
+        let newest = match (first, second) {
+            (Ok(a), Ok(b)) => Ok(if a.writes >= b.writes { a } else { b }),
             (Ok(only), Err(_)) | (Err(_), Ok(only)) => Ok(only),
             (Err(StoreError::NotACache), Err(why)) => Err(why),
             (Err(why), Err(_)) => Err(why),
         }?;
-        let needed = newest.geometry.size_bytes();
+        let needed = newest.tables.size_bytes(&newest.geometry);
         if disk.size_bytes() < needed {
             return Err(StoreError::Shrunk { needed, found: disk.size_bytes() });
         }
@@ -356,9 +489,16 @@ mod tests {
             geometry: Geometry { page_bytes: 4096, segment_pages: 256, segments: 100, layout: Layout::Slots },
             identity: Identity { uuid: [1; 16], backing: [2; 16], backing_pages: 77 },
             state: State::Closed,
-            generation: 5,
+            writes: 5,
             epoch: 6,
             end: LogEnd { place: 1000, slot: 99, tail: 256, chain: 8 },
+            tables: Tables::V3,
+            before: false,
+            generations: Generations {
+                settled: Generation { number: 3, nonce: 4 },
+                pending: Some(Generation { number: 4, nonce: 5 }),
+            },
+            clock: 1234,
         }
     }
 
@@ -369,6 +509,27 @@ mod tests {
         assert_eq!(RAW, 512);
         assert_eq!(Superblock::decode(&bytes).expect("a superblock"), example());
         assert_eq!(bytes[92..96], 4096u32.to_le_bytes());
+        assert_eq!(bytes[116..120], 3u32.to_le_bytes());
+        for (at, value) in [(120, 3u64), (128, 4), (136, 4), (144, 5), (152, 1234)] {
+            assert_eq!(bytes[at..at + 8], value.to_le_bytes(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn one_of_the_version_before_stays_so_until_a_good_end_and_its_tables_for_ever() {
+        let generations = Generations::default();
+        let before =
+            Superblock { tables: Tables::V2, before: true, state: State::Open, generations, clock: 0, ..example() };
+        let mut bytes = [0; RAW];
+        before.encode(&mut bytes);
+        assert_eq!((bytes[8], &bytes[116..508]), (2, &[0; 392][..]));
+        assert_eq!(Superblock::decode(&bytes).expect("a superblock"), before);
+        assert!(before.next().before);
+        let next = Superblock { state: State::Closed, ..before }.next();
+        next.encode(&mut bytes);
+        assert_eq!((bytes[8], bytes[116]), (3, 2));
+        assert_eq!(Superblock::decode(&bytes).expect("a superblock"), next);
+        assert_eq!((next.tables, next.state, next.epoch), (Tables::V2, State::Open, 7));
     }
 
     #[test]
@@ -403,7 +564,7 @@ mod tests {
         let huge = Geometry::for_device(1 << 60, 4096).expect("as much of it as can be numbered");
         assert_eq!(huge.segments, u32::MAX / 256);
         Geometry { segments: 1 << 24, ..huge }.check().expect_err("too many blocks");
-        assert_eq!(Geometry { segments: 12, ..geometry }.capacity_pages(), 254 * 6);
-        assert_eq!(Geometry { page_bytes: 512, segments: 12, ..geometry }.capacity_pages(), (256 - 9) * 6);
+        assert_eq!(Geometry { segments: 12, ..geometry }.capacity_pages(), 253 * 6);
+        assert_eq!(Geometry { page_bytes: 512, segments: 12, ..geometry }.capacity_pages(), (256 - 17) * 6);
     }
 }

@@ -1,7 +1,9 @@
 //! The table of a batch: which page versions follow it, and what became of others. Layout: `docs/cache-format.md`.
 
-use super::crc32c;
-use super::superblock::LogEnd;
+use super::carried::{CARRIED_HEADER, Carried};
+use super::commit::CARRIED_ROOM;
+use super::superblock::{LogEnd, PLACES_MAX, Tables};
+use super::{age, crc32c};
 use crate::mutant::{self, Mutant};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,6 +31,8 @@ impl Kind {
 pub(super) struct Record {
     pub page: u64,
     pub kind: Kind,
+    /// How long before the clock of the table the page first differed from the backing store: see [`age`](super::age).
+    pub age: u8,
     pub crc: u32,
 }
 
@@ -61,17 +65,43 @@ struct RawEntry {
     page_low: U32,
     page_high: U16,
     kind: u8,
-    zero: u8,
+    age: u8,
     crc: U32,
 }
 
 const HEADER: usize = size_of::<RawHeader>();
-const ENTRY: usize = size_of::<RawEntry>();
+/// Of a table of version 3, whose header ends with a clock.
+const HEADER_3: usize = HEADER + 8;
+pub(super) const ENTRY: usize = size_of::<RawEntry>();
 const CRC_AT: usize = 80;
 
+const fn header(tables: Tables) -> usize {
+    match tables {
+        Tables::V2 => HEADER,
+        Tables::V3 => HEADER_3,
+    }
+}
+
 /// Entries that a table of one block has room for.
-pub(super) const fn entries_max(page_bytes: usize) -> usize {
-    (page_bytes - HEADER) / ENTRY
+pub(super) const fn entries_max(tables: Tables, page_bytes: usize) -> usize {
+    (page_bytes - header(tables)) / ENTRY
+}
+
+/// Entries that a table has room for beside the copy that it carries of the one before.
+pub(super) fn entries_beside(tables: Tables, page_bytes: usize, carried: Option<&Carried>) -> usize {
+    (page_bytes - header(tables) - carried.map_or(0, Carried::len)) / ENTRY
+}
+
+/// Entries of a table up to which the next one, and the commit record, carries a copy of it; one of more is at the end of its
+/// batch once more.
+pub(super) fn carried_max(page_bytes: usize) -> usize {
+    let half = (page_bytes - HEADER_3 - CARRIED_HEADER) / 2 / ENTRY;
+    half.min((CARRIED_ROOM - CARRIED_HEADER) / ENTRY)
+}
+
+/// Copies of a table of so many entries at the end of its batch: one or none.
+pub(super) fn copies(tables: Tables, page_bytes: usize, entries: usize) -> usize {
+    usize::from(tables == Tables::V3 && entries > carried_max(page_bytes))
 }
 
 /// Everything of a table but its entries.
@@ -87,6 +117,8 @@ pub(super) struct Head {
     pub tail: u64,
     pub durable: LogEnd,
     pub chain: u32,
+    /// Seconds of cache time when it was written; 0 before version 3.
+    pub clock: u64,
 }
 
 /// A decoded table.
@@ -98,11 +130,22 @@ pub(super) struct Table {
     pub pages: u32,
     /// Its CRC: the chain of the table after it.
     pub crc: u32,
+    /// Its blocks, its pages and a copy of it included.
+    pub blocks: u64,
+    /// The copy that it carries of the table before.
+    pub carried: Option<Carried>,
 }
 
 /// Writes a table over a whole block and returns its CRC.
-pub(super) fn encode(head: &Head, records: &[Record], block: &mut [u8]) -> u32 {
-    assert!(records.len() <= entries_max(block.len()), "{} entries in one table", records.len());
+pub(super) fn encode(
+    tables: Tables,
+    head: &Head,
+    records: &[Record],
+    carried: Option<&Carried>,
+    block: &mut [u8],
+) -> u32 {
+    let room = entries_beside(tables, block.len(), carried);
+    assert!(records.len() <= room, "{} entries in one table that has room for {room}", records.len());
     block.fill(0);
     let pages = records.iter().filter(|record| record.kind.has_page()).count();
     let raw = RawHeader {
@@ -123,20 +166,53 @@ pub(super) fn encode(head: &Head, records: &[Record], block: &mut [u8]) -> u32 {
         durable_slot: head.durable.slot.into(),
     };
     block[..HEADER].copy_from_slice(raw.as_bytes());
-    for (record, bytes) in records.iter().zip(block[HEADER..].chunks_exact_mut(ENTRY)) {
+    if tables == Tables::V3 {
+        block[HEADER..HEADER_3].copy_from_slice(&head.clock.to_le_bytes());
+    }
+    let (entries, rest) = block[header(tables)..].split_at_mut(records.len() * ENTRY);
+    encode_entries(records, entries);
+    if let Some(carried) = carried {
+        carried.encode(rest);
+    }
+    let crc = crc32c(block);
+    block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+fn encode_entries(records: &[Record], entries: &mut [u8]) {
+    for (record, bytes) in records.iter().zip(entries.chunks_exact_mut(ENTRY)) {
         assert!(record.page < PAGES_MAX, "page {} does not fit into an entry", record.page);
         let entry = RawEntry {
             page_low: (record.page as u32).into(),
             page_high: ((record.page >> 32) as u16).into(),
             kind: record.kind as u8,
-            zero: 0,
+            age: record.age,
             crc: record.crc.into(),
         };
         bytes.copy_from_slice(entry.as_bytes());
     }
-    let crc = crc32c(block);
-    block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-    crc
+}
+
+/// A copy of a table for the one after it.
+pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
+    let mut entries = vec![0; records.len() * ENTRY];
+    encode_entries(records, &mut entries);
+    let Head { place, tail, clock, chain, slot, next, .. } = *head;
+    Carried { place, tail, clock, chain, crc, slot, next, entries, count: records.len() as u32 }
+}
+
+/// The table of which this is a copy; none if its entries are none.
+pub(super) fn carried_table(carried: &Carried, uuid: [u8; 16]) -> Option<Table> {
+    let Carried { place, tail, clock, chain, crc, slot, next, .. } = *carried;
+    if place > PLACES_MAX || tail > place {
+        return None;
+    }
+    let records = carried.entries.chunks_exact(ENTRY).map(decode_entry).collect::<Option<Vec<_>>>()?;
+    let pages = records.iter().filter(|record| record.kind.has_page()).count() as u32;
+    // What else it said was of use only while it was not durable.
+    let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
+    let head = Head { uuid, epoch: 0, place, slot, next, tail, durable, chain, clock };
+    Some(Table { head, records, pages, crc, blocks: 1 + u64::from(pages), carried: None })
 }
 
 /// CRC of a block, the four bytes where it is kept taken as zeros.
@@ -149,13 +225,19 @@ fn crc_of(block: &[u8]) -> u32 {
 }
 
 /// The header of a block that is a whole table.
-fn whole(block: &[u8]) -> Option<RawHeader> {
+fn whole(tables: Tables, block: &[u8]) -> Option<RawHeader> {
     let (raw, _) = RawHeader::read_from_prefix(block).ok()?;
     let sound = raw.magic == MAGIC && (mutant::is(Mutant::NoTableCheck) || crc_of(block) == raw.crc.get());
-    (sound && raw.entries.get() as usize <= entries_max(block.len())).then_some(raw)
+    let places = [raw.place, raw.durable_place].iter().all(|place| place.get() <= PLACES_MAX);
+    let in_order = raw.tail <= raw.place && raw.durable_tail <= raw.durable_place && places;
+    (sound && in_order && raw.entries.get() as usize <= entries_max(tables, block.len())).then_some(raw)
 }
 
-fn head(raw: &RawHeader) -> Head {
+fn head(tables: Tables, raw: &RawHeader, block: &[u8]) -> Head {
+    let clock = match tables {
+        Tables::V2 => 0,
+        Tables::V3 => u64::from_le_bytes(block[HEADER..HEADER_3].try_into().expect("eight bytes")),
+    };
     let durable = LogEnd {
         place: raw.durable_place.get(),
         slot: raw.durable_slot.get(),
@@ -171,25 +253,29 @@ fn head(raw: &RawHeader) -> Head {
         tail: raw.tail.get(),
         durable,
         chain: raw.chain.get(),
+        clock,
     }
 }
 
 /// Reads everything of a table but its entries; none when the block is not a whole one.
-pub(super) fn decode_head(block: &[u8]) -> Option<Head> {
-    whole(block).as_ref().map(head)
+pub(super) fn decode_head(tables: Tables, block: &[u8]) -> Option<Head> {
+    whole(tables, block).map(|raw| head(tables, &raw, block))
 }
 
 /// Reads a table from a block; none when it is not a whole one.
-pub(super) fn decode(block: &[u8]) -> Option<Table> {
-    let raw = whole(block)?;
-    let entries = block[HEADER..].chunks_exact(ENTRY).take(raw.entries.get() as usize);
-    let records = entries.map(decode_entry).collect::<Option<Vec<_>>>()?;
+pub(super) fn decode(tables: Tables, block: &[u8]) -> Option<Table> {
+    let raw = whole(tables, block)?;
+    let (entries, rest) = block[header(tables)..].split_at(raw.entries.get() as usize * ENTRY);
+    let records = entries.chunks_exact(ENTRY).map(decode_entry).collect::<Option<Vec<_>>>()?;
     let pages = records.iter().filter(|record| record.kind.has_page()).count();
+    let blocks = 1 + pages + copies(tables, block.len(), records.len());
     (pages == raw.pages.get() as usize).then(|| Table {
-        head: head(&raw),
+        head: head(tables, &raw, block),
         records,
         pages: pages as u32,
         crc: raw.crc.get(),
+        blocks: blocks as u64,
+        carried: if tables == Tables::V3 { Carried::decode(rest, ENTRY) } else { None },
     })
 }
 
@@ -204,7 +290,7 @@ fn decode_entry(bytes: &[u8]) -> Option<Record> {
         _ => return None,
     };
     let page = u64::from(raw.page_high.get()) << 32 | u64::from(raw.page_low.get());
-    Some(Record { page, kind, crc: raw.crc.get() })
+    Some(Record { page, kind, age: raw.age & age::MASK, crc: raw.crc.get() })
 }
 
 #[cfg(test)]
@@ -214,7 +300,7 @@ mod tests {
 
     fn head() -> Head {
         let durable = LogEnd { place: 500, slot: 4, tail: 256, chain: 9 };
-        Head { uuid: [7; 16], epoch: 3, place: 512, slot: 6, next: 5, tail: 256, durable, chain: 11 }
+        Head { uuid: [7; 16], epoch: 3, place: 512, slot: 6, next: 5, tail: 256, durable, chain: 11, clock: 77 }
     }
 
     fn records(n: usize, seed: u64) -> Vec<Record> {
@@ -223,6 +309,7 @@ mod tests {
         let mut record = || Record {
             page: random.below(PAGES_MAX),
             kind: kinds[random.below(5) as usize],
+            age: random.below(128) as u8,
             crc: random.next_u64() as u32,
         };
         (0..n).map(|_| record()).collect()
@@ -230,31 +317,52 @@ mod tests {
 
     #[test]
     fn a_table_comes_back_as_it_was() {
-        assert_eq!((HEADER, ENTRY, entries_max(4096), entries_max(512)), (96, 12, 333, 34));
-        for (seed, n) in [0, 1, 100, 333].into_iter().enumerate() {
-            let mut block = vec![0xFF; 4096];
+        assert_eq!((HEADER, HEADER_3, ENTRY, carried_max(4096), carried_max(512)), (96, 104, 12, 164, 15));
+        let most = [Tables::V2, Tables::V3].map(|tables| [4096, 512].map(|bytes| entries_max(tables, bytes)));
+        assert_eq!(most, [[333, 34], [332, 34]]);
+        for (seed, n) in [0, 1, 100, 164, 165, 332].into_iter().enumerate() {
             let records = records(n, seed as u64);
-            let crc = encode(&head(), &records, &mut block);
-            let table = decode(&block).expect("a table");
-            assert_eq!((table.head, &table.records, table.crc), (head(), &records, crc));
-            assert_eq!(decode_head(&block), Some(head()));
+            let before = carry(&Head { place: 300, ..head() }, &records, 11);
+            for tables in [Tables::V2, Tables::V3] {
+                let carried = Some(&before).filter(|_| tables == Tables::V3 && n <= 164);
+                let head = Head { clock: if tables == Tables::V2 { 0 } else { 77 }, ..head() };
+                let mut block = vec![0xFF; 4096];
+                let crc = encode(tables, &head, &records, carried, &mut block);
+                let table = decode(tables, &block).expect("a table");
+                assert_eq!((table.head, &table.records, table.crc), (head, &records, crc));
+                assert_eq!(decode_head(tables, &block), Some(head));
+                assert_eq!(table.carried.as_ref(), carried);
+                let copies = u64::from(tables == Tables::V3 && n > 164);
+                assert_eq!(table.blocks, 1 + u64::from(table.pages) + copies);
+            }
         }
     }
 
     #[test]
+    fn a_carried_table_says_what_the_table_said() {
+        let records = records(20, 5);
+        let table = carried_table(&carry(&head(), &records, 99), [7; 16]).expect("a table");
+        let Head { place, slot, next, tail, chain, clock, .. } = table.head;
+        assert_eq!((place, slot, next, tail, chain, clock), (512, 6, 5, 256, 11, 77));
+        assert_eq!((table.records, table.crc), (records, 99));
+    }
+
+    #[test]
     fn any_flipped_bit_and_any_noise_is_refused() {
+        let tables = Tables::V3;
         let mut block = vec![0; 512];
-        encode(&head(), &records(34, 1), &mut block);
+        let carried = carry(&head(), &records(14, 3), 11);
+        encode(tables, &head(), &records(15, 1), Some(&carried), &mut block);
         for bit in 0..512 * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&block).is_none() && decode_head(&block).is_none(), "bit {bit}");
+            assert!(decode(tables, &block).is_none() && decode_head(tables, &block).is_none(), "bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
         }
         let mut random = Random::new(2);
         for _ in 0..1000 {
             let mut noise: Vec<u8> = (0..512).map(|_| random.next_u64() as u8).collect();
             noise[..8].copy_from_slice(&MAGIC);
-            assert!(decode(&noise).is_none());
+            assert!(decode(tables, &noise).is_none());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::journal;
 use crate::store::Geometry;
+use crate::store::superblock::Tables;
 
 /// Segments' worth of entries that may have to be made between two times that room is made: what is settled after a sync
 /// of the backing store, and what is declared gone.
@@ -41,15 +42,15 @@ impl Areas {
 
     /// The areas of a store. The journal takes the entries of all slots twice, so that a turn of it repeats no more than
     /// it says anew, and what makes room in it.
-    pub fn of(geometry: &Geometry) -> Self {
-        let entries = journal::entries_max(geometry.page_bytes as usize) as u64;
+    pub fn of(geometry: &Geometry, tables: Tables) -> Self {
+        let entries = journal::entries_max(tables, geometry.page_bytes as usize) as u64;
         let blocks = u64::from(geometry.blocks());
         let live = blocks.div_ceil(entries);
         let segment_pages = u64::from(geometry.segment_pages);
         let pace = (BURST_SEGMENTS * segment_pages).min(blocks).div_ceil(entries).max(live / 16);
         let journal = (2 * live + 5 * pace + 3 * Areas::ROUND).min(blocks);
         let page_bytes = u64::from(geometry.page_bytes);
-        Areas { base: geometry.base(), page_bytes, segment_pages, journal, slots: blocks - journal, live, pace }
+        Areas { base: tables.base(geometry), page_bytes, segment_pages, journal, slots: blocks - journal, live, pace }
     }
 
     /// Pages that a policy may hold at once: all slots but four segments' worth to work in, and one in 64 so that room

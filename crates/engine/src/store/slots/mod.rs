@@ -12,10 +12,9 @@ mod recovery;
 
 pub(in crate::store) use areas::Areas;
 
-use super::superblock::{LogEnd, State, Superblock};
-use super::{
-    Batch, Entry, Geometry, Identity, Index, LogCounts, SPARE_MAX, SyncPoint, check_page, crc32c, sync_device,
-};
+use super::standing::Standing;
+use super::superblock::{LogEnd, State, Tables};
+use super::{Batch, Entry, Geometry, Index, LogCounts, SPARE_MAX, SyncPoint, age, check_page, crc32c, sync_device};
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
 use free::Free;
@@ -33,9 +32,7 @@ pub(crate) struct Slots<D> {
     disk: D,
     geometry: Geometry,
     areas: Areas,
-    identity: Identity,
-    generation: u64,
-    epoch: u64,
+    pub(in crate::store) standing: Standing,
     /// What the slots hold of each page.
     pub index: Index,
     free: Free,
@@ -181,7 +178,7 @@ impl<D: Disk> Slots<D> {
         self.free_slot_of(page);
         let version = self.index.next_version();
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
-        self.records.push(Record { page, kind, again: false, slot, version, crc });
+        self.records.push(Record { page, kind, again: false, age: age::UNKNOWN, slot, version, crc });
         self.fresh.push(slot);
         let place = u64::from(version) << 32 | u64::from(slot);
         self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
@@ -238,7 +235,15 @@ impl<D: Disk> Slots<D> {
         self.reserve(0)?;
         self.free_slot_of(page);
         let version = self.index.get(page).map_or(0, |entry| version_of(entry.place));
-        self.records.push(Record { page, kind: Kind::Lost, again: false, slot: NO_SLOT, version, crc: 0 });
+        self.records.push(Record {
+            page,
+            kind: Kind::Lost,
+            again: false,
+            age: age::UNKNOWN,
+            slot: NO_SLOT,
+            version,
+            crc: 0,
+        });
         let place = u64::from(version) << 32 | u64::from(NO_SLOT);
         self.index.insert(page, Entry { place, crc: 0, dirty: true, resident: false, lost: true });
         Ok(())
@@ -249,7 +254,7 @@ impl<D: Disk> Slots<D> {
         self.reserve(0)?;
         let place = self.index.get(page).map_or(u64::from(NO_SLOT), |entry| entry.place);
         let (slot, version) = (slot_of(place), version_of(place));
-        self.records.push(Record { page, kind, again: false, slot, version, crc: 0 });
+        self.records.push(Record { page, kind, again: false, age: age::UNKNOWN, slot, version, crc: 0 });
         Ok(())
     }
 
@@ -262,7 +267,7 @@ impl<D: Disk> Slots<D> {
 
     /// Makes room in the open block for an entry and so many pages.
     fn reserve(&mut self, pages: usize) -> io::Result<()> {
-        let full_block = self.records.len() == journal::entries_max(self.page_bytes());
+        let full_block = self.records.len() == journal::entries_max(self.standing.tables(), self.page_bytes());
         if full_block || self.fresh.len() + pages > self.geometry.segment_pages as usize {
             self.seal();
         }
@@ -276,16 +281,21 @@ impl<D: Disk> Slots<D> {
             return;
         }
         let head = Head {
-            uuid: self.identity.uuid,
-            epoch: self.epoch,
+            uuid: self.standing.uuid(),
+            epoch: self.standing.epoch(),
             number: self.number,
             tail: self.tail,
             durable: self.durable,
             chain: self.chain,
             versions: self.index.versions(),
+            clock: self.standing.clock(),
         };
-        let page_bytes = self.page_bytes();
-        let crc = journal::encode(&head, &self.records, &mut self.buffer[..page_bytes]);
+        let (tables, page_bytes) = (self.standing.tables(), self.page_bytes());
+        let carried = self.standing.carried.take();
+        let crc = journal::encode(tables, &head, &self.records, carried.as_deref(), &mut self.buffer[..page_bytes]);
+        if tables == Tables::V3 {
+            self.standing.carried = Some(Arc::new(journal::carry(&head, &self.records, crc)));
+        }
         let writes = self.writes();
         let pages = self.fresh.len() as u64;
         self.counts.batches += writes.len() as u64;
@@ -360,6 +370,7 @@ impl<D: Disk> Slots<D> {
     pub fn sync(&mut self) -> io::Result<()> {
         if let Some(point) = self.unsynced() {
             sync_device(&self.disk)?;
+            point.write_record(&self.disk)?;
             self.synced(point);
         }
         Ok(())
@@ -375,11 +386,11 @@ impl<D: Disk> Slots<D> {
     /// when it is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd { place: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
-        self.unsynced.then_some(SyncPoint(end))
+        self.unsynced.then(|| self.standing.sync_point(end))
     }
 
-    /// Such a sync has succeeded.
-    pub fn synced(&mut self, SyncPoint(end): SyncPoint) {
+    /// Such a sync has succeeded, and is noted.
+    pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
         if end.place < self.durable.place {
             return;
@@ -505,7 +516,11 @@ impl<D: Disk> Slots<D> {
 
     fn decoded(&self, blocks: &[u8]) -> Option<Vec<journal::Block>> {
         let decoded = blocks.chunks_exact(self.page_bytes()).zip(self.tail..);
-        decoded.map(|(block, number)| journal::decode(block).filter(|block| block.head.number == number)).collect()
+        decoded
+            .map(|(block, number)| {
+                journal::decode(self.standing.tables(), block).filter(|block| block.head.number == number)
+            })
+            .collect()
     }
 
     /// Repeats the entries of the oldest blocks that still hold, and gives the blocks up: the next one says so.
@@ -553,17 +568,16 @@ impl<D: Disk> Slots<D> {
         self.write_superblock(State::Retired)
     }
 
+    /// Writes both superblocks while the store is in use.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn write_open(&mut self) -> io::Result<()> {
+        self.write_superblock(State::Open)
+    }
+
     fn write_superblock(&mut self, state: State) -> io::Result<()> {
-        self.generation += 1;
-        let superblock = Superblock {
-            geometry: self.geometry,
-            identity: self.identity,
-            state,
-            generation: self.generation,
-            epoch: self.epoch,
-            end: self.durable,
-        };
-        superblock.write(&self.disk)
+        self.standing.write(&self.disk, state, self.durable)
     }
 }
 

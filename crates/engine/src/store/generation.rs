@@ -1,0 +1,41 @@
+//! Generations: by which a cache and its backing store tell whether one of them is an older copy than the other.
+
+/// A generation: a number that rises, and a nonce that tells it from another of that number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generation {
+    /// How often it was raised; 0 where nobody ever did.
+    pub number: u64,
+    /// Chosen at random for each.
+    pub nonce: u64,
+}
+
+/// The generations of a cache. Its backing store has one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generations {
+    /// The one that the backing store has durably.
+    pub settled: Generation,
+    /// The one that it is about to get, or has got.
+    pub pending: Option<Generation>,
+}
+
+impl Generations {
+    /// Those of a cache whose backing store has this one.
+    pub fn settled(generation: Generation) -> Self {
+        Generations { settled: generation, pending: None }
+    }
+
+    /// The next one, of this nonce.
+    pub fn next(&self, nonce: u64) -> Generation {
+        Generation { number: self.settled.number + 1, nonce }
+    }
+
+    /// Is a backing store of this generation the one that was left?
+    pub fn is_right(&self, backing: Generation) -> bool {
+        backing == self.settled || Some(backing) == self.pending
+    }
+
+    /// The backing store has the pending one, durably.
+    pub fn settle(&mut self) {
+        self.settled = self.pending.take().unwrap_or(self.settled);
+    }
+}
