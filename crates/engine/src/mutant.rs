@@ -82,12 +82,28 @@ pub(crate) enum Mutant {
     NothingBeyond,
     /// A format does not count on from the superblocks that it finds.
     FormatForgetsWrites,
+    /// Both superblocks are written before either is synced.
+    SuperblocksTogether,
+    /// A table that cannot be read is not looked for elsewhere.
+    CopyIgnored,
+    /// Rule 3: what is written past the log does not wait for the word of its tail.
+    TailNotAwaited,
+    /// A flush asks only after the log is durable whether anything went past it.
+    FlushAskedAfter,
+    /// Whose cache it is is not compared.
+    OwnerUnchecked,
+    /// A cache whose device failed is not marked.
+    RetireUnmarked,
+    /// A proposed generation is not written when that returns.
+    GenerationUnwritten,
+    /// The generation of the backing store is not compared.
+    GenerationUncompared,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Mutant; 32] = [
+    pub(crate) const ALL: [Mutant; 45] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,
         Mutant::NoPageCheck,
@@ -120,6 +136,19 @@ impl Mutant {
         Mutant::GrownUnsaid,
         Mutant::PastNotKept,
         Mutant::TogetherFromBelow,
+        Mutant::ReadOnce,
+        Mutant::CommitUnwritten,
+        Mutant::CommitUnchecked,
+        Mutant::NothingBeyond,
+        Mutant::FormatForgetsWrites,
+        Mutant::SuperblocksTogether,
+        Mutant::CopyIgnored,
+        Mutant::TailNotAwaited,
+        Mutant::FlushAskedAfter,
+        Mutant::OwnerUnchecked,
+        Mutant::RetireUnmarked,
+        Mutant::GenerationUnwritten,
+        Mutant::GenerationUncompared,
     ];
 
     /// Is there such a step in a layout?
@@ -127,6 +156,8 @@ impl Mutant {
         match self {
             Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout == Layout::Slots,
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
+            // A journal is read whole before it is known where it ends; reclaim drops nothing of slots.
+            Mutant::NothingBeyond | Mutant::TailNotAwaited => layout == Layout::Log,
             // Over slots no word says that a page became clean which the policy does not hold, as this one never is.
             Mutant::SupersededCleaned => layout == Layout::Log,
             // The same step in both layouts; over slots 12,000 lives did not happen to need it.

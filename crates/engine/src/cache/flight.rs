@@ -120,6 +120,7 @@ impl Keeper {
     fn is_ripe(&self, pending: &Pending) -> bool {
         let is_durable = match pending.cover {
             Cover::Same(_) => self.log.is_written_durably(pending.after),
+            Cover::Newer(_) if mutant::is(Mutant::TailNotAwaited) => self.log.is_written_durably(pending.after),
             Cover::Newer(_) => self.log.is_durable_to(pending.after),
         };
         !pending.flying && (is_durable || mutant::is(Mutant::UnripeTaken))

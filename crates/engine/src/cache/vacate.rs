@@ -8,6 +8,9 @@ use crate::store::Entry;
 use std::io;
 use std::ops::Range;
 
+/// Turns of the journal in which it is renewed without a request in between.
+const TURNS_MAX: u64 = 3;
+
 /// Makes room, if the store is one of slots; false if it is a log.
 pub(super) fn reclaim_slots(lease: &mut impl Lease) -> io::Result<bool> {
     if lease.keeper().log.slots().is_none() {
@@ -31,20 +34,28 @@ pub(super) fn reclaim_slots(lease: &mut impl Lease) -> io::Result<bool> {
 
 /// Repeats what still holds of the journal's oldest blocks, while it is running out of room; true if there was need.
 fn renew_journal(lease: &mut impl Lease) -> io::Result<bool> {
-    let mut renewed = false;
+    let mut renewed = 0;
     loop {
         // Where all of the oldest blocks holds, as many blocks are written as are given up, and those only at the next sync.
         if lease.keeper().log.slots().is_some_and(|slots| slots.awaits_blocks()) {
             sync_log(lease)?;
         }
         let Some(oldest) = lease.keeper().log.slots().and_then(|slots| slots.oldest_blocks()) else { break };
+        renewed += oldest.end - oldest.start;
         renew(lease, oldest)?;
-        renewed = true;
+        let keeper = lease.keeper();
+        // After a turn or two all that holds has been said anew: only a journal that nobody wrote like that says more than it has
+        // room for.
+        if keeper.log.slots().is_some_and(|slots| renewed > TURNS_MAX * slots.journal_bytes()) {
+            let error =
+                io::Error::new(io::ErrorKind::StorageFull, "the cache's journal says more than it has room for");
+            return keeper.noted(Err(error));
+        }
     }
-    if renewed && !mutant::is(Mutant::BlockTooEarly) {
+    if renewed > 0 && !mutant::is(Mutant::BlockTooEarly) {
         sync_log(lease)?;
     }
-    Ok(renewed)
+    Ok(renewed > 0)
 }
 
 fn renew(lease: &mut impl Lease, oldest: Range<u64>) -> io::Result<()> {
@@ -54,11 +65,30 @@ fn renew(lease: &mut impl Lease, oldest: Range<u64>) -> io::Result<()> {
     let read = lease.unlocked(|| disk.read_at(oldest.start, &mut bytes))?;
     let keeper = lease.keeper();
     keeper.log.count_reads(1);
-    let slots = keeper.log.slots().expect("the layout of a store does not change");
+    let is_whole = |keeper: &mut Keeper, bytes: &[u8]| keeper.log.slots().is_some_and(|slots| slots.are_oldest(bytes));
+    if read.is_ok() && is_whole(keeper, &bytes) {
+        return renew_from(keeper, &bytes, &[]);
+    }
     // What is wrong on the way may be right on the device.
-    let again = |bytes: &mut AlignedBytes| disk.read_at(oldest.start, bytes);
-    let read = if read.is_ok() && slots.are_oldest(&bytes) { Ok(()) } else { again(&mut bytes) };
-    let renewed = read.and_then(|()| slots.renew(&bytes));
+    let again = disk.read_at(oldest.start, &mut bytes);
+    keeper.noted(again)?;
+    if is_whole(keeper, &bytes) {
+        return renew_from(keeper, &bytes, &[]);
+    }
+    // The block after each has a copy of it, once it is on the device.
+    sync_log(lease)?;
+    let keeper = lease.keeper();
+    let slots = keeper.log.slots().expect("the layout of a store does not change");
+    let mut after = AlignedBytes::zeroed(slots.geometry().page_bytes as usize);
+    let read = disk.read_at(slots.byte_after_oldest(bytes.len()), &mut after);
+    keeper.noted(read)?;
+    renew_from(keeper, &bytes, &after)
+}
+
+/// Renews the oldest blocks, which were read, with the help of the one after them.
+fn renew_from(keeper: &mut Keeper, blocks: &[u8], after: &[u8]) -> io::Result<()> {
+    let slots = keeper.log.slots().expect("the layout of a store does not change");
+    let renewed = slots.renew(blocks, after);
     keeper.noted(renewed)
 }
 

@@ -407,7 +407,10 @@ impl World {
     /// Sends below what only volatile memory has: by the rules, or when there is no log any more.
     pub fn write_frames_below(&mut self, log: bool) -> io::Result<()> {
         for handle in self.frames.handles() {
-            if self.frames.get(handle).is_none_or(|frame| !frame.dirty) {
+            let Some(frame) = self.frames.get(handle).filter(|frame| frame.dirty) else { continue };
+            // Its bytes were in the log's copy, which is listed as lost.
+            let page = self.directory.page(handle);
+            if frame.bytes.is_none() && self.keeper.log.index().get(page).is_some_and(|entry| entry.lost) {
                 continue;
             }
             if log {
@@ -415,7 +418,6 @@ impl World {
                 self.write_back(handle, Tier::TOP)?;
                 continue;
             }
-            let page = self.directory.page(handle);
             let frame = self.frames.get_mut(handle).expect("just seen");
             if let Some(bytes) = &frame.bytes {
                 self.keeper.write_without_log(page, bytes);

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a device writes as a whole or not at all.
 const SECTOR: usize = 512;
+/// How often a sector that was not synced holds neither what was there nor what was to be, where that may be.
+const GARBLED: f64 = 0.1;
 
 /// The power supply that several disks share: it goes off in the middle of the n-th write or sync from now on.
 #[derive(Clone, Debug)]
@@ -79,11 +81,17 @@ pub enum Fault {
     LostWrite,
     /// A sync fails, and what was not synced is dropped, as Linux drops a page cache that it could not write.
     SyncError,
+    /// A sync is acknowledged and makes nothing durable; a later one does.
+    LostSync,
 }
 
 impl Fault {
     fn is_of_read(self) -> bool {
         matches!(self, Fault::ReadError | Fault::ReadFlip)
+    }
+
+    fn is_of_sync(self) -> bool {
+        matches!(self, Fault::SyncError | Fault::LostSync)
     }
 }
 
@@ -101,6 +109,10 @@ struct State {
     image: Vec<u8>,
     unsynced: Vec<Unsynced>,
     faults: VecDeque<Fault>,
+    /// The read that returns a flipped bit, by its number.
+    misread: Option<u64>,
+    /// A crash may leave anything in a sector that was not synced.
+    garbles: bool,
     gone: bool,
     random: Random,
     counts: [u64; 3],
@@ -122,6 +134,8 @@ impl SimDisk {
             image: zeros,
             unsynced: Vec::new(),
             faults: VecDeque::new(),
+            misread: None,
+            garbles: false,
             gone: false,
             random: Random::new(0),
             counts: [0; 3],
@@ -138,6 +152,17 @@ impl SimDisk {
         self.lock().faults.push_back(fault);
     }
 
+    /// The read after so many others returns one flipped bit; what is stored is right.
+    pub fn misread_after(&self, reads: u64) {
+        let mut state = self.lock();
+        state.misread = Some(state.counts[0] + 1 + reads);
+    }
+
+    /// From now on a crash may leave anything in a sector that was not synced, as where a write of it was cut short.
+    pub fn garble(&self) {
+        self.lock().garbles = true;
+    }
+
     /// From now on every operation fails, as on a device that was pulled out.
     pub fn vanish(&self) {
         self.lock().gone = true;
@@ -146,8 +171,31 @@ impl SimDisk {
     /// Flips one bit of what is stored.
     pub fn flip(&self, byte: u64, bit: u8) {
         let mut state = self.lock();
-        state.stable[byte as usize] ^= 1 << (bit % 8);
+        // What was added since the last sync is not stable yet.
+        if let Some(stable) = state.stable.get_mut(byte as usize) {
+            *stable ^= 1 << (bit % 8);
+        }
         state.image[byte as usize] ^= 1 << (bit % 8);
+    }
+
+    /// No fault that was injected strikes any more.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.faults.clear();
+        state.misread = None;
+    }
+
+    /// What is stored, as a copy of the device at this moment has it.
+    pub fn copy(&self) -> Vec<u8> {
+        self.lock().image.clone()
+    }
+
+    /// Puts a copy back: what is stored from now on.
+    pub fn put_back(&self, copy: &[u8]) {
+        let mut state = self.lock();
+        state.unsynced.clear();
+        state.stable = copy.to_vec();
+        state.image = copy.to_vec();
     }
 
     /// Reads, writes and syncs that were performed.
@@ -185,8 +233,13 @@ impl SimDisk {
                     3 => state.random.chance(0.5),
                     _ => i < prefix || (i == prefix && state.random.chance(0.5)),
                 };
-                if survives {
-                    let at = write.at + s * SECTOR;
+                let at = write.at + s * SECTOR;
+                if state.garbles && state.random.chance(GARBLED) {
+                    let noise = state.random.next_u64() as u8;
+                    state.stable[at..at + sector.len()]
+                        .iter_mut()
+                        .for_each(|byte| *byte = byte.wrapping_add(noise | 1));
+                } else if survives {
                     state.stable[at..at + sector.len()].copy_from_slice(sector);
                 }
             }
@@ -194,6 +247,7 @@ impl SimDisk {
         state.stable.truncate(size);
         state.image = state.stable.clone();
         state.faults.clear();
+        state.misread = None;
     }
 }
 
@@ -239,7 +293,9 @@ impl Disk for SimDisk {
         let mut state = self.lock();
         let from = state.check(at, bytes.len(), io::ErrorKind::UnexpectedEof)?;
         state.counts[0] += 1;
-        let fault = state.fault(Fault::is_of_read);
+        let number = state.counts[0];
+        let misread = state.misread.take_if(|read| *read == number).map(|_| Fault::ReadFlip);
+        let fault = misread.or_else(|| state.fault(Fault::is_of_read));
         if fault == Some(Fault::ReadError) {
             return Err(eio("read"));
         }
@@ -261,7 +317,7 @@ impl Disk for SimDisk {
         let mut state = self.lock();
         let to = state.check(at, bytes.len(), io::ErrorKind::StorageFull)?;
         state.counts[1] += 1;
-        match state.fault(|fault| !fault.is_of_read() && fault != Fault::SyncError) {
+        match state.fault(|fault| !fault.is_of_read() && !fault.is_of_sync()) {
             Some(Fault::WriteError) => return Err(eio("write")),
             Some(Fault::NoSpace) => return Err(io::Error::new(io::ErrorKind::StorageFull, "injected lack of space")),
             Some(Fault::ShortWrite(len)) => {
@@ -285,12 +341,16 @@ impl Disk for SimDisk {
         let mut state = self.lock();
         state.check(0, 0, io::ErrorKind::Other)?;
         state.counts[2] += 1;
-        if state.fault(|fault| fault == Fault::SyncError).is_some() {
-            state.unsynced.clear();
-            let size = state.image.len();
-            state.stable.resize(size, 0);
-            state.image = state.stable.clone();
-            return Err(eio("sync"));
+        match state.fault(Fault::is_of_sync) {
+            Some(Fault::LostSync) => return Ok(()),
+            Some(_) => {
+                state.unsynced.clear();
+                let size = state.image.len();
+                state.stable.resize(size, 0);
+                state.image = state.stable.clone();
+                return Err(eio("sync"));
+            }
+            None => {}
         }
         let size = state.image.len();
         state.stable.resize(size, 0);

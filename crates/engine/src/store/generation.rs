@@ -1,5 +1,7 @@
 //! Generations: by which a cache and its backing store tell whether one of them is an older copy than the other.
 
+use crate::mutant::{self, Mutant};
+
 /// A generation: a number that rises, and a nonce that tells it from another of that number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
@@ -31,7 +33,7 @@ impl Generations {
 
     /// Is a backing store of this generation the one that was left?
     pub fn is_right(&self, backing: Generation) -> bool {
-        backing == self.settled || Some(backing) == self.pending
+        backing == self.settled || Some(backing) == self.pending || mutant::is(Mutant::GenerationUncompared)
     }
 
     /// The backing store has the pending one, durably.

@@ -56,6 +56,8 @@ struct Walk<'d, D> {
     records: [Option<Commit>; 2],
     /// Of every slot, if a table of this cache is there.
     firsts: Vec<Option<First>>,
+    /// Slots whose segment turned out to be void: what an earlier epoch left of one that lies elsewhere.
+    void: Vec<u32>,
     /// The first block of every slot, unless that is too much to keep.
     first_blocks: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
@@ -74,6 +76,13 @@ struct Loaded {
     order: Vec<u32>,
     /// The last table.
     last: Option<Table>,
+}
+
+/// Where the chain of tables does not hold, and whose segments may be taken for others.
+struct Broken {
+    at: Spot,
+    why: &'static str,
+    suspects: Vec<u32>,
 }
 
 /// What step 2 found.
@@ -103,12 +112,20 @@ impl<D: Disk> Log<D> {
         check_owner(&superblock, backing, backing_pages)?;
         let read_bytes = Cell::new(Superblock::READ_BYTES);
         let records = standing::records(&disk, &superblock, table::ENTRY)?;
-        let mut walk = Walk { disk: &disk, superblock, records, firsts: Vec::new(), first_blocks: None, read_bytes };
+        let mut walk = Walk {
+            disk: &disk,
+            superblock,
+            records,
+            firsts: Vec::new(),
+            void: Vec::new(),
+            first_blocks: None,
+            read_bytes,
+        };
         let newest = walk.newest_table()?;
         let stated = [newest.map(|head| head.durable), standing::recorded_end(&superblock, &walk.records)];
         let certain = stated.into_iter().flatten().fold(superblock.end, LogEnd::later);
         let (end, unsynced_batches) = walk.end(certain)?;
-        let Loaded { index, order, last } = walk.load(end)?;
+        let Loaded { index, order, last } = walk.load_past_void(end)?;
         let recovered = Recovered {
             clean_shutdown: superblock.state == State::Closed,
             unsynced_batches,
@@ -161,6 +178,9 @@ pub(super) fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pa
     let identity = superblock.identity;
     if superblock.state == State::Retired {
         return Err(StoreError::Retired);
+    }
+    if mutant::is(Mutant::OwnerUnchecked) {
+        return Ok(());
     }
     if identity.backing != backing {
         return Err(StoreError::OtherBacking { found: identity.backing, expected: backing });
@@ -349,9 +369,26 @@ impl<D: Disk> Walk<'_, D> {
         Ok(further)
     }
 
+    /// Step 4. Where the first table of a segment cannot be read, what an earlier epoch left of that segment in another slot may
+    /// have been taken for it: then the chain does not hold, and it is read without.
+    fn load_past_void(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
+        let broken = match self.load(end)? {
+            Ok(loaded) => return Ok(loaded),
+            Err(broken) => broken,
+        };
+        for slot in broken.suspects {
+            self.void = vec![slot];
+            self.firsts[slot as usize] = None;
+            if let Ok(Ok(loaded)) = self.load(end) {
+                return Ok(loaded);
+            }
+        }
+        Err(self.damaged(broken.at, broken.why))
+    }
+
     /// Step 4: the tables from the tail to the end, oldest first. Segments are independent until then: the first block
     /// of each is a table, so as many are read at once as there are transfers in a submission.
-    fn load(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
+    fn load(&mut self, end: LogEnd) -> Result<Result<Loaded, Broken>, StoreError> {
         let (segment_pages, blocks) = (self.segment_pages(), self.geometry().blocks());
         if !end.tail.is_multiple_of(segment_pages) || end.place - end.tail.min(end.place) > u64::from(blocks) {
             return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
@@ -364,10 +401,14 @@ impl<D: Disk> Walk<'_, D> {
             for table in self.tables(starts, end)?.into_iter().flatten() {
                 let at = Spot { slot: table.head.slot, place: table.head.place };
                 if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
-                    return Err(self.damaged(at, "the table does not follow the one before"));
+                    let suspects = last.iter().map(|last: &Table| last.head.slot).chain([at.slot]).collect();
+                    return Ok(Err(Broken { at, why: "the table does not follow the one before", suspects }));
                 }
                 if at.place % segment_pages + table.blocks > segment_pages {
                     return Err(self.damaged(at, "the table names more pages than its segment has room for"));
+                }
+                if next_place(self.geometry(), at.place, table.blocks) > end.place {
+                    return Err(self.damaged(at, "the batch reaches beyond the end of the log"));
                 }
                 let pages = self.superblock.identity.backing_pages;
                 if table.records.iter().any(|record| record.page >= pages) {
@@ -379,9 +420,10 @@ impl<D: Disk> Walk<'_, D> {
             }
         }
         if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
-            return Err(self.damaged(spot(end), "the last table is not the one that was there"));
+            let suspects = last.iter().map(|last| last.head.slot).collect();
+            return Ok(Err(Broken { at: spot(end), why: "the last table is not the one that was there", suspects }));
         }
-        Ok(Loaded { index, order, last })
+        Ok(Ok(Loaded { index, order, last }))
     }
 
     /// Where the segments from the tail to the end begin, oldest first. What an earlier epoch left of one beyond its end is
@@ -445,7 +487,7 @@ impl<D: Disk> Walk<'_, D> {
         let each = block.len();
         for slot in 0..self.firsts.len() {
             let spot = Spot { slot: slot as u32, place: 0 };
-            if self.firsts[slot].is_none() {
+            if self.firsts[slot].is_none() && !self.void.contains(&spot.slot) {
                 self.read(std::iter::once(spot), &mut block, each)?;
                 self.firsts[slot] =
                     self.first_in(spot.slot, &block).map(|Head { place, epoch, .. }| First { place, epoch });
@@ -495,7 +537,7 @@ impl<D: Disk> Walk<'_, D> {
                 let block = self.kept(spot).unwrap_or_else(|| read.next().expect("one for each that was read"));
                 let table = match self.table_of(block, spot) {
                     // What is wrong on the way may be right on the device.
-                    None => self.table_again(spot)?,
+                    None if !mutant::is(Mutant::ReadOnce) => self.table_again(spot)?,
                     table => table,
                 };
                 let table = match table {
@@ -518,6 +560,9 @@ impl<D: Disk> Walk<'_, D> {
     /// What another has of a table that cannot be read: the end of its batch, the table after it, or a commit record. What an
     /// earlier epoch left of a batch that was void gives way.
     fn copy_of(&self, at: Spot) -> io::Result<Option<Table>> {
+        if mutant::is(Mutant::CopyIgnored) {
+            return Ok(None);
+        }
         let mut found: Option<(u64, Table)> = None;
         let mut take = |epoch: u64, table: Option<Table>| {
             let here = |table: &Table| table.head.place == at.place && table.head.slot == at.slot;

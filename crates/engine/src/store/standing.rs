@@ -107,9 +107,12 @@ impl Standing {
     pub fn begin<D: Disk>(&mut self, disk: &D, end: LogEnd) -> io::Result<()> {
         // What was just read may be in the kernel's cache only, after the process alone died.
         disk.sync()?;
-        self.write(disk, State::Open, end)?;
-        // Not before: until then the record of the epoch before is what is known of its end.
-        self.sync_point(end).write_record(disk)
+        if self.tables() == Tables::V3 {
+            // Of the epoch that ends here: as long as the superblock is of it, this is what is known of its end.
+            let commit = Commit { epoch: self.epoch() - 1, ..self.commit(end) };
+            self.commits.write(disk, &commit)?;
+        }
+        self.write(disk, State::Open, end)
     }
 }
 

@@ -6,6 +6,7 @@ use super::generation::{Generation, Generations};
 use super::slots::Areas;
 use super::{crc32c, table};
 use crate::disk::{AlignedBytes, Disk};
+use crate::mutant::{self, Mutant};
 use entresol_policy::Info;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,7 +19,7 @@ const VERSION: u32 = 3;
 const VERSION_BEFORE: u32 = 2;
 /// Blocks of a ring are counted in 32 bits, and one number is none.
 const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
-/// The greatest place or number that is believed: nobody writes so much.
+/// The greatest place or number that is believed: nobody writes so much, or lives so long.
 pub(super) const PLACES_MAX: u64 = 1 << 56;
 
 /// How a store keeps pages on its device.
@@ -263,6 +264,8 @@ pub(super) struct Superblock {
     pub generations: Generations,
     /// Seconds of cache time, at least.
     pub clock: u64,
+    /// Which of the two copies it was read from.
+    pub copy: usize,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -409,6 +412,11 @@ impl Superblock {
         }
         let pending = Some(Generation::from(&raw.pending)).filter(|pending| pending.number > 0);
         let generations = Generations { settled: (&raw.settled).into(), pending };
+        let clock = if before { 0 } else { raw.clock.get() };
+        let counts = [raw.writes.get(), raw.epoch.get(), clock, generations.settled.number];
+        if counts.into_iter().any(|count| count > PLACES_MAX) {
+            return Err(StoreError::Superblocks);
+        }
         Ok(Superblock {
             geometry,
             identity: Identity { uuid: raw.uuid, backing: raw.backing, backing_pages: raw.backing_pages.get() },
@@ -419,7 +427,8 @@ impl Superblock {
             tables,
             before,
             generations: if before { Generations::default() } else { generations },
-            clock: if before { 0 } else { raw.clock.get() },
+            clock,
+            copy: 0,
         })
     }
 
@@ -429,13 +438,16 @@ impl Superblock {
         Superblock { state: State::Open, epoch: self.epoch + 1, before, ..self }
     }
 
-    /// Writes both copies, each synced before the next is touched.
+    /// Writes both copies, each synced before the next is touched: first the one that does not count so far, as a crash
+    /// may have left nothing whole of it.
     pub fn write<D: Disk>(&self, disk: &D) -> std::io::Result<()> {
         let mut copy = AlignedBytes::zeroed(COPY_BYTES);
         self.encode(&mut copy);
-        for at in [0, COPY_BYTES as u64] {
-            disk.write_at(at, &copy)?;
-            disk.sync()?;
+        for number in [1 - self.copy, self.copy] {
+            disk.write_at((number * COPY_BYTES) as u64, &copy)?;
+            if number == self.copy || !mutant::is(Mutant::SuperblocksTogether) {
+                disk.sync()?;
+            }
         }
         Ok(())
     }
@@ -446,7 +458,8 @@ impl Superblock {
             let mut copies = AlignedBytes::zeroed(2 * COPY_BYTES);
             disk.read_at(0, &mut copies)?;
             let (first, second) = copies.split_at(COPY_BYTES);
-            Ok([Superblock::decode(first), Superblock::decode(second)])
+            let second = Superblock::decode(second).map(|superblock| Superblock { copy: 1, ..superblock });
+            Ok([Superblock::decode(first), second])
         };
         let [first, second] = read()?;
         if first.is_ok() && second.is_ok() {
@@ -499,6 +512,7 @@ mod tests {
                 pending: Some(Generation { number: 4, nonce: 5 }),
             },
             clock: 1234,
+            copy: 0,
         }
     }
 
@@ -550,6 +564,26 @@ mod tests {
                 noise[8..12].copy_from_slice(&VERSION.to_le_bytes());
             }
             Superblock::decode(&noise).expect_err("noise");
+        }
+    }
+
+    /// A crash in the middle of the second copy leaves nothing of it; one in the middle of the next write must not take the other.
+    #[test]
+    fn what_counts_is_written_last() {
+        for copy in [0, 1] {
+            let size = Tables::V3.size_bytes(&example().geometry);
+            let power = crate::disk::Power::steady();
+            let disk = crate::disk::SimDisk::new(size, &power);
+            Superblock { copy, ..example() }.write(&disk).expect("a write");
+            // Nothing is whole of the copy that was written last.
+            disk.flip(copy as u64 * 4096, 1);
+            let found = Superblock::read(&disk).expect("the other");
+            assert_eq!(found.copy, 1 - copy);
+            power.fail_after(1);
+            Superblock { writes: found.writes + 1, ..found }.write(&disk).expect_err("cut short");
+            power.restore();
+            let first = Superblock::read(&disk).expect("a copy");
+            assert_eq!(first.copy, copy, "the damaged one was to be written first");
         }
     }
 

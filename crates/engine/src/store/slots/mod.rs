@@ -454,7 +454,10 @@ impl<D: Disk> Slots<D> {
             return Ok(());
         }
         // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
-        self.read_device(entry, bytes).or_else(|_| self.read_device(entry, bytes))
+        match self.read_device(entry, bytes) {
+            Err(_) if !mutant::is(Mutant::ReadOnce) => self.read_device(entry, bytes),
+            read => read,
+        }
     }
 
     fn read_device(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
@@ -466,6 +469,11 @@ impl<D: Disk> Slots<D> {
     /// How many there are.
     pub fn slots(&self) -> u64 {
         self.areas.slots
+    }
+
+    /// Bytes of the journal.
+    pub fn journal_bytes(&self) -> u64 {
+        self.areas.journal * u64::from(self.geometry.page_bytes)
     }
 
     /// Is any slot free as soon as it is known that what freed it is durable?
@@ -511,25 +519,49 @@ impl<D: Disk> Slots<D> {
 
     /// Are these what [`oldest_blocks`](Slots::oldest_blocks) asked for?
     pub fn are_oldest(&self, blocks: &[u8]) -> bool {
-        self.decoded(blocks).is_some()
+        self.decoded(blocks).iter().all(Option::is_some)
     }
 
-    fn decoded(&self, blocks: &[u8]) -> Option<Vec<journal::Block>> {
-        let decoded = blocks.chunks_exact(self.page_bytes()).zip(self.tail..);
-        decoded
-            .map(|(block, number)| {
-                journal::decode(self.standing.tables(), block).filter(|block| block.head.number == number)
-            })
-            .collect()
+    /// Where the block after the oldest ones, of so many bytes, is on the device.
+    pub fn byte_after_oldest(&self, bytes: usize) -> u64 {
+        self.areas.byte_of_block(self.tail + (bytes / self.page_bytes()) as u64)
     }
 
-    /// Repeats the entries of the oldest blocks that still hold, and gives the blocks up: the next one says so.
+    fn decoded(&self, blocks: &[u8]) -> Vec<Option<journal::Block>> {
+        let uuid = self.standing.uuid();
+        let here = |number| move |block: &journal::Block| block.head.number == number && block.head.uuid == uuid;
+        let blocks = blocks.chunks_exact(self.page_bytes()).zip(self.tail..);
+        blocks.map(|(block, number)| journal::decode(self.standing.tables(), block).filter(here(number))).collect()
+    }
+
+    /// What the oldest blocks say, each from its copy in the one after it where it is damaged.
+    fn mended(&self, blocks: &[u8], after: &[u8]) -> Option<Vec<journal::Block>> {
+        let mut decoded = self.decoded(blocks);
+        let uuid = self.standing.uuid();
+        let after = journal::decode(self.standing.tables(), after).filter(|block| block.head.uuid == uuid);
+        let last = self.tail + (decoded.len() as u64).saturating_sub(1);
+        let carriers =
+            after.and_then(|block| block.carried).into_iter().chain(self.standing.carried.as_deref().cloned());
+        let mut carried = carriers.into_iter().find(|carried| carried.place == last);
+        for (at, block) in decoded.iter_mut().enumerate().rev() {
+            let number = self.tail + at as u64;
+            if block.is_none() && !mutant::is(Mutant::CopyIgnored) {
+                let copy = carried.take().filter(|carried| carried.place == number);
+                *block = copy.and_then(|copy| journal::carried_block(&copy, uuid));
+            }
+            carried = block.as_ref().and_then(|block| block.carried.clone());
+        }
+        decoded.into_iter().collect()
+    }
+
+    /// Repeats the entries of the oldest blocks that still hold, and gives the blocks up: the next one says so. Where one is
+    /// damaged, the block `after` them may help.
     ///
     /// # Errors
     /// `InvalidData` when these are not the blocks; else as [`append`](Slots::append).
-    pub fn renew(&mut self, blocks: &[u8]) -> io::Result<()> {
+    pub fn renew(&mut self, blocks: &[u8], after: &[u8]) -> io::Result<()> {
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a block of the cache's journal is damaged");
-        let decoded = self.decoded(blocks).ok_or_else(damaged)?;
+        let decoded = self.mended(blocks, after).ok_or_else(damaged)?;
         for record in decoded.iter().flat_map(|block| &block.records) {
             let held = self.index.get(record.page);
             let place = u64::from(record.version) << 32 | u64::from(record.slot);
@@ -565,6 +597,9 @@ impl<D: Disk> Slots<D> {
     /// # Errors
     /// What the device answered.
     pub fn retire(&mut self) -> io::Result<()> {
+        if mutant::is(Mutant::RetireUnmarked) {
+            return Ok(());
+        }
         self.write_superblock(State::Retired)
     }
 

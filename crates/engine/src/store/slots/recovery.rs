@@ -293,6 +293,9 @@ impl<D: Disk> Walk<'_, D> {
 
     /// What the block after one, or a commit record, has of it.
     fn copy_of(&self, number: u64) -> io::Result<Option<Block>> {
+        if mutant::is(Mutant::CopyIgnored) {
+            return Ok(None);
+        }
         let next = self.read_block(number + 1)?;
         let recorded = self.records.iter().flatten().map(|record| (record.epoch, record.carried.as_deref().cloned()));
         let carried = recorded.chain(next.map(|block| (block.head.epoch, block.carried)));
