@@ -197,10 +197,10 @@ impl Keeper {
 mod tests {
     use super::super::background::Duty;
     use super::super::upkeep::Lease;
-    use super::super::{BlockCache, CacheConfig, CacheStats, Mode, Upkeep};
+    use super::super::{BlockCache, CacheConfig, CacheStats, Upkeep};
     use super::{SYNC_IDLE, SYNC_MUST};
     use crate::Block;
-    use crate::disk::{Disk, Power, SimDisk};
+    use crate::disk::{Power, SimDisk};
     use crate::store::{Geometry, Layout, Recovered};
     use entresol_core::Random;
     use entresol_policy::catalogue;
@@ -318,59 +318,6 @@ mod tests {
             assert_eq!(short, 0, "{policy} {tiers:?}");
             assert!(syncs < 3 * flushes, "{policy} {tiers:?}: {syncs} syncs for {flushes} flushes");
         }
-    }
-
-    /// Reclaim ahead of need drops clean copies, of which the device is told later. A crash before that brings them back: what
-    /// is written meanwhile must not be below by then (rule 3).
-    #[test]
-    fn a_write_past_the_log_waits_for_the_word_that_the_copy_it_replaces_was_dropped() {
-        const PAGES: u64 = 600;
-        let geometry = geometry(Layout::Log, 8, 40);
-        let (mut dropped, mut written) = (0, 0);
-        for seed in 0..20 {
-            let power = Power::steady();
-            let (device, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * PAGE, &power));
-            BlockCache::format(&device, geometry, &backing, [1; 16], ID).expect("room");
-            let policy = catalogue::info("lru").expect("lru");
-            let open = |pages| {
-                let (mode, upkeep) = (Mode::WriteAround, Upkeep::Hand);
-                let config = CacheConfig { mode, upkeep, ..CacheConfig::new(policy, &[pages]) };
-                BlockCache::open(device.clone(), backing.clone(), ID, &config).expect("a cache in order")
-            };
-            let cache = open(16);
-            let mut page = vec![0; PAGE as usize];
-            let mut held = vec![(0, false)];
-            for next in 0.. {
-                cache.read(next * PAGE, &mut page).expect("a read");
-                cache.flush().expect("a flush");
-                let before = std::mem::replace(&mut held, cache.held_pages().expect("a list"));
-                cache.step().expect("upkeep");
-                held = cache.held_pages().expect("a list");
-                if before.contains(&(0, false)) && !held.contains(&(0, false)) {
-                    break;
-                }
-            }
-            // Enough for the cache's own threads to write some below.
-            for next in 0..16 {
-                cache.write(next * PAGE, &[1; PAGE as usize], false).expect("a write");
-            }
-            cache.step().expect("upkeep");
-            written += cache.stats().expect("counts").keeper.below_pages;
-            drop(cache);
-            device.crash(seed);
-            backing.crash(!seed);
-            // With room for all that is found every copy is served.
-            let cache = open(160);
-            for (held, dirty) in cache.held_pages().expect("a list") {
-                cache.read(held * PAGE, &mut page).expect("a read");
-                let mut below = vec![0; PAGE as usize];
-                backing.read_at(held * PAGE, &mut below).expect("a read");
-                assert!(dirty || page == below, "seed {seed}: page {held} is held as clean and is not what is below");
-                dropped += u64::from(held < 16);
-            }
-        }
-        println!("{dropped} dropped copies were back after crashes, {written} pages were written below before");
-        assert!(written > 0);
     }
 
     /// Where no client ever flushes, what a start has to check is bounded by syncs of the cache's own, which cost little as

@@ -1,5 +1,7 @@
 //! One random life of a cache: requests, crashes in the middle of them and of recoveries, and what it reads as after.
 
+pub(super) mod rot;
+
 use super::oracle::{Oracle, SECTOR};
 use super::tables::Tables;
 use crate::Block;
@@ -191,6 +193,8 @@ pub(super) struct History {
     /// Pages that were changed below and forgotten without a preparation, and not flushed since: after a crash they are
     /// as they were or as they are below, and until they are written again it may be one and then the other.
     loose: BTreeSet<u64>,
+    /// Syncs of the cache device up to the last flush.
+    syncs: u64,
     uuid: u8,
     tables: Tables,
     pub tally: Tally,
@@ -217,6 +221,7 @@ impl History {
         let power = Power::steady();
         let page_bytes = setup.geometry.page_bytes as usize;
         let cache = SimDisk::new(setup.geometry.size_bytes(), &power);
+        cache.garble();
         let backing = SimDisk::new(setup.backing_pages * page_bytes as u64, &power);
         let oracle = Oracle::new(setup.backing_pages, page_bytes, setup.is_atomic());
         let mut history = History {
@@ -226,6 +231,7 @@ impl History {
             random: Random::new(seed),
             oracle,
             loose: BTreeSet::new(),
+            syncs: 0,
             uuid: 0,
             tables: Tables::new(setup.backing_pages),
             tally: Tally::default(),
@@ -385,7 +391,9 @@ impl History {
 
     /// A flush returned.
     fn flushed(&mut self) {
-        self.oracle.flushed();
+        let syncs = self.cache.counts()[2];
+        self.oracle.flushed(syncs > self.syncs);
+        self.syncs = syncs;
         self.loose.clear();
     }
 
@@ -505,6 +513,12 @@ impl History {
                 self.crash();
             }
         }
+        if self.random.chance(0.3) {
+            self.cache.misread_after(self.random.below(80));
+        }
+        if self.random.chance(0.05) {
+            self.is_refused_to_others()?;
+        }
         let cache = self.open().map_err(wrong)?;
         // A growth that the crash interrupted may have come about.
         self.setup.geometry = crate::store::geometry(&self.cache).map_err(|error| error.to_string())?;
@@ -527,13 +541,26 @@ impl History {
         if self.random.chance(0.1) { self.move_out(&cache) } else { Ok(()) }
     }
 
+    /// Nobody else's backing store is served from this cache.
+    fn is_refused_to_others(&self) -> Result<(), String> {
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let others = [(self.backing.size_bytes(), [8; 16]), (self.backing.size_bytes() + page_bytes, BACKING)];
+        for (size, identity) in others {
+            let other = SimDisk::new(size, &self.power);
+            if BlockCache::open(self.cache.clone(), other, identity, &self.setup.config()).is_ok() {
+                return Err(format!("it is opened for a store of {size} bytes with identity {identity:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the loose pages again.
     fn tighten(&mut self, cache: &BlockCache) -> Result<(), String> {
         for page in std::mem::take(&mut self.loose) {
             let bytes = self.oracle.write(page, 0..self.setup.geometry.page_bytes as usize / SECTOR);
             let written = cache.write(page * bytes.len() as u64, &bytes, true);
             written.map_err(|error| format!("writing again: {error}"))?;
-            self.oracle.flushed();
+            self.flushed();
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Crash tests: random lives of caches of every kind, losing power in the middle of any write or sync, checked against a
 //! plain map of durable versions; and mutants of the engine that these tests must find out.
 
+mod directed;
 mod history;
 mod oracle;
 mod tables;
@@ -8,6 +9,7 @@ mod tables;
 use crate::mutant::{self, Mutant};
 use crate::store::Layout;
 use entresol_core::Random;
+use history::rot::{End, Rot};
 use history::{Damage, History, Setup, Tally};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -159,14 +161,117 @@ fn a_flipped_bit_is_an_error_or_nothing_and_never_a_wrong_byte() {
     }
 }
 
+/// Lives in which something rots before the cache is closed, or after: how often each outcome came about.
+fn rotting_lives(
+    seeds: std::ops::Range<u64>,
+    layout: Layout,
+    of_before: bool,
+    rot: Rot,
+    end: End,
+) -> Result<[u64; 4], String> {
+    let mut outcomes = [0; 4];
+    for seed in seeds {
+        let setup = Setup { of_before, ..Setup::random(5_000_000 + seed, layout) };
+        let life = AssertUnwindSafe(|| {
+            let mut history = History::new(setup.clone(), seed);
+            for _ in 0..seed % 3 {
+                history.round(40, None)?;
+            }
+            history.rot(rot, end, 1 + seed % 80)
+        });
+        let outcome = catch_unwind(life)
+            .unwrap_or_else(|panic| Err(format!("a panic: {:?}", panic.downcast_ref::<String>())))
+            .map_err(|why| format!("seed {seed}, {rot:?}, {end:?}, {setup:?}: {why}"))?;
+        outcomes[outcome as usize] += 1;
+    }
+    Ok(outcomes)
+}
+
+const ENDS: [End; 3] = [End::Kill, End::PowerLoss, End::Close];
+
+/// Lives of every kind of rot and end, so many of each.
+fn all_rotting_lives(seeds: u64, layout: Layout) -> Result<(), String> {
+    for rot in [Rot::Bit, Rot::BitInUse, Rot::Write] {
+        for end in ENDS {
+            let of_before = rotting_lives(0..seeds / 4, layout, true, rot, end)?;
+            println!("of version 2: {layout:?}, {rot:?}, {end:?}: {of_before:?}");
+            let outcomes = rotting_lives(0..seeds, layout, false, rot, end)?;
+            println!("{layout:?}, {rot:?}, {end:?}: nothing, clean copy, page lost, refused: {outcomes:?}");
+            let refused = outcomes[Damage::Refused as usize];
+            if refused * 50 > seeds && rot != Rot::Write {
+                return Err(format!("{rot:?}, {end:?}: {refused} of {seeds} caches are refused for one bit"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_rots_at_any_point_of_a_life_is_an_error_and_listed_or_nothing() {
+    all_rotting_lives(seeds() / 2, Layout::Log).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn what_rots_at_any_point_of_a_life_over_slots_is_an_error_and_listed_or_nothing() {
+    all_rotting_lives(seeds() / 2, Layout::Slots).unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn a_write_past_the_log_waits_for_the_word_that_the_copy_it_replaces_was_dropped() {
+    directed::dropped_copies_are_not_older_than_what_is_below().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn a_flush_covers_what_is_cached_again_while_it_syncs() {
+    for layout in LAYOUTS {
+        directed::a_flush_covers_what_is_cached_again_meanwhile(layout)
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
+fn a_cache_whose_device_failed_is_not_opened_again() {
+    for layout in LAYOUTS {
+        directed::a_cache_that_was_given_up_is_not_opened_again(layout)
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
+fn a_format_whose_second_superblock_is_lost_counts() {
+    for layout in LAYOUTS {
+        let counts = directed::a_format_that_lost_its_second_superblock_counts(layout);
+        counts.unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
+fn an_older_copy_of_a_cache_or_of_its_backing_store_is_told() {
+    for layout in LAYOUTS {
+        directed::an_older_copy_is_told(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
+fn a_sync_that_keeps_nothing_leaves_one_earlier_moment_or_a_refusal() {
+    for layout in LAYOUTS {
+        let outcomes =
+            directed::a_lost_sync_leaves_one_moment(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+        println!("{layout:?}: opened, refused: {outcomes:?}");
+        assert!(outcomes[0] > 20, "{outcomes:?}");
+    }
+}
+
 /// Mutants that the lives in one layout do not find out. Some show in one life of thousands: a catalogue with one policy more has
 /// other lives.
 fn missed(layout: Layout) -> Vec<Mutant> {
     let mut missed = Vec::new();
     for mutant in Mutant::ALL.into_iter().filter(|mutant| mutant.is_of(layout)) {
         mutant::activate(Some(mutant));
-        let found = random_lives(0..300, layout, 20)
-            .and_then(|_| damaged_lives(0..4000, layout))
+        let found = directed::all(layout)
+            .and_then(|()| random_lives(0..300, layout, 20))
+            .and_then(|_| all_rotting_lives(300, layout))
+            .and_then(|()| damaged_lives(0..4000, layout))
             .and_then(|_| lives(FAILING..FAILING + 300, |seed| Setup::failing(seed, layout), 20))
             .and_then(|_| random_lives(300..20_000, layout, 20));
         mutant::activate(None);

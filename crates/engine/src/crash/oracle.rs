@@ -12,6 +12,8 @@ type Versions = Vec<u64>;
 /// For every page the states that a crash may leave: the last durable one and all after it.
 pub(super) struct Oracle {
     pages: Vec<VecDeque<Versions>>,
+    /// What a crash might have left before the last flush returned.
+    earlier: Vec<VecDeque<Versions>>,
     page_bytes: usize,
     next: u64,
     /// A page is never torn, not even between two allowed states.
@@ -33,7 +35,8 @@ fn fill(page: u64, sector: usize, version: u64, bytes: &mut [u8]) {
 impl Oracle {
     pub fn new(pages: u64, page_bytes: usize, atomic: bool) -> Self {
         let zeros = VecDeque::from([vec![0; page_bytes / SECTOR]]);
-        Oracle { pages: vec![zeros; pages as usize], page_bytes, next: 1, atomic }
+        let pages = vec![zeros; pages as usize];
+        Oracle { earlier: pages.clone(), pages, page_bytes, next: 1, atomic }
     }
 
     pub fn pages(&self) -> u64 {
@@ -69,11 +72,28 @@ impl Oracle {
         self.atomic = false;
     }
 
-    /// A flush returned: everything written is durable.
-    pub fn flushed(&mut self) {
-        for states in &mut self.pages {
-            states.drain(..states.len() - 1);
+    /// A flush returned: everything written is durable. It is known of the one before if this one or anything since it has
+    /// `synced` the cache.
+    pub fn flushed(&mut self, synced: bool) {
+        for (states, earlier) in self.pages.iter_mut().zip(&mut self.earlier) {
+            if synced {
+                earlier.clear();
+            }
+            earlier.extend(states.drain(..states.len() - 1));
         }
+    }
+
+    /// It is not known of the last flush that it returned: a crash may leave what one before it would have left. The pages that
+    /// it may leave in several states.
+    pub fn may_lack_the_last_flush(&mut self) -> Vec<u64> {
+        let mut pages = Vec::new();
+        for (page, (states, earlier)) in (0..).zip(self.pages.iter_mut().zip(&mut self.earlier)) {
+            for state in earlier.drain(..).rev() {
+                states.push_front(state);
+            }
+            pages.extend((states.len() > 1).then_some(page));
+        }
+        pages
     }
 
     /// Checks a read without a crash in between.
@@ -114,6 +134,7 @@ impl Oracle {
         }
         let settled = found.into_iter().map(|version| version.expect("just checked")).collect();
         self.pages[page as usize] = VecDeque::from([settled]);
+        self.earlier[page as usize].clear();
         Ok(())
     }
 }

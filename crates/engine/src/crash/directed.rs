@@ -1,0 +1,328 @@
+//! Scenes that random lives come upon in one of a hundred thousand, or not at all with one thread: each by itself.
+
+use crate::Block;
+use crate::cache::{BlockCache, CacheConfig, Mode, Objects, Opening, Upkeep};
+use crate::disk::{Disk, Fault, Power, SimDisk};
+use crate::store::{Generation, Geometry, Layout};
+use entresol_core::Random;
+use entresol_policy::catalogue;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+const PAGE: u64 = 1024;
+const ID: [u8; 16] = [5; 16];
+
+fn config(policy: &str, mode: Mode, tiers: &[usize]) -> CacheConfig {
+    let policy = catalogue::info(policy).expect("a policy");
+    CacheConfig { mode, upkeep: Upkeep::Hand, ..CacheConfig::new(policy, tiers) }
+}
+
+/// A formatted cache of some segments, and what it stands before.
+fn formatted(layout: Layout, backing_pages: u64) -> [SimDisk; 2] {
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout };
+    let power = Power::steady();
+    let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(backing_pages * PAGE, &power)];
+    BlockCache::format_of(&disks[0], geometry, &disks[1], [1; 16], ID, generation(1)).expect("room");
+    disks
+}
+
+fn generation(number: u64) -> Generation {
+    Generation { number, nonce: Random::mix(number) }
+}
+
+fn find([cache, backing]: &[SimDisk; 2], config: &CacheConfig) -> Result<Opening, String> {
+    let found = BlockCache::find(cache.clone(), backing.clone(), ID, config, Objects::new(1));
+    found.map_err(|error| format!("opening: {error}"))
+}
+
+fn open(disks: &[SimDisk; 2], config: &CacheConfig) -> Result<BlockCache, String> {
+    let started = find(disks, config)?.start(|| Ok::<_, crate::cache::CacheError>(()));
+    started.map(|(cache, ())| cache).map_err(|error| format!("opening: {error}"))
+}
+
+fn page(cache: &BlockCache, page: u64) -> Result<u8, String> {
+    let mut bytes = [0; PAGE as usize];
+    cache.read(page * PAGE, &mut bytes).map_err(|error| format!("reading page {page}: {error}"))?;
+    let first = bytes[0];
+    if bytes == [first; PAGE as usize] { Ok(first) } else { Err(format!("page {page} is torn")) }
+}
+
+fn write(cache: &BlockCache, page: u64, version: u8) -> Result<(), String> {
+    let written = cache.write(page * PAGE, &[version; PAGE as usize], false);
+    written.map_err(|error| format!("writing page {page}: {error}"))
+}
+
+fn text(what: &'static str) -> impl Fn(io::Error) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// Reclaim ahead of need drops clean copies, of which the device is told later. A crash before that brings them back: what is
+/// written meanwhile must not be below by then (rule 3).
+pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), String> {
+    const PAGES: u64 = 600;
+    let mut written = 0;
+    for seed in 0..20 {
+        let disks = formatted(Layout::Log, PAGES);
+        let cache = open(&disks, &config("lru", Mode::WriteAround, &[16]))?;
+        let held = || cache.held_pages().map_err(text("a list"));
+        let mut now = vec![(0, false)];
+        for next in 0..PAGES {
+            page(&cache, next)?;
+            cache.flush().map_err(text("a flush"))?;
+            let before = std::mem::replace(&mut now, held()?);
+            cache.step().map_err(text("upkeep"))?;
+            now = held()?;
+            if before.contains(&(0, false)) && !now.contains(&(0, false)) {
+                break;
+            }
+        }
+        // Enough for the cache's own threads to write some below.
+        for next in 0..16 {
+            write(&cache, next, 1)?;
+        }
+        cache.step().map_err(text("upkeep"))?;
+        written += cache.stats().map_err(text("counts"))?.keeper.below_pages;
+        drop(cache);
+        disks[0].crash(seed);
+        disks[1].crash(!seed);
+        // With room for all that is found every copy is served.
+        let cache = open(&disks, &config("lru", Mode::WriteAround, &[160]))?;
+        for (held, dirty) in cache.held_pages().map_err(text("a list"))? {
+            let found = page(&cache, held)?;
+            let mut below = [0; PAGE as usize];
+            disks[1].read_at(held * PAGE, &mut below).map_err(text("a read"))?;
+            if !dirty && below != [found; PAGE as usize] {
+                return Err(format!("seed {seed}: page {held} is held as clean and is not what is below"));
+            }
+        }
+    }
+    if written == 0 { Err("nothing was written below".to_owned()) } else { Ok(()) }
+}
+
+/// What happens once.
+type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// A disk during whose next sync something happens.
+struct Meanwhile {
+    disk: SimDisk,
+    event: Event,
+}
+
+impl Disk for Meanwhile {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()?;
+        let event = self.event.lock().expect("nobody panics").take();
+        event.into_iter().for_each(|event| event());
+        Ok(())
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.discard(at, bytes)
+    }
+}
+
+/// A read that comes while a flush syncs the log puts what went past it into the log, behind what is durable there.
+pub(super) fn a_flush_covers_what_is_cached_again_meanwhile(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 64);
+    let event = Event::default();
+    let device = Meanwhile { disk: disks[0].clone(), event: Arc::clone(&event) };
+    let around = config("lru", Mode::WriteAround, &[4]);
+    let opened = BlockCache::open(device, disks[1].clone(), ID, &around);
+    let cache = Arc::new(opened.map_err(|error| format!("opening: {error}"))?);
+    // Read back before it is durable below, it is entered as dirty; then the policy gives it up.
+    write(&cache, 0, 1)?;
+    for other in 0..5 {
+        page(&cache, other)?;
+    }
+    write(&cache, 0, 2)?;
+    cache.set_mode(Mode::WriteBack).map_err(text("a mode"))?;
+    let other = Arc::clone(&cache);
+    let again = move || {
+        page(&other, 0).expect("a read during the sync");
+    };
+    *event.lock().expect("nobody panics") = Some(Box::new(again));
+    cache.flush().map_err(text("a flush"))?;
+    drop(cache);
+    for seed in 0..20 {
+        disks[0].crash(seed);
+        disks[1].crash(seed);
+    }
+    match page(&open(&disks, &config("lru", Mode::WriteBack, &[4]))?, 0)? {
+        2 => Ok(()),
+        older => Err(format!("version {older} after a crash, and 2 was flushed")),
+    }
+}
+
+/// A cache whose device failed is out of date from then on, and is not opened again.
+pub(super) fn a_cache_that_was_given_up_is_not_opened_again(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 64);
+    let config = config("lru", Mode::WriteBack, &[20]);
+    let cache = open(&disks, &config)?;
+    for version in 1..=2 {
+        (0..8).try_for_each(|page| write(&cache, page, version))?;
+        if version == 2 {
+            disks[0].inject(Fault::SyncError);
+        }
+        cache.flush().map_err(text("a flush"))?;
+    }
+    drop(cache);
+    match open(&disks, &config) {
+        Err(why) if why.contains("retired") => Ok(()),
+        Err(why) => Err(why),
+        Ok(cache) => Err(format!("it is opened, and page 0 is version {} of 2", page(&cache, 0)?)),
+    }
+}
+
+/// A format whose second superblock is lost counts all the same: nothing of the life before comes back.
+pub(super) fn a_format_that_lost_its_second_superblock_counts(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 64);
+    let config = config("lru", Mode::WriteBack, &[20]);
+    let cache = open(&disks, &config)?;
+    (0..8).try_for_each(|page| write(&cache, page, 7))?;
+    cache.flush().and_then(|()| cache.close()).map_err(text("a close"))?;
+    drop(cache);
+    let geometry = crate::store::geometry(&disks[0]).map_err(|error| error.to_string())?;
+    // The first goes where it should.
+    disks[0].inject(Fault::Misdirected(0));
+    disks[0].inject(Fault::LostWrite);
+    BlockCache::format(&disks[0], geometry, &disks[1], [2; 16], ID).map_err(|error| error.to_string())?;
+    let held = open(&disks, &config)?.held_pages().map_err(text("a list"))?;
+    if held.is_empty() { Ok(()) } else { Err(format!("{} pages of the life before are back", held.len())) }
+}
+
+/// An older copy of the cache is told from the one that was left, and so is one of the backing store; a copy of the same
+/// generation reads as one earlier moment.
+pub(super) fn an_older_copy_is_told(layout: Layout) -> Result<(), String> {
+    let config = config("lru", Mode::WriteBack, &[40]);
+    for seed in 0..40 {
+        let mut random = Random::new(seed);
+        let disks = formatted(layout, 30);
+        // What the backing store has, and all copies with what it had when they were made.
+        let mut backing = generation(1);
+        let mut copies: Vec<(Generation, Vec<u8>)> = Vec::new();
+        for life in 0..4 {
+            let mut opening = find(&disks, &config)?;
+            if !opening.generation().is_right(backing) {
+                return Err(format!("seed {seed}, life {life}: its own generation is refused"));
+            }
+            opening.settle_generation();
+            let next = opening.generation().next(random.next_u64());
+            opening.propose_generation(next);
+            let started = opening.start(|| Ok::<_, crate::cache::CacheError>(()));
+            let (cache, ()) = started.map_err(|error| error.to_string())?;
+            backing = next;
+            cache.settle_generation().map_err(text("settling"))?;
+            for _ in 0..random.below(30) {
+                write(&cache, random.below(30), random.next_u64() as u8)?;
+                if random.chance(0.2) {
+                    cache.flush().map_err(text("a flush"))?;
+                }
+                if random.chance(0.1) {
+                    let next = Generation { number: backing.number + 1, nonce: random.next_u64() };
+                    cache.propose_generation(next).map_err(text("a proposal"))?;
+                    // The power may go before anything else is written.
+                    copies.push((backing, disks[0].copy()));
+                    let found = find(&disks, &config)?.generation();
+                    if found.pending != Some(next) {
+                        return Err(format!("seed {seed}: {next:?} was proposed, and {found:?} is there"));
+                    }
+                    backing = next;
+                    cache.settle_generation().map_err(text("settling"))?;
+                }
+                copies.push((backing, disks[0].copy()));
+            }
+            if random.chance(0.5) {
+                cache.flush().and_then(|()| cache.close()).map_err(text("a close"))?;
+            }
+        }
+        let now = disks[0].copy();
+        for (then, copy) in copies {
+            disks[0].put_back(&copy);
+            let found = find(&disks, &config)?.generation();
+            let older = then.number + 1 < backing.number;
+            if found.is_right(backing) && older {
+                return Err(format!("seed {seed}: a copy of {then:?} is taken for one of {backing:?}"));
+            }
+        }
+        disks[0].put_back(&now);
+        if find(&disks, &config)?.generation().is_right(generation(1)) {
+            return Err(format!("seed {seed}: an older backing store is taken for the one that was left"));
+        }
+    }
+    Ok(())
+}
+
+/// A sync that is acknowledged and keeps nothing, and then a loss of power, as long as nothing went below meanwhile: all pages
+/// read as one earlier moment, or the cache is refused. How often either came about.
+pub(super) fn a_lost_sync_leaves_one_moment(layout: Layout) -> Result<[u64; 2], String> {
+    const PAGES: u64 = 12;
+    let config = config("lru", Mode::WriteBack, &[40]);
+    let mut outcomes = [0; 2];
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let disks = formatted(layout, PAGES);
+        let cache = open(&disks, &config)?;
+        let mut moments = vec![[0; PAGES as usize]];
+        let mut lose = |moments: &mut Vec<[u8; PAGES as usize]>, syncs: u64, lost: bool| -> Result<(), String> {
+            for _ in 0..syncs {
+                for _ in 0..1 + random.below(6) {
+                    let mut next = *moments.last().expect("a moment");
+                    let page = random.below(PAGES);
+                    next[page as usize] = next[page as usize].wrapping_add(1);
+                    write(&cache, page, next[page as usize])?;
+                    moments.push(next);
+                }
+                if lost {
+                    disks[0].inject(Fault::LostSync);
+                }
+                cache.flush().map_err(text("a flush"))?;
+            }
+            Ok(())
+        };
+        lose(&mut moments, 1 + seed % 7, false)?;
+        let durable = moments.len() - 1;
+        lose(&mut moments, 1 + seed % 3, true)?;
+        drop(cache);
+        disks[0].crash(seed);
+        let Ok(cache) = open(&disks, &config) else {
+            outcomes[1] += 1;
+            continue;
+        };
+        let mut read = [0; PAGES as usize];
+        for at in 0..PAGES {
+            // A page that does not agree is an error, and listed.
+            read[at as usize] = page(&cache, at).unwrap_or(u8::MAX);
+        }
+        let is =
+            |moment: &[u8; PAGES as usize]| read.iter().zip(moment).all(|(read, is)| *read == u8::MAX || read == is);
+        if !moments[durable..].iter().any(is) {
+            return Err(format!("seed {seed}: {read:?} is no moment from {:?} on", moments[durable]));
+        }
+        outcomes[0] += 1;
+    }
+    Ok(outcomes)
+}
+
+/// All of them.
+pub(super) fn all(layout: Layout) -> Result<(), String> {
+    if layout == Layout::Log {
+        dropped_copies_are_not_older_than_what_is_below()?;
+    }
+    a_flush_covers_what_is_cached_again_meanwhile(layout)?;
+    a_cache_that_was_given_up_is_not_opened_again(layout)?;
+    a_format_that_lost_its_second_superblock_counts(layout)?;
+    an_older_copy_is_told(layout)?;
+    a_lost_sync_leaves_one_moment(layout).map(drop)
+}

@@ -1,0 +1,270 @@
+//! What rots on the cache device before it is closed: at any point of a life one bit, one write that went elsewhere or
+//! nowhere, or one read.
+
+use super::{BACKING, Damage, FIRST_ENTRIES_END, History, Outcome, Stop, wrong};
+use crate::Block;
+use crate::cache::BlockCache;
+use crate::crash::oracle::SECTOR;
+use crate::disk::{Disk, Fault};
+use crate::store::repair;
+use entresol_core::Random;
+use std::io;
+
+/// What happens to the cache device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::crash) enum Rot {
+    /// One bit of it flips after the end.
+    Bit,
+    /// One bit of it flips in use.
+    BitInUse,
+    /// One write goes elsewhere or nowhere.
+    Write,
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::crash) enum End {
+    /// The process is killed in the middle of some write or sync; the devices are not.
+    Kill,
+    /// The power goes.
+    PowerLoss,
+    /// In good order.
+    Close,
+}
+
+/// What is done with the cache then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Open,
+    Repair,
+    Drain,
+}
+
+impl History {
+    /// Lives, ends, rots, and is opened: every page is right, or an error and listed. One bit costs the page that it touches at most.
+    pub fn rot(&mut self, rot: Rot, end: End, requests: u64) -> Result<Damage, String> {
+        self.live_rotting(rot, end, requests)?;
+        if rot == Rot::Bit {
+            let (byte, bit) = (self.place_to_rot().map_err(|error| error.to_string())?, self.random.below(8) as u8);
+            self.cache.flip(byte, bit);
+        }
+        let then = [Then::Open, Then::Repair, Then::Drain][self.random.below(3) as usize];
+        // With the record of the last flush the power may have taken the copy of its table as well.
+        // A store of the version before has neither.
+        let may_be_refused = rot == Rot::Write || end == End::PowerLoss || self.setup.of_before;
+        let refused = |why: String| if may_be_refused { Ok(Damage::Refused) } else { Err(why) };
+        let mut forgotten = false;
+        if then == Then::Repair {
+            match repair(self.cache.clone(), BACKING, self.setup.backing_pages) {
+                Ok(repaired) => forgotten = !repaired.gone.is_empty(),
+                Err(why) => return refused(format!("repairing: {why}")),
+            }
+        }
+        let cache = match self.open().map_err(wrong) {
+            Ok(cache) => cache,
+            Err(why) => return refused(why),
+        };
+        let mut lost = self.check_all(&cache)?;
+        // What somebody changed below and a flush has not told of reads as either until it is written again.
+        let loose: Vec<u64> = std::mem::take(&mut self.loose).into_iter().collect();
+        self.write_again(&cache, &loose)?;
+        if then == Then::Drain {
+            lost.extend(self.drain_rotten(&cache)?);
+            lost.sort_unstable();
+            lost.dedup();
+        }
+        if rot != Rot::Write && lost.len() > 1 {
+            return Err(format!("one bit has cost the pages {lost:?}"));
+        }
+        self.write_again(&cache, &lost)?;
+        cache.close().map_err(|error| format!("closing: {error}"))?;
+        let clean_bad = cache.stats().expect("no thread panicked").keeper.clean_copies_bad > 0;
+        drop(cache);
+        // What rots twice is more than one bit: of what was damaged and is not needed any more another open may have a word.
+        match self.open().map_err(wrong) {
+            Ok(cache) => {
+                for page in 0..self.oracle.pages() {
+                    let bytes = self.read(&cache, page).map_err(wrong)?;
+                    self.oracle.check_latest(page, &bytes).map_err(|why| format!("opened again: {why}"))?;
+                }
+            }
+            Err(why) if !may_be_refused => return Err(format!("it was opened once, and is not again: {why}")),
+            Err(_) => {}
+        }
+        let harmless = if clean_bad || forgotten { Damage::CleanCopy } else { Damage::None };
+        Ok(if lost.is_empty() { harmless } else { Damage::PageLost })
+    }
+
+    /// A life up to its end, during which something rots unless that comes after.
+    fn live_rotting(&mut self, rot: Rot, end: End, requests: u64) -> Result<(), String> {
+        if end != End::Close && self.random.chance(0.7) {
+            self.power.fail_after(1 + self.random.below(1 + requests / 2));
+        }
+        match self.live_with(rot, end, requests) {
+            Err(Stop::Wrong(why)) => return Err(why),
+            Err(Stop::PowerOff) | Ok(()) => {}
+        }
+        match end {
+            End::PowerLoss => {
+                self.crash();
+                // The record of the last flush need not be down. What the log has lost of it the backing store may have.
+                self.loose.extend(self.oracle.may_lack_the_last_flush());
+            }
+            End::Kill | End::Close => {
+                self.tables.forget();
+                self.power.restore();
+                self.cache.heal();
+                // Without commit records it is later tables that tell how far the log was durable.
+                if self.setup.of_before && end == End::Kill {
+                    self.loose.extend(self.oracle.may_lack_the_last_flush());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn live_with(&mut self, rot: Rot, end: End, requests: u64) -> Outcome<()> {
+        let cache = self.open()?;
+        let at = self.random.below(requests);
+        for request in 0..requests {
+            if rot == Rot::Bit || request < at {
+                self.step(&cache)?;
+                continue;
+            }
+            if request == at {
+                self.strike(rot).map_err(|error| self.why(error.to_string()))?;
+            }
+            self.step_beside_damage(&cache)?;
+        }
+        if end == End::Close {
+            self.try_io("flushing", cache.flush())?;
+            self.flushed();
+            self.try_io("closing", cache.close())?;
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, rot: Rot) -> io::Result<()> {
+        match rot {
+            Rot::Bit => {}
+            Rot::BitInUse => {
+                let byte = self.place_to_rot()?;
+                self.cache.flip(byte, self.random.below(8) as u8);
+            }
+            Rot::Write if self.random.chance(0.5) => self.cache.inject(Fault::LostWrite),
+            Rot::Write => {
+                let by = self.random.below(self.cache.size_bytes() / SECTOR as u64) * SECTOR as u64;
+                self.cache.inject(Fault::Misdirected(by));
+            }
+        }
+        Ok(())
+    }
+
+    /// A read, a write or a flush. A read may fail of a page that is listed then; so may what moves that page.
+    fn step_beside_damage(&mut self, cache: &BlockCache) -> Outcome<()> {
+        self.tally.operations += 1;
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let page = self.some_page();
+        match self.random.below(10) {
+            0..4 => {
+                let mut bytes = vec![0; page_bytes as usize];
+                match cache.read(page * page_bytes, &mut bytes) {
+                    Ok(()) => self.oracle.check_latest(page, &bytes).map_err(Stop::Wrong),
+                    Err(error) => self.is_listed(cache, page, &error),
+                }
+            }
+            4..9 => {
+                let bytes = self.oracle.write(page, 0..page_bytes as usize / SECTOR);
+                // Told of trouble with a page that it displaces, it succeeds when it is repeated.
+                let write = || cache.write(page * page_bytes, &bytes, false);
+                let written = write().or_else(|_| write());
+                self.try_io("writing beside damage", written)
+            }
+            _ => {
+                self.try_io("flushing beside damage", cache.flush().or_else(|_| cache.flush()))?;
+                self.flushed();
+                Ok(())
+            }
+        }
+    }
+
+    fn is_listed(&self, cache: &BlockCache, page: u64, error: &io::Error) -> Outcome<()> {
+        if self.power.is_off() {
+            return Err(Stop::PowerOff);
+        }
+        let lost = cache.lost_pages().expect("no thread panicked");
+        if lost.contains(&page) {
+            return Ok(());
+        }
+        Err(Stop::Wrong(format!("reading page {page}: {error}; lost are {lost:?}")))
+    }
+
+    /// Reads everything; the pages that are lost, which are listed.
+    fn check_all(&mut self, cache: &BlockCache) -> Result<Vec<u64>, String> {
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let mut bytes = vec![0; page_bytes as usize];
+        for page in 0..self.oracle.pages() {
+            match cache.read(page * page_bytes, &mut bytes) {
+                Ok(()) => self.oracle.check_after_crash(page, &bytes)?,
+                Err(error) => self.is_listed(cache, page, &error).map_err(wrong)?,
+            }
+        }
+        Ok(cache.lost_pages().expect("no thread panicked"))
+    }
+
+    /// Drains past what is lost; whatever is not lost is below then.
+    fn drain_rotten(&mut self, cache: &BlockCache) -> Result<Vec<u64>, String> {
+        let lost = || cache.lost_pages().expect("no thread panicked");
+        let mut before = lost();
+        while let Err(error) = cache.drain() {
+            let now = lost();
+            if now == before {
+                return Err(format!("draining: {error}"));
+            }
+            before = now;
+        }
+        let lost = lost();
+        let mut bytes = vec![0; self.setup.geometry.page_bytes as usize];
+        for page in (0..self.oracle.pages()).filter(|page| !lost.contains(page)) {
+            self.backing.read_at(page * bytes.len() as u64, &mut bytes).expect("the backing store works");
+            self.oracle.check_latest(page, &bytes).map_err(|error| format!("below, after a drain: {error}"))?;
+        }
+        Ok(lost)
+    }
+
+    fn write_again(&mut self, cache: &BlockCache, lost: &[u64]) -> Result<(), String> {
+        for &page in lost {
+            let bytes = self.oracle.write(page, 0..self.setup.geometry.page_bytes as usize / SECTOR);
+            // Told of trouble with a page that it displaces, it succeeds when it is repeated.
+            let write = || cache.write(page * bytes.len() as u64, &bytes, false);
+            write().or_else(|_| write()).map_err(|error| format!("writing again: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// A byte of the cache device: any, or where it hurts: in a table, the newest ones above all, in a page behind one, in a
+    /// superblock or a commit record.
+    fn place_to_rot(&mut self) -> io::Result<u64> {
+        let page_bytes = u64::from(self.setup.geometry.page_bytes);
+        let image = self.cache.copy();
+        let is_table = |block: &[u8]| block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN");
+        let place = |block: &[u8]| u64::from_le_bytes(block[32..40].try_into().expect("eight bytes"));
+        let blocks = image.chunks_exact(page_bytes as usize).enumerate().filter(|(_, block)| is_table(block));
+        let ours = blocks.filter(|(_, block)| block[8..24] == [self.uuid; 16]);
+        let mut tables: Vec<(u64, u64)> = ours.map(|(at, block)| (place(block), at as u64 * page_bytes)).collect();
+        tables.sort_unstable();
+        let newest = tables.len().saturating_sub(4);
+        let random = &mut self.random;
+        let pick = |random: &mut Random, tables: &[(u64, u64)]| tables[random.below(tables.len() as u64) as usize].1;
+        Ok(match random.below(8) {
+            0..2 if !tables.is_empty() => pick(random, &tables) + random.below(FIRST_ENTRIES_END),
+            2..4 if !tables.is_empty() => pick(random, &tables[newest..]) + random.below(FIRST_ENTRIES_END),
+            4..6 if !tables.is_empty() => {
+                let behind = pick(random, &tables[newest..]) + page_bytes * (1 + random.below(3));
+                (behind + random.below(page_bytes)).min(image.len() as u64 - 1)
+            }
+            6 => random.below(4) * 4096 + random.below(SECTOR as u64),
+            _ => random.below(image.len() as u64),
+        })
+    }
+}
