@@ -722,3 +722,81 @@ pub fn survey(file: &impl Bytes, verify: bool) -> Result<Survey, SurveyError> {
     found.obsolete_damaged = damaged.len() as u64 - found.count(|version| !version.sound);
     Ok(found)
 }
+
+#[cfg(test)]
+#[path = "../../../engine/tests/common/hostile.rs"]
+mod hostile;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_core::Random;
+    use entresol_engine::cache::BlockCache;
+    use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    impl Bytes for Vec<u8> {
+        fn size_bytes(&self) -> u64 {
+            self.len() as u64
+        }
+
+        fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+            let beyond = || io::Error::from(io::ErrorKind::UnexpectedEof);
+            let from = usize::try_from(at).map_err(|_| beyond())?;
+            let to = from.checked_add(bytes.len()).ok_or_else(beyond)?;
+            bytes.copy_from_slice(self.get(from..to).ok_or_else(beyond)?);
+            Ok(())
+        }
+    }
+
+    /// The pages of a store, and whether each is dirty, by the survey.
+    fn surveyed(image: &Vec<u8>) -> Option<BTreeMap<u64, bool>> {
+        let found = survey(image, true).ok()?;
+        Some(found.pages.iter().map(|(&page, version)| (page, version.dirty)).collect())
+    }
+
+    /// The same by the engine.
+    fn served(image: &[u8]) -> Option<BTreeMap<u64, bool>> {
+        let disks = hostile::disks(image);
+        let cache = BlockCache::open(disks[0].clone(), disks[1].clone(), hostile::ID, &hostile::config()).ok()?;
+        Some(cache.held_pages().expect("no thread panicked").into_iter().collect())
+    }
+
+    /// Stores whose superblocks, tables, journals and commit records have right checksums and say what nobody wrote.
+    #[test]
+    fn two_thousand_hostile_stores_are_read_or_refused() {
+        let sound = hostile::sound();
+        for image in &sound {
+            assert_eq!(surveyed(image).expect("in order"), served(image).expect("in order"));
+        }
+        let (mut read, mut alike) = (0, 0);
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let mut image = sound[random.below(sound.len() as u64) as usize].clone();
+            let what = hostile::mutate(&mut image, &mut random);
+            let started = Instant::now();
+            let found = std::panic::catch_unwind(|| surveyed(&image));
+            let found = found.unwrap_or_else(|_| panic!("seed {seed}, changed{what}: a panic"));
+            assert!(started.elapsed() < Duration::from_secs(5), "seed {seed}, changed{what}");
+            read += u64::from(found.is_some());
+            alike += u64::from(found.is_some() == served(&image).is_some());
+        }
+        println!("{read} of 2000 were read, {alike} were opened or refused by both");
+        assert!(read > 200 && alike > 1900, "{read} were read, {alike} alike");
+    }
+
+    /// One bit that flips anywhere: both readers find the same pages.
+    #[test]
+    fn one_flipped_bit_is_seen_alike_by_both_readers() {
+        let sound = hostile::sound();
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let mut image = sound[random.below(sound.len() as u64) as usize].clone();
+            let bit = random.below(8 * image.len() as u64);
+            image[bit as usize / 8] ^= 1 << (bit % 8);
+            let found = surveyed(&image).unwrap_or_else(|| panic!("seed {seed}, bit {bit}: refused"));
+            let opened = served(&image).unwrap_or_else(|| panic!("seed {seed}, bit {bit}: not opened"));
+            assert_eq!(found, opened, "seed {seed}, bit {bit}");
+        }
+    }
+}
