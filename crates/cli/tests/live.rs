@@ -8,6 +8,8 @@ use common::{Signal, says, signal};
 use entresol_core::Random;
 use std::time::Duration;
 
+/// Where the segments of a cache begin.
+const BASE: usize = 16384;
 const PAGES: u64 = BACKING.div_ceil(PAGE) as u64;
 
 fn page_len(page: u64) -> usize {
@@ -123,10 +125,18 @@ fn damage_is_found_and_told_where() {
         says(&String::from_utf8(output.stderr).expect("text"), parts);
         assert!(scratch.bytes("cache") == bytes, "a check changes nothing");
     };
-    // The table of the only batch is the first block after the superblocks, and the pages follow it.
-    damaged(8192 + 4096 + 100, &["page 0: its bytes at byte 12288", "the only copy"]);
-    damaged(8192 + 3 * 4096, &["page 2: its bytes at byte 20480"]);
-    damaged(8192 + 200, &["byte 8192: ", "durable is not there"]);
+    // The table of the only batch is the first block after the commit records, and the pages follow it.
+    damaged(BASE + 4096 + 100, &["page 0: its bytes at byte 20480", "the only copy"]);
+    damaged(BASE + 3 * 4096, &["page 2: its bytes at byte 28672"]);
+    let mut bytes = good.clone();
+    bytes[BASE + 200] ^= 1;
+    scratch.file("cache", &bytes);
+    says(&scratch.ok(&both), &["3 pages: 3 dirty", "the table at byte 16384 is damaged; a copy of it says the same"]);
+    [8192 + 520, 12288 + 520].into_iter().for_each(|record| bytes[record] ^= 1);
+    scratch.file("cache", &bytes);
+    let output = scratch.run(&both);
+    assert_eq!(output.status.code(), Some(1), "the table and its copies");
+    says(&String::from_utf8(output.stderr).expect("text"), &["byte 16384: ", "durable is not there"]);
     damaged(100, &["one superblock is damaged"]);
     scratch.file("cache", &good);
     scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
@@ -167,8 +177,8 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
         says(&run(superblock, 0, &sound), &["one superblock is damaged", "written again", "2 of 2 superblocks"]);
         scratch.ok(&[&["check"], &both[..]].concat());
     }
-    // The table of the only batch is the first block after the superblocks, and the pages follow it.
-    says(&run(8192 + 2 * 4096, 1, &sound), &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"]);
+    // The table of the only batch is the first block after the commit records, and the pages follow it.
+    says(&run(BASE + 2 * 4096, 1, &sound), &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"]);
     let mut child = start(&scratch, "lru", "write-back");
     let mut client = reached(&scratch, &mut child);
     assert_eq!(client.read(0, PAGE as u32), vec![5; PAGE]);
@@ -178,8 +188,11 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
     drop(client);
     terminate(child);
     says(&scratch.ok(&[&["check"], &both[..]].concat()), &["3 dirty, 0 clean, 0 lost"]);
-    for table in [8192 + 20, 8192 + 200] {
-        says(&run(table, 1, &sound), &["cannot be repaired", "format the cache again"]);
+    for table in [BASE + 20, BASE + 200] {
+        says(&run(table, 0, &sound), &["3 dirty, 0 clean, 0 lost", "a copy of it says the same"]);
+        let mut bytes = sound.clone();
+        [8192 + 520, 12288 + 520].into_iter().for_each(|record| bytes[record] ^= 1);
+        says(&run(table, 1, &bytes), &["cannot be repaired", "format the cache again"]);
     }
     let mut bytes = sound.clone();
     bytes[100] ^= 1;
@@ -188,7 +201,7 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
     scratch.ok(&[&["-q", "drain"], &both[..]].concat());
     let clean = scratch.bytes("cache");
     says(
-        &run(8192 + 3 * 4096, 0, &clean),
+        &run(BASE + 3 * 4096, 0, &clean),
         &["page 2: its bytes", "repaired: page 2: its damaged clean copy", "2 clean"],
     );
     scratch.ok(&[&["check"], &both[..]].concat());
@@ -284,6 +297,7 @@ fn load(client: &mut Client, model: &mut Model, random: &mut Random) -> u64 {
 
 #[test]
 fn a_store_of_slots_is_checked_and_repaired_too() {
+    const JOURNAL: usize = 49;
     let scratch = formatted();
     let both = ["--cache", "cache", "--backing", "disk"];
     says(&scratch.refused(&[&["format", "--layout", "rows"], &both[..]].concat()), &["--layout", "log or slots"]);
@@ -293,7 +307,8 @@ fn a_store_of_slots_is_checked_and_repaired_too() {
     client.write(0, &[5; 3 * PAGE], FUA);
     drop(client);
     terminate(child);
-    says(&scratch.ok(&["stats", "--cache", "cache"]), &["layout         slots: 468 slots, a journal of 28 blocks"]);
+    let layout = format!("layout         slots: {} slots, a journal of {JOURNAL} blocks", 31 * 16 - JOURNAL);
+    says(&scratch.ok(&["stats", "--cache", "cache"]), &[&layout]);
     says(&scratch.ok(&[&["check"], &both[..]].concat()), &["3 pages: 3 dirty, 0 clean, 0 lost"]);
     let sound = scratch.bytes("cache");
     let repair = |at: usize, code: i32| {
@@ -305,15 +320,18 @@ fn a_store_of_slots_is_checked_and_repaired_too() {
         assert_eq!(output.status.code(), Some(code), "a flipped bit at {at}: {said}");
         said
     };
-    // The journal begins after the superblocks, and slot 0 after it.
-    says(&repair(8192 + 29 * 4096, 1), &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"]);
+    // The journal begins after the commit records, and slot 0 after it.
+    says(
+        &repair(BASE + (JOURNAL + 1) * 4096, 1),
+        &["repaired: page 1: its last write is lost", "2 dirty, 0 clean, 1 lost"],
+    );
     let mut child = start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut child));
     says(
         &ended(child, 2),
         &["the cache is closed", "cache: lost until they are written again: 1 pages, first: page 1"],
     );
-    says(&repair(8192 + 100, 1), &["cannot be repaired", "format the cache again"]);
+    says(&repair(BASE + 100, 0), &["3 dirty, 0 clean, 0 lost", "a copy of it says the same"]);
     says(&repair(100, 0), &["one superblock is damaged", "written again", "3 dirty"]);
     scratch.ok(&[&["-q", "drain"], &both[..]].concat());
     assert_eq!(scratch.bytes("disk")[..3 * PAGE], [5; 3 * PAGE]);
