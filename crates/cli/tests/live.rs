@@ -297,7 +297,7 @@ fn load(client: &mut Client, model: &mut Model, random: &mut Random) -> u64 {
 
 #[test]
 fn a_store_of_slots_is_checked_and_repaired_too() {
-    const JOURNAL: usize = 49;
+    const JOURNAL: usize = 52;
     let scratch = formatted();
     let both = ["--cache", "cache", "--backing", "disk"];
     says(&scratch.refused(&[&["format", "--layout", "rows"], &both[..]].concat()), &["--layout", "log or slots"]);

@@ -475,7 +475,7 @@ fn a_full_cache_keeps_going_when_one_page_is_written_and_flushed_again_and_again
 
 #[test]
 fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
-    let sizes = if crate::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 40), (16, 26), (16, 64)] };
+    let sizes = if crate::LAYOUT == Layout::Log { [(4, 12), (16, 9), (16, 64)] } else { [(4, 40), (16, 28), (16, 64)] };
     for (segment_pages, segments) in sizes {
         let geometry = Geometry { page_bytes: 512, segment_pages, segments, layout: crate::LAYOUT };
         let capacity = geometry.capacity_pages();

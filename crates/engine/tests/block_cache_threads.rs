@@ -24,7 +24,7 @@ const ID: [u8; 16] = [5; 16];
 
 fn geometry() -> Geometry {
     // A journal takes room too.
-    let segments = if crate::LAYOUT == Layout::Log { 14 } else { 34 };
+    let segments = if crate::LAYOUT == Layout::Log { 14 } else { 36 };
     Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout: crate::LAYOUT }
 }
 

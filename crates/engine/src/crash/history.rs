@@ -392,7 +392,8 @@ impl History {
     /// A flush returned.
     fn flushed(&mut self) {
         let syncs = self.cache.counts()[2];
-        self.oracle.flushed(syncs > self.syncs);
+        // Without commit records the next block says so, and it takes a sync of its own.
+        self.oracle.flushed(syncs > self.syncs + u64::from(self.setup.of_before));
         self.syncs = syncs;
         self.loose.clear();
     }

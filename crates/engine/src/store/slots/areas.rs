@@ -40,15 +40,20 @@ impl Areas {
         if segments < 4 { segments } else { u64::MAX }
     }
 
-    /// The areas of a store. The journal takes the entries of all slots twice, so that a turn of it repeats no more than
-    /// it says anew, and what makes room in it.
+    /// The areas of a store. The journal takes the entries of all slots twice or more often, so that a turn of it repeats no
+    /// more than it says anew, and what makes room in it.
     pub fn of(geometry: &Geometry, tables: Tables) -> Self {
         let entries = journal::entries_max(tables, geometry.page_bytes as usize) as u64;
         let blocks = u64::from(geometry.blocks());
         let live = blocks.div_ceil(entries);
         let segment_pages = u64::from(geometry.segment_pages);
         let pace = (BURST_SEGMENTS * segment_pages).min(blocks).div_ceil(entries).max(live / 16);
-        let journal = (2 * live + 5 * pace + 3 * Areas::ROUND).min(blocks);
+        let turn = match tables {
+            Tables::V2 => 2 * live,
+            // Half of each block is a copy: with as much room as before, what still holds would be repeated twice as often.
+            Tables::V3 => 5 * live / 2,
+        };
+        let journal = (turn + 5 * pace + 3 * Areas::ROUND).min(blocks);
         let page_bytes = u64::from(geometry.page_bytes);
         Areas { base: tables.base(geometry), page_bytes, segment_pages, journal, slots: blocks - journal, live, pace }
     }
