@@ -16,15 +16,28 @@ impl BlockCache {
         Ok(self.locks.turn()?.keeper().log.generations())
     }
 
+    /// As [`Opening::keeps_generations`](super::Opening::keeps_generations).
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn keeps_generations(&self) -> io::Result<bool> {
+        Ok(self.locks.turn()?.keeper().log.keeps_generations())
+    }
+
     /// Notes durably that the backing store is about to get this generation; afterwards it may have the settled one or this.
     /// Requests wait for two syncs of the cache device. A cache whose device is out of use has none to note it on.
     ///
     /// # Errors
-    /// What the cache device answered.
+    /// What the cache device answered; `Unsupported` of a cache that keeps none.
     pub fn propose_generation(&self, generation: Generation) -> io::Result<()> {
         let mut turn = self.locks.exclusive()?;
         if turn.core().is_off() {
             return Ok(());
+        }
+        if !turn.keeper().log.keeps_generations() {
+            let why =
+                "the store of this cache is of version 2: it keeps a generation once it was opened after a good end";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         turn.keeper().log.propose_generation(generation);
         let unwritten = mutant::is(Mutant::GenerationUnwritten);
@@ -41,5 +54,52 @@ impl BlockCache {
     pub fn settle_generation(&self) -> io::Result<()> {
         self.locks.turn()?.keeper().log.settle_generation();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{CacheConfig, CacheError, Objects, Opening};
+    use crate::disk::{Power, SimDisk};
+    use crate::store::{Geometry, Identity, Layout, format_before, leave_open};
+    use entresol_policy::catalogue;
+
+    const BACKING: [u8; 16] = [9; 16];
+
+    fn found(disks: &[SimDisk; 2]) -> Opening {
+        let config = CacheConfig::new(catalogue::info("lru").expect("lru"), &[10]);
+        let [cache, backing] = disks.clone();
+        BlockCache::find(cache, backing, BACKING, &config, Objects::new(1)).expect("a cache in order")
+    }
+
+    fn started(opening: Opening) -> BlockCache {
+        opening.start(|| Ok::<_, CacheError>(())).expect("a start").0
+    }
+
+    #[test]
+    fn a_cache_of_version_2_keeps_generations_once_it_was_opened_after_a_good_end() {
+        let next = Generation { number: 1, nonce: 2 };
+        for layout in [Layout::Log, Layout::Slots] {
+            let geometry = Geometry { page_bytes: 1024, segment_pages: 8, segments: 40, layout };
+            let power = Power::steady();
+            let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(64 << 10, &power)];
+            let identity = Identity { uuid: [1; 16], backing: BACKING, backing_pages: 64 };
+            format_before(&disks[0], geometry, identity).expect("room");
+            leave_open(&disks[0]).expect("a superblock");
+            let opening = found(&disks);
+            assert!(!opening.keeps_generations(), "{layout:?}");
+            let cache = started(opening);
+            let refused = cache.propose_generation(next).expect_err("it keeps none");
+            assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+            crate::Block::flush(&cache).and_then(|()| cache.close()).expect("a close");
+            drop(cache);
+            let opening = found(&disks);
+            assert!(opening.keeps_generations(), "{layout:?}");
+            let cache = started(opening);
+            cache.propose_generation(next).expect("it keeps one");
+            drop(cache);
+            assert_eq!(found(&disks).generation().pending, Some(next), "{layout:?}");
+        }
     }
 }

@@ -27,6 +27,7 @@ pub struct Opening {
     objects_max: usize,
     recovered: Recovered,
     generations: Generations,
+    keeps_generations: bool,
     gauges: [Gauge; 2],
 }
 
@@ -70,7 +71,7 @@ impl BlockCache {
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
         let (log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
-        let generations = log.generations();
+        let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
@@ -79,7 +80,18 @@ impl BlockCache {
         let build = Build { keeper, config: config.clone(), objects };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();
-        Ok(Opening { core, config, size_bytes, page_bytes, room_pages, objects_max, recovered, generations, gauges })
+        Ok(Opening {
+            core,
+            config,
+            size_bytes,
+            page_bytes,
+            room_pages,
+            objects_max,
+            recovered,
+            generations,
+            keeps_generations,
+            gauges,
+        })
     }
 }
 
@@ -92,6 +104,12 @@ impl Opening {
     /// The generations of the cache: its backing store must have one of them.
     pub fn generation(&self) -> Generations {
         self.generations
+    }
+
+    /// Does the cache keep generations? One that a program before version 3 of the store left without closing it does not, until
+    /// it is opened after a good end: none may be raised below meanwhile.
+    pub fn keeps_generations(&self) -> bool {
+        self.keeps_generations
     }
 
     /// The backing store is about to get this generation: what marks the cache as in use says so, durably.

@@ -66,6 +66,11 @@ impl<D: Disk> AnyLog<D> {
         self.standing().generations()
     }
 
+    /// Does it keep generations? One that a program before version 3 left without closing it does not yet.
+    pub fn keeps_generations(&self) -> bool {
+        self.standing().keeps_generations()
+    }
+
     /// The backing store is about to get this generation. The next superblock says so.
     pub fn propose_generation(&mut self, generation: Generation) {
         self.standing_mut().propose(generation);

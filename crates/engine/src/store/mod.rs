@@ -581,6 +581,16 @@ pub(crate) fn format_before<D: Disk>(disk: &D, geometry: Geometry, identity: Ide
     format_as(disk, geometry, identity, Generation::default(), Tables::V2)
 }
 
+/// As a program leaves one that ends without closing it.
+///
+/// # Errors
+/// What the device answered.
+#[cfg(test)]
+pub(crate) fn leave_open<D: Disk>(disk: &D) -> Result<(), StoreError> {
+    let superblock = Superblock::read(disk)?;
+    Ok(Superblock { state: State::Open, writes: superblock.writes + 1, ..superblock }.write(disk)?)
+}
+
 fn format_as<D: Disk>(
     disk: &D,
     geometry: Geometry,

@@ -77,6 +77,11 @@ impl Standing {
         self.superblock.generations
     }
 
+    /// Does its superblock have room for them?
+    pub fn keeps_generations(&self) -> bool {
+        !self.superblock.before
+    }
+
     /// The backing store is about to get this generation: the next superblock says so.
     pub fn propose(&mut self, generation: Generation) {
         self.superblock.generations.pending = Some(generation);
