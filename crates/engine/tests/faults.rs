@@ -123,6 +123,67 @@ fn in_write_through_a_cache_file_that_shrinks_in_use_fails_no_request() {
     assert!(refused.contains("shrunk"), "{refused}");
 }
 
+/// A disk of which writes fail while it is told to.
+struct Unwritable {
+    disk: SimDisk,
+    fails: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Disk for Unwritable {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.fails.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(io::Error::other("injected write error"));
+        }
+        self.disk.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.discard(at, bytes)
+    }
+}
+
+/// No room can be made for what the policy may move then; what is read needs none.
+#[test]
+fn while_only_writes_below_fail_every_read_succeeds() {
+    let (cache, backing) = disks();
+    let fails = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let below = Unwritable { disk: backing, fails: Arc::clone(&fails) };
+    let cache = BlockCache::open(cache, below, ID, &config(Mode::WriteBack)).expect("a cache");
+    let mut truth = vec![0; PAGES as usize];
+    fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    let mut refused = 0;
+    for write in 0..2000u64 {
+        let page = write * 7 % PAGES;
+        let bytes = [write as u8; PAGE as usize];
+        match cache.write(page * PAGE, &bytes, false) {
+            Ok(()) => truth[page as usize] = write as u8,
+            Err(_) => refused += 1,
+        }
+        let read = write * 13 % PAGES;
+        assert!(is_right(&cache, read, truth[read as usize]), "after {write} writes, {refused} of them refused");
+    }
+    assert!(refused > 0, "the queue is full and cannot be written below");
+    // Several pages at once, too.
+    let mut bytes = vec![0; (PAGES * PAGE) as usize];
+    cache.read(0, &mut bytes).expect("a read of all pages");
+    assert!(bytes.chunks(PAGE as usize).zip(&truth).all(|(page, truth)| page.iter().all(|byte| byte == truth)));
+    fails.store(false, std::sync::atomic::Ordering::SeqCst);
+    cache.drain().expect("a drain");
+    cache.close().expect("a close");
+}
+
 /// A disk that answers nothing while it is stalled.
 struct Stalling {
     disk: SimDisk,

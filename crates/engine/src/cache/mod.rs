@@ -315,7 +315,17 @@ impl BlockCache {
 
     /// Reads the newest version of a page whose lock is held, and takes a turn at the core.
     fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<Turn<'_>> {
-        let mut turn = self.locks.ready()?;
+        self.newest_by(page, bytes, || self.locks.ready())
+    }
+
+    /// As [`newest`](BlockCache::newest), by turns of this kind.
+    fn newest_by<'a>(
+        &'a self,
+        page: u64,
+        bytes: &mut [u8],
+        take: impl Fn() -> io::Result<Turn<'a>>,
+    ) -> io::Result<Turn<'a>> {
+        let mut turn = take()?;
         let mut bad_at = None;
         loop {
             let (log, backing) = turn.stores();
@@ -329,7 +339,7 @@ impl BlockCache {
                     turn.keeper().counts.below_reads += 1;
                     drop(turn);
                     read_page_below(&*backing, self.size_bytes, page, bytes)?;
-                    return self.locks.ready();
+                    return take();
                 }
                 Source::Log(entry) => {
                     let at = turn.keeper().log.byte_of(entry.place);
@@ -339,7 +349,7 @@ impl BlockCache {
                     let first = read();
                     let reads = 1 + u64::from(first.is_err());
                     let result = first.or_else(|_| read());
-                    turn = self.locks.ready()?;
+                    turn = take()?;
                     turn.keeper().log.count_reads(reads);
                     match result {
                         Ok(()) => return Ok(turn),

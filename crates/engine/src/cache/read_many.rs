@@ -66,16 +66,34 @@ impl BlockCache {
     fn read_pages(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> io::Result<()> {
         if pages.end - pages.start == 1 {
             let _page = self.locks.pages.page(pages.start);
-            return self.decide(self.newest(pages.start, bytes)?, pages.start, bytes, tag, first);
+            return self.read_one(pages.start, bytes, false, tag, first);
         }
         let _pages = self.locks.pages.range(&pages);
-        let there = self.read_together(pages.start, bytes)?;
+        let together = self.read_together(pages.start, bytes);
+        let there = together.unwrap_or_else(|_| vec![false; (pages.end - pages.start) as usize]);
         let each = pages.zip(bytes.chunks_exact_mut(self.page_bytes as usize));
         for (at, ((page, bytes), there)) in each.zip(there).enumerate() {
-            let turn = if there { self.locks.ready()? } else { self.newest(page, bytes)? };
-            self.decide(turn, page, bytes, Tag { sequential: tag.sequential || at > 0, ..tag }, first && at == 0)?;
+            let tag = Tag { sequential: tag.sequential || at > 0, ..tag };
+            self.read_one(page, bytes, there, tag, first && at == 0)?;
         }
         Ok(())
+    }
+
+    /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where no room can be made for what
+    /// that may move, because nothing can be written below, it is read all the same and the policy does not hear of it.
+    fn read_one(&self, page: u64, bytes: &mut [u8], there: bool, tag: Tag, first: bool) -> io::Result<()> {
+        let turn = if there { self.locks.ready() } else { self.newest(page, bytes) };
+        match turn {
+            Ok(turn) => self.decide(turn, page, bytes, tag, first),
+            Err(error) => {
+                let mut turn = self.locks.turn()?;
+                if turn.must_mend() || turn.keeper().is_ready() {
+                    return Err(error);
+                }
+                drop(turn);
+                if there { Ok(()) } else { self.newest_by(page, bytes, || self.locks.turn()).map(drop) }
+            }
+        }
     }
 
     fn decide(&self, mut turn: Turn, page: u64, bytes: &[u8], tag: Tag, first: bool) -> io::Result<()> {
