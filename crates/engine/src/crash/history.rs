@@ -487,7 +487,9 @@ impl History {
         self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));
         // Nothing refused anything.
         match stats.failed {
-            Some(why) if result.is_ok() => Err(Stop::Wrong(format!("the cache has given its device up: {why}"))),
+            Some(why) if result.is_ok() && !self.power.is_off() => {
+                Err(Stop::Wrong(format!("the cache has given its device up: {why}")))
+            }
             _ => result,
         }
     }
