@@ -35,7 +35,7 @@ pub fn run(
             match made {
                 Ok(estimate) => estimates.push(estimate),
                 Err(error) if lenient && quiet => drop(error),
-                Err(error) if lenient => bar.aside(|| eprintln!("skipped {} at {size}: {error}", policy.info.name)),
+                Err(error) if lenient => bar.aside(|| say!("skipped {} at {size}: {error}", policy.info.name)),
                 Err(error) => return Err(error.into()),
             }
         }

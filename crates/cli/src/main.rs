@@ -1,11 +1,15 @@
 //! The command `entresol`.
 
+#[macro_use]
+mod say;
+
 mod advise;
 mod args;
 mod bench;
 mod config;
 mod demo;
 mod emulate;
+mod ending;
 mod estimate;
 mod journal;
 mod live;
@@ -80,7 +84,7 @@ fn main() -> ExitCode {
 /// One line on standard error, whatever the text holds: a file's name or its bytes must not steer the terminal.
 fn refuse(text: &str) -> ExitCode {
     let tamed: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    eprintln!("entresol: {tamed}");
+    say!("entresol: {tamed}");
     ExitCode::from(2)
 }
 

@@ -7,7 +7,7 @@ use crate::live::held::Served;
 use crate::live::hints::{Heard, HintArgs};
 use crate::live::log::Level;
 use crate::live::serve::CacheArgs;
-use crate::{live, notify, output};
+use crate::{ending, live, notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;
@@ -15,7 +15,6 @@ use entresol_files::{DirectFiles, EmulatedFiles, FileLayer, Found};
 use entresol_front::Error;
 use entresol_front::fuse::{Mount, Options, Passing, Unmounter};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,7 +86,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     let serving = Serving::begin(arguments, files.clone(), 128, quiet)?;
     said(serving.serve(arguments, &format!("emulated {name}")), "")?;
     if !quiet {
-        eprintln!("{}", files.accuracy());
+        say!("{}", files.accuracy());
     }
     Ok(())
 }
@@ -96,7 +95,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
 pub fn end(served: Served, heard: Heard, ended: Result<Result<()>>, quiet: bool) -> Result<()> {
     heard.end(quiet);
     match ended {
-        Ok(Ok(())) => served.end(""),
+        Ok(Ok(())) => served.end("").and_then(|()| ending::check_panics()),
         // What could not be mounted leaves the cache as it was found: closed.
         Err(refused) => served.end("").and(Err(refused)),
         // Requests may come as long as this process is there.
@@ -106,11 +105,11 @@ pub fn end(served: Served, heard: Heard, ended: Result<Result<()>>, quiet: bool)
 
 /// A copy of the mount that only the end of this process ends is no failure of its.
 fn said(ended: Result<()>, more: &str) -> Result<()> {
-    let Err(error) = ended else { return Ok(()) };
+    let Err(error) = ended else { return ending::check_panics() };
     if !matches!(error.downcast_ref(), Some(Error::Elsewhere { .. })) {
         return Err(error);
     }
-    eprintln!("entresol: {error:#}{more}; it ends with this process");
+    say!("entresol: {error:#}{more}; it ends with this process");
     Ok(())
 }
 
@@ -163,7 +162,7 @@ fn patiently_unmount(unmounter: &Unmounter) {
     let mut said = false;
     while let Err(error) = unmounter.unmount() {
         if !said && began.elapsed() >= SAID_AFTER {
-            eprintln!("entresol: {error}; it ends as soon as what is open is closed");
+            say!("entresol: {error}; it ends as soon as what is open is closed");
             said = true;
         }
         std::thread::sleep(if said { Duration::from_millis(500) } else { Duration::from_millis(50) });
@@ -200,7 +199,7 @@ struct Serving {
 
 impl Serving {
     fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
-        let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+        let signals = ending::signals()?;
         // What memory answers takes no device's time.
         let page_cache =
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
@@ -209,9 +208,7 @@ impl Serving {
         let options = Options { allow_root: arguments.allow_root, ..options };
         let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
         if !mount.shared_mappings() && !quiet {
-            eprintln!(
-                "this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work"
-            );
+            say!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");
         }
         Ok(Self { mount, signals })
     }
@@ -219,13 +216,15 @@ impl Serving {
     fn serve(self, arguments: &MountArgs, how: &str) -> Result<()> {
         let Serving { mount, mut signals } = self;
         let unmounter = mount.unmounter();
+        let last = mount.unmounter();
+        ending::at_last(move || drop(last.detach()));
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             if signals.forever().next().is_some() {
                 patiently_unmount(&unmounter);
                 notify::stopping();
             }
         })?;
-        output::print(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()))?;
+        output::announce(&format!("{} at {}, {how}\n", arguments.backing.display(), arguments.mountpoint.display()));
         notify::ready();
         mount.wait().with_context(|| arguments.mountpoint.display().to_string())
     }

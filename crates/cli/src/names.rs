@@ -68,8 +68,8 @@ pub fn run(arguments: &NamesArgs, quiet: bool) -> Result<()> {
     for (place, server, trouble) in names.troubles() {
         let place = arguments.directory.join(place);
         match trouble {
-            Some(error) => eprintln!("entresol: {}: {server}: {error}", place.display()),
-            None if !quiet => eprintln!("{}: {server}", place.display()),
+            Some(error) => say!("entresol: {}: {server}: {error}", place.display()),
+            None if !quiet => say!("{}: {server}", place.display()),
             None => {}
         }
     }
@@ -82,7 +82,7 @@ pub fn run(arguments: &NamesArgs, quiet: bool) -> Result<()> {
     output::print(&table(&printed, arguments.files).to_text(TextStyle::stdout()))?;
     if !quiet && !printed.unknown.is_empty() {
         let some = printed.unknown.first().map(String::as_str).unwrap_or_default();
-        eprintln!("{} files of tables or indexes have no name (yet), {some} first", printed.unknown.len());
+        say!("{} files of tables or indexes have no name (yet), {some} first", printed.unknown.len());
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ pub fn stopping() {
 fn tell(what: &str) {
     let Ok(place) = std::env::var("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&place, what) {
-        eprintln!("entresol: $NOTIFY_SOCKET, {place}: {error}; the service manager does not know '{what}'");
+        say!("entresol: $NOTIFY_SOCKET, {place}: {error}; the service manager does not know '{what}'");
     }
 }
 

@@ -79,6 +79,13 @@ pub fn print(text: &str) -> Result<()> {
     Ok(())
 }
 
+/// Prints a server's line to standard output, which need not have a reader: the server serves all the same.
+pub fn announce(text: &str) {
+    if let Err(error) = print(text) {
+        say!("entresol: standard output: {error:#}");
+    }
+}
+
 /// The command line that made a result, quoted for a shell.
 pub fn command_line() -> String {
     let quote = |word: String| {

@@ -4,7 +4,7 @@ use crate::args::OnOff;
 use crate::live::files::DirectArgs;
 use crate::live::hints::HintArgs;
 use crate::live::serve::CacheArgs;
-use crate::mount;
+use crate::{ending, mount};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_front::fuse::Mount;
@@ -71,6 +71,7 @@ struct Before {
 pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     own_namespace()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
+    ending::watch()?;
     let directory = arguments.backing.canonicalize().with_context(|| arguments.backing.display().to_string())?;
     let here = std::env::current_dir().context("the current directory")?;
     let RunArgs { cache, cached, direct, hints, .. } = arguments;
@@ -181,7 +182,7 @@ fn end(mounted: Mount) -> Result<()> {
             bail!(error);
         }
         if !said {
-            eprintln!("entresol: {error}; waiting until it is closed");
+            say!("entresol: {error}; waiting until it is closed");
             said = true;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
-use crate::{live, notify, output};
+use crate::{ending, live, notify, output};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
@@ -10,8 +10,6 @@ use entresol_device::{Device, profile};
 use entresol_engine::Block;
 use entresol_front::FileBlock;
 use entresol_front::nbd::{self, Export, Limits, Listener, Server};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,7 +89,8 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
     let counts = until_signal(arguments, export, limits, quiet)?;
     served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
-    served.end(&said(&counts))
+    served.end(&said(&counts))?;
+    ending::check_panics()
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
@@ -119,9 +118,9 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
     let counts = until_signal(arguments, export, limits, quiet)?;
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     if !quiet {
-        eprintln!("{}; everything is flushed", said(&counts));
+        say!("{}; everything is flushed", said(&counts));
         if let Some(device) = emulated {
-            eprintln!("{}", device.accuracy());
+            say!("{}", device.accuracy());
         }
     }
     Ok(())
@@ -134,7 +133,7 @@ fn until_signal(
     limits: Limits,
     quiet: bool,
 ) -> Result<std::io::Result<nbd::Counts>> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let mut signals = ending::signals()?;
     let listener = match (&arguments.socket, arguments.tcp) {
         (Some(path), _) => Listener::unix(path)?,
         (None, Some(address)) => Listener::loopback(address)?,
@@ -143,10 +142,10 @@ fn until_signal(
     let uri = listener.uri()?;
     let server = Server::start(listener, export, limits, move |error| {
         if !quiet {
-            eprintln!("client: {error}");
+            say!("client: {error}");
         }
     })?;
-    output::print(&format!("{uri}\n"))?;
+    output::announce(&format!("{uri}\n"));
     notify::ready();
     let _ = signals.forever().next();
     notify::stopping();

@@ -1,12 +1,11 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
-use crate::{notify, output};
+use crate::{ending, notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_front::ublk::Device;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGTERM;
 use std::path::PathBuf;
 
 /// Serve a backing store through its cache as a block device of this machine, /dev/ublkbN
@@ -32,7 +31,7 @@ pub struct UblkArgs {
 
 /// Runs the command.
 pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let mut signals = ending::signals()?;
     let path = &arguments.cache;
     let served = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?.serve(quiet);
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
@@ -40,10 +39,11 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));
     let device = Device::start(served.running.block(), read_only, ended)?;
     let name = device.path().display().to_string();
-    output::print(&format!("{name}\n"))?;
+    output::announce(&format!("{name}\n"));
     notify::ready();
     let _ = signals.forever().next();
     notify::stopping();
     let answered = device.stop().with_context(|| format!("{name}: the end"))?;
-    served.end(&format!("{answered} requests answered"))
+    served.end(&format!("{answered} requests answered"))?;
+    ending::check_panics()
 }

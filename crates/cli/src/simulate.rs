@@ -38,7 +38,7 @@ pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
     }
     let mut journal = Journal::open(arguments.json.as_deref(), &fingerprint(arguments))?;
     if journal.len() > 0 && !quiet {
-        eprintln!("taking over {} finished results of an interrupted run", journal.len());
+        say!("taking over {} finished results of an interrupted run", journal.len());
     }
     let all = match simulate_all(arguments, &plan, &mut journal, quiet) {
         Ok(all) => all,
@@ -185,14 +185,14 @@ fn simulate(
         if let Err(error) = kept {
             // The results are still to come; only an interruption would cost more.
             keeping = false;
-            bar.aside(|| eprintln!("an interrupted run could not go on from here: {error:#}"));
+            bar.aside(|| say!("an interrupted run could not go on from here: {error:#}"));
         }
     })?;
     missing.into_iter().zip(swept.rows).for_each(|(i, row)| rows[i] = Some(row));
     drop(bar);
     let rows = rows.into_iter().map(|row| row.expect("every cell was run or taken over")).collect();
     if !quiet {
-        simulate_text::skipped_lines(&skipped, plan.policies.len()).iter().for_each(|line| eprintln!("{line}"));
+        simulate_text::skipped_lines(&skipped, plan.policies.len()).iter().for_each(|line| say!("{line}"));
     }
     Ok(TraceResults { named, rows, skipped })
 }

@@ -467,7 +467,7 @@ fn of_one_tier(policies: Vec<PolicySpec>, lenient: bool, quiet: bool) -> Result<
         bail!("policy '{name}' manages {tiers}: --tiers needs dram=PROFILE:SIZE as well");
     }
     if !quiet {
-        eprintln!("left out, for --tiers gives no dram: {}", names.join(", "));
+        say!("left out, for --tiers gives no dram: {}", names.join(", "));
     }
     Ok(one)
 }

@@ -47,7 +47,7 @@ pub fn run(command: &TraceCommand, quiet: bool) -> Result<()> {
 
 fn told(quiet: bool, text: &str) {
     if !quiet {
-        eprintln!("{text}");
+        say!("{text}");
     }
 }
 

@@ -47,7 +47,7 @@ pub fn open(path: &Path, read: &ReadArgs, next_use: bool, quiet: bool) -> Result
     let loaded = load(path, &read.load_options(next_use))?;
     let left_out = loaded.report.left_out();
     if !quiet && !left_out.is_empty() {
-        eprintln!("{}: left out or altered: {}", path.display(), left_out.join("; "));
+        say!("{}: left out or altered: {}", path.display(), left_out.join("; "));
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok(Named { trace: loaded.trace, name, format: loaded.report.format.name().to_owned(), left_out })

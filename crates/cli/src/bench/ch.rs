@@ -78,7 +78,7 @@ pub fn run(arguments: &ChArgs, quiet: bool) -> Result<()> {
     };
     let turns = Turns::take(&variants, of_load.run.ground.repeat, &bar, name, measure, |run| {
         if !quiet {
-            eprintln!("{}", report::line(run));
+            say!("{}", report::line(run));
         }
     });
     drop(bar);

@@ -169,7 +169,7 @@ fn run(generator: Box<dyn Generator>, what: String, arguments: &RunArgs, quiet: 
     let take = |variant: &Variant, repeat| measure(&program, arguments, &mut ground, variant, repeat, &bar);
     let turns = Turns::take(&variants, arguments.ground.repeat, &bar, name, take, |run| {
         if !quiet {
-            eprintln!("{}", report::line(run));
+            say!("{}", report::line(run));
         }
     });
     drop(bar);

@@ -112,7 +112,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         for path in [&self.root, &self.run] {
             if let Err(error) = fs::remove_dir_all(path) {
-                eprintln!("entresol: {}: is left behind: {error}", path.display());
+                say!("entresol: {}: is left behind: {error}", path.display());
             }
         }
     }

@@ -107,7 +107,7 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let measure = |variant: &Variant, repeat| Ok(bench.measure(variant, repeat, &bar, &|_, _| Ok(()))?.0);
     let turns = Turns::take(&variants, arguments.run.ground.repeat, &bar, name, measure, |run| {
         if !quiet {
-            eprintln!("{}", report::line(run));
+            say!("{}", report::line(run));
         }
     });
     drop(bar);

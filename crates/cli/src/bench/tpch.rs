@@ -163,7 +163,7 @@ pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
     let measure = |case: &Case, repeat| bench.measure(case, repeat, &bar);
     let turns = Turns::take(&cases, arguments.ground.repeat, &bar, Case::name, measure, |run| {
         if !quiet {
-            eprintln!("{}", report::line(run));
+            say!("{}", report::line(run));
         }
     });
     drop(bar);

@@ -128,7 +128,7 @@ pub fn run(arguments: &DemoArgs, quiet: bool) -> Result<()> {
     let page = arguments.out.join("demo.html");
     output::write_file(&page, report::page(&told).to_html().as_bytes())?;
     if !quiet {
-        eprintln!("the report: {}; it took {:.0} s", page.display(), started.elapsed().as_secs_f64());
+        say!("the report: {}; it took {:.0} s", page.display(), started.elapsed().as_secs_f64());
     }
     if runs.iter().any(|run| run.simulated.is_some_and(|simulated| Some(simulated) != run.hits())) {
         bail!("what was measured is not what was simulated");

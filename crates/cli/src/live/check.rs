@@ -46,7 +46,7 @@ pub fn run(arguments: &CheckArgs) -> Result<()> {
     match &before {
         Ok(()) => return before,
         Err(error) if !is_damage(error) => return before,
-        Err(error) => eprintln!("{error}"),
+        Err(error) => say!("{error}"),
     }
     output::print(&repair(arguments)?)?;
     check(arguments)

@@ -34,6 +34,9 @@ pub struct Figures {
     pub dirty_pages: u64,
     /// Pages whose only copy could not be read.
     pub lost_pages: u64,
+    /// What became of the cache file while it is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_file: Option<String>,
     pub requests: Requests,
     pub cache_device: CacheDevice,
     pub backing: Backing,
@@ -250,6 +253,7 @@ pub struct State {
     pub tiers_pages: Vec<u64>,
     pub room_pages: u64,
     pub lost_pages: u64,
+    pub cache_file: Option<String>,
     pub policy_gauges: Vec<(&'static str, f64)>,
     pub policy_choice: Option<Choice>,
     /// Calls of the cache device and of the backing store.
@@ -263,7 +267,7 @@ impl Figures {
     /// The figures of this process's cache.
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
         let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
-        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, .. } = state;
+        let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         let tiers = tiers_pages.len();
@@ -281,6 +285,7 @@ impl Figures {
             room_pages,
             dirty_pages: stats.dirty_pages,
             lost_pages,
+            cache_file,
             requests: Requests {
                 reads: counts.reads,
                 read_hits: counts.read_hits,
@@ -343,6 +348,9 @@ impl Figures {
             lines.push(("failed", format!("the cache device{}; requests go to the backing store", self.why_failed())));
         }
         lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
+        if let Some(change) = &self.cache_file {
+            lines.push(("cache file", format!("{change}; at its end it is drained")));
+        }
         if self.lost_pages > 0 {
             lines.push(("lost", format!("{} pages", count(self.lost_pages))));
         }

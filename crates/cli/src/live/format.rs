@@ -15,6 +15,7 @@ use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Make a cache for a backing store
@@ -66,7 +67,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
         make(arguments, geometry, &backing)
     } else {
         // Nobody else's file may appear in between and be taken for the one just made.
-        let new = OpenOptions::new().write(true).create_new(true).open(&arguments.cache);
+        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&arguments.cache);
         let file = new.with_context(|| name.to_string())?;
         let made = reserve(&file, size).with_context(|| name.to_string());
         let made = made.and_then(|()| make(arguments, geometry, &backing));
@@ -76,7 +77,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     if !quiet {
         let Geometry { page_bytes, segment_pages, segments, layout } = geometry;
         let of_slots = if layout == Layout::Slots { "a journal and slots in " } else { "" };
-        eprintln!(
+        say!(
             "{name}: {of_slots}{segments} segments of {segment_pages} pages of {page_bytes} B, room for {} pages, for {}",
             geometry.capacity_pages(),
             arguments.backing.display()

@@ -1,5 +1,6 @@
 //! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
 
+use super::cache_file::CacheFile;
 use super::control::{Control, Controlled};
 use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
@@ -45,6 +46,7 @@ pub struct Held {
 pub struct Served {
     held: Held,
     pub running: Arc<Running>,
+    file: Arc<CacheFile>,
     control: Option<Control>,
     log: Log,
     watchman: Watchman,
@@ -57,15 +59,20 @@ impl Held {
         let log = Log::new(self.path.display().to_string(), self.log, quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
         self.mention_layout(&log);
-        let running = Arc::new(Running::new(&self, log.clone()));
+        let file = Arc::new(CacheFile::new(&self.path));
+        if let Some(mode) = file.close_to_others() {
+            let message = format!("the cache file was open to others (mode {mode:04o}); it is 0600 now");
+            log.event(Level::Info, "permissions", &message, json!({ "before": format!("{mode:04o}") }));
+        }
+        let running = Arc::new(Running::new(&self, file.clone(), log.clone()));
         let control = Control::start(&self.path, Arc::clone(&running) as Arc<dyn Controlled>);
         let unheard = |error| {
             let message = format!("{error:#}; stats and set will not find it");
             log.event(Level::Warning, "no-control", &message, Value::Null);
         };
         let control = control.map_err(unheard).ok();
-        let watchman = Watchman::start(self.cache.clone(), log.clone());
-        Served { held: self, running, control, log, watchman }
+        let watchman = Watchman::start(self.cache.clone(), file.clone(), log.clone());
+        Served { held: self, running, file, control, log, watchman }
     }
 
     /// A log under a policy that evicts in another order works, and costs more than who chose the policy may know.
@@ -103,7 +110,7 @@ impl Held {
         }
         if !quiet {
             let (found, written) = (self.found.dirty, stats.keeper.below_pages);
-            eprintln!("{found} dirty pages found, {written} pages written; {backing} is complete without the cache");
+            say!("{found} dirty pages found, {written} pages written; {backing} is complete without the cache");
         }
         Ok(())
     }
@@ -158,6 +165,12 @@ impl Served {
     /// Closes the cache at the end of its door, and says what happened: `served` by the door, and here.
     pub fn end(mut self, served: &str) -> Result<()> {
         self.leave_control();
+        // What is durable in a file that the next start does not find must be below before this process ends.
+        let change = self.file.look().filter(|change| change.is_loss());
+        let drained = change.map_or(Ok(()), |_| {
+            let cache = &self.held.cache;
+            past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len()))
+        });
         let closed = self.held.close();
         self.watchman.stop();
         let stats = closed?;
@@ -171,6 +184,14 @@ impl Served {
         self.log.event(Level::Info, "close", &message, figures);
         if let Some(why) = stats.failed {
             bail!("{}: its device failed ({why}); requests went to the backing store since", self.path().display());
+        }
+        if let Some(change) = change {
+            let (name, what) = (self.path().display(), change.said());
+            drained.with_context(|| format!("{name}: {what}, and {dirty} dirty pages could not be written below"))?;
+            // A file that was cut off is found at the next start, which says what it lacks.
+            if change.is_nameless() || dirty > 0 {
+                bail!("{name}: {what}; it was drained, {dirty} pages are left in it");
+            }
         }
         let lost = self.held.lost()?;
         if let Some(first) = lost.first() {

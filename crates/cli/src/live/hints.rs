@@ -54,7 +54,7 @@ impl HintArgs {
         let within = self.audit_log.as_ref().map(|_| data_directory(backing)).transpose()?;
         let backing = File::open(backing).with_context(|| backing.display().to_string())?;
         let by_number = PathBuf::from(format!("/proc/self/fd/{}", backing.as_raw_fd()));
-        let log = |line: &str| eprintln!("entresol: {line}");
+        let log = |line: &str| say!("entresol: {line}");
         let served = Served::new(mountpoint, by_number);
         let hints = Arc::new(Hints::new(served, Box::new(Shared(files.clone())), Box::new(log)));
         let socket = self.hints.as_ref().map(|path| HintSocket::open(path, hints.clone())).transpose()?;
@@ -92,7 +92,7 @@ impl Heard {
         let Some(hints) = self.hints.as_ref().filter(|_| !quiet) else { return };
         let HintCounts { begins, files_known, files_unknown, malformed, elsewhere, truncated, .. } = hints.counts();
         let wrong = malformed + elsewhere + truncated;
-        eprintln!(
+        say!(
             "heard of {begins} queries; of their files {files_known} were known and {files_unknown} not; {wrong} messages \
              could not be used, or not in full"
         );

@@ -40,7 +40,7 @@ impl Log {
     /// Notes an event of a kind, with what a program may want to know of it besides the message.
     pub fn event(&self, level: Level, event: &str, message: &str, more: Value) {
         if level != Level::Info || !self.quiet {
-            eprintln!("{}", self.line(SystemTime::now(), level, event, message, more));
+            say!("{}", self.line(SystemTime::now(), level, event, message, more));
         }
     }
 

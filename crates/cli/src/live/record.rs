@@ -72,7 +72,7 @@ pub fn run(arguments: &RecordArgs, quiet: bool) -> Result<()> {
     };
     let mut spool = Spool::create(&arguments.output, listener.page_bytes())?;
     if !quiet {
-        eprintln!("recording {}", arguments.place.display());
+        say!("recording {}", arguments.place.display());
     }
     let started = Instant::now();
     let end = take(arguments, &mut listener, &mut spool, &stop, started)?;
@@ -88,13 +88,10 @@ pub fn run(arguments: &RecordArgs, quiet: bool) -> Result<()> {
     spool.finish(provenance)?;
     if !quiet {
         if let Some(said) = end.said() {
-            eprintln!("{said}");
+            say!("{said}");
         }
         let (requests, pages, left_out) = (grouped(requests.into()), grouped(pages.into()), grouped(left_out.into()));
-        eprintln!(
-            "{}: {requests} requests to {pages} pages in {seconds}, {left_out} left out",
-            arguments.output.display()
-        );
+        say!("{}: {requests} requests to {pages} pages in {seconds}, {left_out} left out", arguments.output.display());
     }
     Ok(())
 }

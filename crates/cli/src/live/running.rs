@@ -1,5 +1,6 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
+use super::cache_file::{CacheFile, Change};
 use super::control::{Controlled, Tape};
 use super::figures::{Figures, HintFigures, State};
 use super::held::{Below, Held};
@@ -48,6 +49,7 @@ const SETTINGS: &[(&str, &str)] = &[
 pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
+    file: Arc<CacheFile>,
     below: Below,
     backing: PathBuf,
     page_bytes: u32,
@@ -80,12 +82,12 @@ enum Setting {
 
 impl Running {
     /// The cache that was opened.
-    pub fn new(held: &Held, log: Log) -> Self {
+    pub fn new(held: &Held, file: Arc<CacheFile>, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let (below, backing) = (held.below.clone(), held.backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
         let (started, seen) = (Instant::now(), OnceLock::new());
-        Running { cache, calls, below, backing, page_bytes, places, started, log, seen }
+        Running { cache, calls, file, below, backing, page_bytes, places, started, log, seen }
     }
 
     /// The cache as a door for a block serves it.
@@ -139,8 +141,11 @@ impl Running {
                 Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
             }
             Setting::DirtyHigh(high) => {
-                let low = self.cache.dirty_limits()?.1;
-                self.limit_dirty(high, if low < high { low } else { high * LOW_BY_HIGH }).context("dirty-high")
+                let (before, low) = self.cache.dirty_limits()?;
+                // A lower limit that only followed the upper one follows it again.
+                let followed = (low - before * LOW_BY_HIGH).abs() < 1e-9;
+                let low = if low < high && !followed { low } else { high * LOW_BY_HIGH };
+                self.limit_dirty(high, low).context("dirty-high")
             }
             Setting::DirtyLow(low) => self.limit_dirty(self.cache.dirty_limits()?.0, low).context("dirty-low"),
             Setting::SequentialCutoff(bytes) => {
@@ -269,15 +274,15 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
         }
         "policy" => Setting::Policy(one_policy(value).context("policy")?),
         "cache-size" => Setting::CacheSize(size()?),
-        "device-size" => match size()? {
-            Size::Bytes(bytes) => Setting::DeviceSize(bytes),
+        "device-size" => match bytes_or_none(value) {
+            Ok(bytes) if bytes > 0 => Setting::DeviceSize(bytes),
             _ => bail!("device-size: '{value}' is not {possible}"),
         },
         "place" => Setting::Place(value.clone()),
         "unplace" => Setting::Unplace(value.clone()),
-        "place-rate" => match size()? {
-            Size::Bytes(bytes) => Setting::PlaceRate(bytes),
-            _ => bail!("place-rate: '{value}' is not {possible}"),
+        "place-rate" => match bytes_or_none(value) {
+            Ok(bytes) => Setting::PlaceRate(bytes),
+            Err(_) => bail!("place-rate: '{value}' is not {possible}"),
         },
         "dirty-high" => Setting::DirtyHigh(share()?),
         "dirty-low" => Setting::DirtyLow(share()?),
@@ -302,6 +307,7 @@ impl Controlled for Running {
             tiers_pages: self.cache.config().tiers.iter().map(|&pages| pages as u64).collect(),
             room_pages: self.cache.room_pages(),
             lost_pages: self.cache.lost_pages()?.len() as u64,
+            cache_file: self.file.look().filter(|change| change.is_loss()).map(Change::said).map(str::to_owned),
             policy_gauges: self.cache.policy_gauges()?,
             policy_choice: self.cache.policy_choice()?,
             devices: self.cache.devices(),

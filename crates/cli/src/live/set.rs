@@ -2,7 +2,7 @@
 
 use super::control::{Question, ask};
 use super::objects::ObjectFigures;
-use super::stats::{check_at_rest, live};
+use super::stats::{TimeoutArg, check_at_rest, live};
 use super::tables::{NameArgs, Tables};
 use crate::output;
 use anyhow::{Result, bail};
@@ -29,6 +29,8 @@ pub struct SetArgs {
     pub settings: Vec<(String, String)>,
     #[command(flatten)]
     pub names: NameArgs,
+    #[command(flatten)]
+    pub timeout: TimeoutArg,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -44,7 +46,7 @@ fn with_paths(arguments: &SetArgs) -> Result<Vec<(String, String)>> {
     if !arguments.settings.iter().any(|setting| is_table(&setting)) {
         return Ok(arguments.settings.clone());
     }
-    let figures = live(&arguments.cache, &mut Tables::new(&arguments.names))?;
+    let figures = live(&arguments.cache, &mut Tables::new(&arguments.names), arguments.timeout.limit())?;
     let objects = figures.map_or(Vec::new(), |figures| figures.objects);
     let mut settings = Vec::new();
     for setting in &arguments.settings {
@@ -81,7 +83,7 @@ fn paths(objects: &[ObjectFigures], called: &str) -> Result<Vec<String>> {
 /// Runs the command.
 pub fn run(arguments: &SetArgs, quiet: bool) -> Result<()> {
     let settings = with_paths(arguments)?;
-    let Some(done) = ask(&arguments.cache, Question::Set(settings))? else {
+    let Some(done) = ask(&arguments.cache, Question::Set(settings), arguments.timeout.limit())? else {
         check_at_rest(&arguments.cache)?;
         bail!("{}: is not in use; what it is served with is decided when it is", arguments.cache.display());
     };

@@ -33,6 +33,28 @@ pub struct StatsArgs {
     pub watch: Option<f64>,
     #[command(flatten)]
     pub names: NameArgs,
+    #[command(flatten)]
+    pub timeout: TimeoutArg,
+}
+
+/// How long the process that serves a cache is waited for
+#[derive(Args)]
+pub struct TimeoutArg {
+    /// Seconds that the process which serves the cache may take to answer; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    timeout: f64,
+}
+
+impl TimeoutArg {
+    /// The limit, if there is one.
+    pub fn limit(&self) -> Option<Duration> {
+        (self.timeout > 0.0).then(|| Duration::from_secs_f64(self.timeout.max(0.001)))
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86400.0).contains(seconds));
+    seconds.ok_or_else(|| "it must be a number of seconds from 0 to 86400".to_owned())
 }
 
 /// Seconds between two readings.
@@ -45,8 +67,8 @@ pub fn interval(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &StatsArgs) -> Result<()> {
     let Some(cache) = arguments.place.as_ref().or(arguments.cache.as_ref()) else { bail!("no cache was named") };
     let mut tables = Tables::new(&arguments.names);
-    let figures = live(cache, &mut tables)?;
-    tables.troubles().iter().for_each(|trouble| eprintln!("entresol: {trouble}"));
+    let figures = live(cache, &mut tables, arguments.timeout.limit())?;
+    tables.troubles().iter().for_each(|trouble| say!("entresol: {trouble}"));
     match (figures, arguments.watch) {
         (Some(first), Some(seconds)) => watch(arguments, cache, &mut tables, first, seconds),
         (Some(figures), None) => print(arguments, &figures, None),
@@ -70,8 +92,8 @@ pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
 }
 
 /// The figures of a cache in use, with the names of its tables; none where no process serves it.
-pub fn live(cache: &Path, tables: &mut Tables) -> Result<Option<Figures>> {
-    let Some(value) = ask(cache, Question::Stats)? else { return Ok(None) };
+pub fn live(cache: &Path, tables: &mut Tables, limit: Option<Duration>) -> Result<Option<Figures>> {
+    let Some(value) = ask(cache, Question::Stats, limit)? else { return Ok(None) };
     let answered = || format!("{}: what its server answered", cache.display());
     let mut figures: Figures = serde_json::from_value(value).with_context(answered)?;
     tables.name(&mut figures)?;
@@ -90,7 +112,7 @@ fn watch(arguments: &StatsArgs, cache: &Path, tables: &mut Tables, first: Figure
     let mut before = first;
     loop {
         std::thread::sleep(Duration::from_secs_f64(seconds));
-        let Ok(Some(now)) = live(cache, tables) else { return Ok(()) };
+        let Ok(Some(now)) = live(cache, tables, arguments.timeout.limit()) else { return Ok(()) };
         if !arguments.json {
             output::print("\n")?;
         }

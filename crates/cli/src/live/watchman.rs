@@ -1,5 +1,6 @@
 //! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event.
 
+use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::log::{Level, Log};
 use entresol_engine::cache::BlockCache;
@@ -22,18 +23,24 @@ struct Seen {
     failed: bool,
     lost: u64,
     switches: u64,
+    change: Option<Change>,
 }
 
 impl Watchman {
     /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
-    pub fn start(cache: Arc<BlockCache>, log: Log) -> Self {
+    pub fn start(cache: Arc<BlockCache>, file: Arc<CacheFile>, log: Log) -> Self {
         let (stop, stopped) = channel();
         let look = move || {
             let mut seen = Seen::default();
+            // How large it is now: what is shorter later was truncated.
+            file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                panic_if_asked();
+                seen.look_at_file(&file, &log);
                 seen.look(&cache, &log);
             }
             // What happened at the end is seen too.
+            seen.look_at_file(&file, &log);
             seen.look(&cache, &log);
         };
         let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
@@ -56,7 +63,27 @@ impl Drop for Watchman {
     }
 }
 
+/// Lets a test see the end of a server one of whose threads panics.
+fn panic_if_asked() {
+    if cfg!(debug_assertions) && std::env::var_os("ENTRESOL_FAULT").is_some_and(|fault| fault == "panic") {
+        panic!("ENTRESOL_FAULT asks for it");
+    }
+}
+
 impl Seen {
+    fn look_at_file(&mut self, file: &CacheFile, log: &Log) {
+        let change = file.look();
+        if let Some(change) = change.filter(|_| change != self.change) {
+            let more = match change.is_loss() {
+                true => "; it is drained at the end of this process, and what it holds is lost if that is killed",
+                false => "; the next start is to be given its new name",
+            };
+            let message = format!("{}{more}", change.said());
+            log.event(Level::Warning, "cache-file", &message, json!({ "loss": change.is_loss() }));
+        }
+        self.change = change;
+    }
+
     fn look(&mut self, cache: &BlockCache, log: &Log) {
         let devices = cache.devices();
         for ((name, now), before) in ["cache", "backing"].into_iter().zip(devices).zip(self.devices) {

@@ -4,17 +4,21 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is served at /metrics.
 pub type Page = dyn Fn() -> String + Send + Sync;
 
 /// Connections at a time; one more is closed at once.
-const CONNECTIONS_MAX: usize = 8;
+const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request at most.
 const REQUEST_MAX: usize = 8 << 10;
-/// How long a client may take for its request, and to take the answer.
+/// How long a client may take for its whole request, and how long to take a part of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take for its request while many are connected.
+const PATIENCE_OF_MANY: Duration = Duration::from_millis(500);
+/// Connections that are many.
+const MANY: usize = CONNECTIONS_MAX / 2;
 
 /// Serves the page for as long as the process lives.
 pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
@@ -32,7 +36,7 @@ pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
         let (page, serving) = (page.clone(), open.clone());
         let served = std::thread::Builder::new().name("metrics client".into()).spawn(move || {
             // A client that breaks off has nobody to be told.
-            let _ = answer(stream, &*page);
+            let _ = answer(stream, &*page, &serving);
             serving.fetch_sub(1, SeqCst);
         });
         if served.is_err() {
@@ -41,10 +45,10 @@ pub fn serve(listener: &TcpListener, page: &Arc<Page>) {
     }
 }
 
-fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let head = head(&mut stream)?;
+fn answer(mut stream: TcpStream, page: &Page, open: &AtomicUsize) -> io::Result<()> {
+    let patience = if open.load(SeqCst) > MANY { PATIENCE_OF_MANY } else { PATIENCE };
+    stream.set_write_timeout(Some(patience))?;
+    let head = head(&mut Until { stream: &stream, end: Instant::now() + patience })?;
     let (status, kind, body) = respond(&head, page);
     let length = body.len();
     let head_only = head.starts_with(b"HEAD ");
@@ -53,6 +57,23 @@ fn answer(mut stream: TcpStream, page: &Page) -> io::Result<()> {
         if head_only { "" } else { &body }
     );
     stream.write_all(answer.as_bytes())
+}
+
+/// A client that has until then for all that it says: one byte now and then is no request.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        (&mut &*self.stream).read(bytes)
+    }
 }
 
 /// The request up to the blank line, or as much as there may be of it.

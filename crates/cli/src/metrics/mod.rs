@@ -7,15 +7,15 @@ mod text;
 use crate::live::figures::Figures;
 use crate::live::stats::live;
 use crate::live::tables::{NameArgs, Tables};
-use crate::output;
+use crate::{ending, output};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use objects::Bounded;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
 
 /// Serve the figures of caches in use to Prometheus
 ///
@@ -51,11 +51,49 @@ struct Watched {
 impl Watched {
     /// Its figures now, with no more objects than there may be.
     fn figures(&mut self) -> Option<Figures> {
-        let read = live(&self.place, &mut self.tables);
-        let mut figures =
-            read.inspect_err(|error| eprintln!("entresol: {}: {error:#}", self.place.display())).ok()??;
+        let read = live(&self.place, &mut self.tables, Some(ANSWER_MAX));
+        let mut figures = read.inspect_err(|error| say!("entresol: {}: {error:#}", self.place.display())).ok()??;
         figures.objects = self.bounded.take(&figures);
         Some(figures)
+    }
+}
+
+/// How long the process that serves a cache may take to answer.
+const ANSWER_MAX: Duration = Duration::from_millis(1200);
+/// How long all caches together may take; one that is later is not up.
+const PAGE_MAX: Duration = Duration::from_millis(1500);
+
+/// A cache that is asked by a thread of its own, so that no other waits for it.
+struct Asked {
+    name: String,
+    cache: Arc<Mutex<Watched>>,
+}
+
+impl Asked {
+    fn new(cache: Watched) -> Self {
+        Asked { name: cache.place.display().to_string(), cache: Arc::new(Mutex::new(cache)) }
+    }
+
+    /// Asks; the answer comes later. Where an earlier request waits still no more threads wait than those until then.
+    fn ask(&self, until: Instant) -> Option<Receiver<Option<Figures>>> {
+        let (answer, answered) = channel();
+        let cache = self.cache.clone();
+        let ask = move || {
+            let mut cache = loop {
+                match cache.try_lock() {
+                    Ok(cache) => break cache,
+                    // A request that failed half way through has remembered what it read.
+                    Err(TryLockError::Poisoned(cache)) => break cache.into_inner(),
+                    Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    Err(TryLockError::WouldBlock) => return,
+                }
+            };
+            // Who asked may have gone on.
+            let _ = answer.send(cache.figures());
+        };
+        std::thread::Builder::new().name("metrics cache".into()).spawn(ask).ok().map(|_| answered)
     }
 }
 
@@ -71,23 +109,27 @@ pub fn run(arguments: &MetricsArgs) -> Result<()> {
     for cache in &arguments.places {
         std::fs::metadata(cache).with_context(|| cache.display().to_string())?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let mut signals = ending::signals()?;
     let listener = TcpListener::bind(address).with_context(|| address.to_string())?;
     let address = listener.local_addr().context("its address")?;
     let watched = |place: &PathBuf| {
         let (tables, bounded) = (Tables::new(&arguments.names), Bounded::new(arguments.objects.into()));
         Watched { place: place.clone(), tables, bounded }
     };
-    let caches = Mutex::new(arguments.places.iter().map(watched).collect::<Vec<_>>());
+    let caches: Vec<_> = arguments.places.iter().map(|place| Asked::new(watched(place))).collect();
     let page = move || {
-        // A request that failed half way through has remembered what it read.
-        let mut caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let ask = |cache: &mut Watched| (cache.place.display().to_string(), cache.figures());
-        text::exposition(&caches.iter_mut().map(ask).collect::<Vec<_>>())
+        let until = Instant::now() + PAGE_MAX;
+        let answers: Vec<_> = caches.iter().map(|cache| cache.ask(until)).collect();
+        let answer = |(cache, answer): (&Asked, Option<Receiver<_>>)| {
+            let left = until.saturating_duration_since(Instant::now());
+            let figures = answer.and_then(|answer| answer.recv_timeout(left).ok().flatten());
+            (cache.name.clone(), figures)
+        };
+        text::exposition(&caches.iter().zip(answers).map(answer).collect::<Vec<_>>())
     };
     let page: Arc<http::Page> = Arc::new(page);
     std::thread::Builder::new().name("metrics".into()).spawn(move || http::serve(&listener, &page))?;
-    output::print(&format!("http://{address}/metrics\n"))?;
+    output::announce(&format!("http://{address}/metrics\n"));
     let _ = signals.forever().next();
     Ok(())
 }

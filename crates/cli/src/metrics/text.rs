@@ -142,6 +142,12 @@ const FAMILIES: &[Family] = &[
         samples: |f| count(f.dirty_pages),
     },
     Family {
+        name: "entresol_cache_file_lost",
+        kind: "gauge",
+        help: "1 if the cache file was unlinked, replaced or truncated while in use.",
+        samples: |f| count(f.cache_file.is_some().into()),
+    },
+    Family {
         name: "entresol_lost_pages",
         kind: "gauge",
         help: "Pages whose only copy could not be read.",

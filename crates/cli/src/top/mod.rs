@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
+/// How long the process that serves the cache may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 /// Watch a cache in use on the terminal
 ///
 /// Rates are those of the time between two readings. Keys: q ends, p pauses and goes on, t shows tables and files alone.
@@ -94,7 +97,7 @@ fn readings(cache: &Path, mut tables: Tables, every: Duration) -> Result<Receive
     let (readings, taken) = sync_channel(1);
     let cache = cache.to_owned();
     std::thread::Builder::new().name("readings".into()).spawn(move || {
-        while readings.send(live(&cache, &mut tables).map_err(|error| format!("{error:#}"))).is_ok() {
+        while readings.send(live(&cache, &mut tables, Some(ANSWER_MAX)).map_err(|error| format!("{error:#}"))).is_ok() {
             std::thread::sleep(every);
         }
     })?;

@@ -178,6 +178,9 @@ fn request_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
     }
     let cached: u64 = now.tiers_pages.last().copied().unwrap_or(0);
     let dirty = now.dirty_pages as f64 / cached.max(1) as f64;
+    if let Some(change) = &now.cache_file {
+        lines.push(Line::from(view.alarm(format!(" {change}"), 1)));
+    }
     lines.push(Line::from(vec![
         bold(" dirty       "),
         Span::styled(bar(dirty), view.coloured(Color::Yellow)),

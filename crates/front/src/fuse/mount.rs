@@ -8,7 +8,7 @@ use crate::{Error, Result};
 use entresol_files::FileLayer;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::umask;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -279,6 +279,14 @@ impl Unmounter {
         self.take_away(UnmountFlags::empty()).map_err(|error| Error::path(&self.mountpoint, error))
     }
 
+    /// Unmounts although files are open: they stay open until they are closed or this process ends.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub fn detach(&self) -> Result<()> {
+        self.take_away(UnmountFlags::DETACH).map_err(|error| Error::path(&self.mountpoint, error))
+    }
+
     fn take_away(&self, flags: UnmountFlags) -> io::Result<()> {
         let over = *self.progress.stage() == Stage::Over;
         // Somebody else's mount at the same place must stay.
@@ -289,10 +297,22 @@ impl Unmounter {
         Ok(())
     }
 
+    /// The same where nobody has mounted [`CONNECTIONS`], by a mount of it that no other process sees.
+    fn break_off_unseen(&self) -> io::Result<()> {
+        let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_create(&context)?;
+        let connections = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+        let abort = format!("{}/abort", self.device);
+        let abort = rustix::fs::openat(&connections, abort, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&abort, b"1")?;
+        Ok(())
+    }
+
     /// Ends the connection for all who have a copy of the mount.
     fn break_off(&self) -> Result<()> {
         let abort = Path::new(CONNECTIONS).join(self.device.to_string()).join("abort");
-        std::fs::write(abort, "1").map_err(|error| Error::Elsewhere { mountpoint: self.mountpoint.clone(), error })
+        let aborted = std::fs::write(abort, "1").or_else(|error| self.break_off_unseen().map_err(|_| error));
+        aborted.map_err(|error| Error::Elsewhere { mountpoint: self.mountpoint.clone(), error })
     }
 }
 

@@ -94,11 +94,11 @@ impl Listener {
 
     /// Makes a waiting `accept` return.
     fn wake(&self) {
-        // Only a failure to connect is possible, and then nothing waits.
-        match self {
-            Self::Unix(_, path) => drop(UnixStream::connect(path)),
-            Self::Loopback(listener) => drop(listener.local_addr().map(TcpStream::connect)),
-        }
+        // Not by a connection: the socket's file may have been removed. A listening socket that is shut down accepts nothing more.
+        let _ = match self {
+            Self::Unix(listener, _) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
+            Self::Loopback(listener) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
+        };
     }
 }
 

@@ -13,7 +13,13 @@ pub use tape::{Listener as TapeListener, Places, Tape};
 use anyhow::{Context, Result, bail};
 use entresol_front::nbd::Listener;
 use protocol::{ANSWER_MAX, QUESTION_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
 use std::io::{self, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -31,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often, and how long each time, the end waits for who still listens.
 const REST_WAITS: usize = 100;
 const REST_WAIT: Duration = Duration::from_millis(10);
+/// How often the socket's file is looked after.
+const LOOKED_AFTER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// A path that a socket's address has room for.
 const PATH_MAX: usize = 107;
 
@@ -79,7 +87,9 @@ pub fn mount_source(cache: &Path) -> Option<String> {
 fn mounted_over(directory: &Path) -> Result<PathBuf> {
     let device = super::metadata(directory)?.dev();
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    // The name of somebody else's mount may be any bytes.
+    let mounts = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
     let source = mounts.lines().find_map(|line| {
         let (place, what) = line.split_once(" - ")?;
         let cache = what.split(' ').nth(1)?.strip_prefix(SOURCE)?;
@@ -114,22 +124,55 @@ fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
 
 /// Asks the process that serves a cache, which is named by itself, by its control socket or by a directory where it is mounted;
 /// none when no process answers for it.
-pub fn ask(cache: &Path, question: Question) -> Result<Option<serde_json::Value>> {
-    Ok(open(cache, question)?.map(|(value, _)| value))
+pub fn ask(cache: &Path, question: Question, limit: Option<Duration>) -> Result<Option<serde_json::Value>> {
+    Ok(open(cache, question, limit)?.map(|(value, _)| value))
 }
 
 /// Asks the process that serves a cache to tell what it is asked; none when no process answers for it.
 pub fn listen_in(cache: &Path) -> Result<Option<TapeListener>> {
-    let Some((value, reader)) = open(cache, Question::Record)? else { return Ok(None) };
+    let Some((value, reader)) = open(cache, Question::Record, Some(PATIENCE))? else { return Ok(None) };
+    let limit = reader.get_ref().set_read_timeout(None);
+    limit.and_then(|()| reader.get_ref().set_write_timeout(None)).context("the control socket")?;
     Ok(Some(TapeListener::new(value, reader)?))
 }
 
+/// Connects within a limit: where a stopped process has as many clients waiting as its socket takes, a connection waits too.
+fn connect(place: &Path, limit: Option<Duration>) -> rustix::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, limit)?;
+    rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, limit)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(place)?)?;
+    Ok(socket.into())
+}
+
+/// What a process that does not answer is said to do. What it was asked may be carried out yet.
+fn too_late(place: &Path, limit: Option<Duration>) -> anyhow::Error {
+    let seconds = limit.unwrap_or_default().as_secs_f64();
+    anyhow::anyhow!(
+        "{}: the process that serves the cache has not answered within {seconds} s: it is stopped, or waits for a device; what \
+         it was asked may be carried out yet (--timeout SECONDS waits longer)",
+        place.display()
+    )
+}
+
 /// Asks, and what else the connection will say.
-fn open(cache: &Path, question: Question) -> Result<Option<(serde_json::Value, BufReader<UnixStream>)>> {
+fn open(
+    cache: &Path,
+    question: Question,
+    limit: Option<Duration>,
+) -> Result<Option<(serde_json::Value, BufReader<UnixStream>)>> {
     for place in candidates(cache)? {
-        let Ok(stream) = UnixStream::connect(&place) else { continue };
+        let stream = match connect(&place, limit) {
+            Ok(stream) => stream,
+            Err(Errno::AGAIN) => return Err(too_late(&place, limit)),
+            Err(_) => continue,
+        };
         let mut reader = BufReader::new(stream);
-        let answer = exchange(&mut reader, question).with_context(|| place.display().to_string())?;
+        let answer = exchange(&mut reader, question).map_err(|error| match error.downcast_ref::<io::Error>() {
+            Some(io) if io.kind() == io::ErrorKind::WouldBlock => too_late(&place, limit),
+            _ => error.context(place.display().to_string()),
+        })?;
         return match answer {
             Answer::Done(value) => Ok(Some((value, reader))),
             Answer::Refused(why) => bail!("{why}"),
@@ -140,7 +183,6 @@ fn open(cache: &Path, question: Question) -> Result<Option<(serde_json::Value, B
 
 fn exchange(stream: &mut BufReader<UnixStream>, question: Question) -> Result<Answer> {
     stream.get_ref().write_all(&protocol::encode_question(question))?;
-    // A change of the policy takes as long as it takes: nothing is waited for with a limit.
     let line = protocol::read_line(stream, ANSWER_MAX)?;
     let Some(line) = line else { bail!("the server ended without an answer") };
     protocol::decode_answer(&line).map_err(anyhow::Error::msg)
@@ -149,7 +191,11 @@ fn exchange(stream: &mut BufReader<UnixStream>, question: Question) -> Result<An
 /// An open control socket; [`stop`](Control::stop) or the end of its life closes it.
 pub struct Control {
     shared: Arc<Shared>,
+    /// The first place; one that is made anew may have another.
+    #[cfg(test)]
     place: PathBuf,
+    /// Wakes the acceptor when it is dropped.
+    wake: Option<OwnedFd>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -168,7 +214,12 @@ impl Control {
     /// # Errors
     /// When no place for it can be had; the text says which were tried.
     pub fn start(path: &Path, cache: Arc<dyn Controlled>) -> Result<Self> {
-        let (listener, place) = listen(path)?;
+        let bound = listen(path)?;
+        #[cfg(test)]
+        let place = bound.place.clone();
+        // A pipe rather than a connection: the socket's file may be gone when the end comes.
+        let (woken, wake) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
+        let path = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let shared = Arc::new(Shared {
             cache: RwLock::new(Some(cache)),
             stopping: false.into(),
@@ -177,9 +228,16 @@ impl Control {
         });
         let accepting = Arc::clone(&shared);
         let acceptor = std::thread::Builder::new().name("control".into());
-        let acceptor =
-            acceptor.spawn(move || accept(&listener, &accepting)).context("a thread for the control socket")?;
-        Ok(Control { shared, place, acceptor: Some(acceptor) })
+        let acceptor = acceptor
+            .spawn(move || accept(bound, &path, &woken, &accepting))
+            .context("a thread for the control socket")?;
+        Ok(Control {
+            shared,
+            #[cfg(test)]
+            place,
+            wake: Some(wake),
+            acceptor: Some(acceptor),
+        })
     }
 
     /// Waits for what is being carried out, and answers nothing from then on.
@@ -194,11 +252,9 @@ impl Control {
             }
             std::thread::sleep(REST_WAIT);
         }
-        // Only a failure to connect is possible, and then nothing waits.
-        drop(UnixStream::connect(&self.place));
+        self.wake.take();
         // A panic of the acceptor has been printed; the socket is closed either way.
         let _ = acceptor.join();
-        let _ = std::fs::remove_file(&self.place);
     }
 }
 
@@ -208,11 +264,41 @@ impl Drop for Control {
     }
 }
 
-fn listen(cache: &Path) -> Result<(UnixListener, PathBuf)> {
+/// A socket, and which file of the file system it is.
+struct Bound {
+    listener: UnixListener,
+    place: PathBuf,
+    inode: Option<(u64, u64)>,
+}
+
+impl Bound {
+    fn new(listener: UnixListener, place: PathBuf) -> Self {
+        let inode = inode(&place);
+        Bound { listener, place, inode }
+    }
+
+    /// Is the file that clients find still this socket?
+    fn is_there(&self) -> bool {
+        self.inode.is_some() && inode(&self.place) == self.inode
+    }
+
+    /// Takes the file away, if it is still this socket.
+    fn remove(&self) {
+        if self.is_there() {
+            let _ = std::fs::remove_file(&self.place);
+        }
+    }
+}
+
+fn inode(place: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(place).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn listen(cache: &Path) -> Result<Bound> {
     let mut tried = Vec::new();
     for place in places(cache)? {
         match Listener::unix(&place) {
-            Ok(Listener::Unix(listener, place)) => return Ok((listener, place)),
+            Ok(Listener::Unix(listener, place)) => return Ok(Bound::new(listener, place)),
             Ok(Listener::Loopback(_)) => unreachable!("a path was given"),
             Err(error) => tried.push(error.to_string()),
         }
@@ -223,11 +309,38 @@ fn listen(cache: &Path) -> Result<(UnixListener, PathBuf)> {
     }
 }
 
-fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+/// Whether a client may be waiting; none once the socket is to be closed. Between clients the socket's file is looked after:
+/// one that was removed is made again.
+fn wait(bound: &mut Bound, cache: &Path, woken: &OwnedFd) -> Option<bool> {
+    let mut waited = [PollFd::new(&bound.listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+    let ready = rustix::event::poll(&mut waited, Some(&LOOKED_AFTER));
+    if !waited[1].revents().is_empty() {
+        return None;
+    }
+    if ready != Ok(0) {
+        return Some(true);
+    }
+    // The folder may be gone as well: then the next second may find it again. Somebody else's socket stays.
+    if !bound.is_there()
+        && let Ok(again) = listen(cache)
+    {
+        *bound = again;
+    }
+    Some(false)
+}
+
+fn accept(mut bound: Bound, cache: &Path, woken: &OwnedFd, shared: &Arc<Shared>) {
+    let _ = bound.listener.set_nonblocking(true);
     loop {
-        let accepted = listener.accept();
-        if shared.stopping.load(SeqCst) {
-            return;
+        let Some(waiting) = wait(&mut bound, cache, woken) else { return bound.remove() };
+        if !waiting {
+            let _ = bound.listener.set_nonblocking(true);
+            continue;
+        }
+        let accepted = bound.listener.accept();
+        let accepted = accepted.and_then(|(stream, from)| stream.set_nonblocking(false).map(|()| (stream, from)));
+        if matches!(&accepted, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            continue;
         }
         let Ok((stream, _)) = accepted else {
             // Out of descriptors, perhaps: others close theirs.
@@ -314,7 +427,7 @@ mod tests {
         }
         assert_eq!(unescaped("/a\\040b\\134c\\043"), "/a b\\c#");
         assert_eq!(unescaped("/a\\9"), "/a\\9");
-        let refused = ask(&folder, Question::Stats).expect_err("no mount");
+        let refused = ask(&folder, Question::Stats, None).expect_err("no mount");
         assert!(refused.to_string().contains("no cache is mounted there"), "{refused}");
     }
 
@@ -359,15 +472,15 @@ mod tests {
         assert_eq!(control.place, scratch.path().canonicalize().expect("a folder").join("cache.control"));
         let mode = std::fs::metadata(&control.place).expect("the socket").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let stats = ask(&cache, Question::Stats).expect("an answer").expect("a server");
+        let stats = ask(&cache, Question::Stats, None).expect("an answer").expect("a server");
         assert_eq!(stats["hits"], 5);
-        let set = |settings| ask(&cache, Question::Set(settings));
+        let set = |settings| ask(&cache, Question::Set(settings), None);
         let done = set(vec![("mode".into(), "fast".into())]).expect("an answer").expect("a server");
         assert_eq!(done[0], "mode is fast");
         assert_eq!(set(vec![]).expect_err("a refusal").to_string(), "one at a time");
         control.stop();
         assert!(!scratch.path().join("cache.control").exists());
-        assert!(ask(&cache, Question::Stats).expect("no error").is_none(), "nobody answers");
+        assert!(ask(&cache, Question::Stats, None).expect("no error").is_none(), "nobody answers");
     }
 
     #[test]
@@ -385,7 +498,7 @@ mod tests {
         let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&control.place)).collect();
         drop(silent);
         for _ in 0..200 {
-            if ask(&cache, Question::Stats).is_ok_and(|answer| answer.is_some()) {
+            if ask(&cache, Question::Stats, None).is_ok_and(|answer| answer.is_some()) {
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -399,9 +512,9 @@ mod tests {
         let place = control.place.clone();
         drop(control);
         drop(UnixListener::bind(&place).expect("a socket of somebody who is gone"));
-        assert!(ask(&cache, Question::Stats).expect("no error").is_none(), "a dead socket answers nothing");
+        assert!(ask(&cache, Question::Stats, None).expect("no error").is_none(), "a dead socket answers nothing");
         let control = Control::start(&cache, Arc::new(Echo)).expect("it is replaced");
         assert_eq!(control.place, place);
-        ask(&cache, Question::Stats).expect("an answer").expect("a server");
+        ask(&cache, Question::Stats, None).expect("an answer").expect("a server");
     }
 }

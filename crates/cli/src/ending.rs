@@ -1,0 +1,83 @@
+//! How a server ends: by a signal, or because one of its threads panicked.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// How long the end in good order may take after a panic. A lock that the thread held is not released any more, so that it may
+/// never come; the cache is then found as after a crash.
+const ORDER_MAX: Duration = Duration::from_secs(20);
+
+static PANICKED: AtomicBool = AtomicBool::new(false);
+static LAST_RESORT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Signals that end a server in good order. From now on a panic in any thread does so too, and a file that grew beyond the
+/// limit of this process is an error of its write alone.
+pub fn signals() -> Result<Signals> {
+    // `nohup` had SIGHUP ignored so that the end of a terminal is none of its command.
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up)).context("signals")?;
+    watch()?;
+    Ok(signals)
+}
+
+/// Has a panic in any thread end the process as SIGTERM does, whose handler is the caller's; SIGXFSZ is taken without acting on it,
+/// by a handler rather than `SIG_IGN`, which commands that are started would inherit.
+pub fn watch() -> Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("signals")?;
+    watch_panics()
+}
+
+/// Was this process started with a signal ignored?
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
+/// What is done before a server that panicked, and did not end in good order within [`ORDER_MAX`], is aborted.
+pub fn at_last(act: impl FnOnce() + Send + 'static) {
+    *LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(act));
+}
+
+/// Did a thread panic? For the exit code of a server that ended in good order all the same.
+pub fn check_panics() -> Result<()> {
+    if PANICKED.load(SeqCst) {
+        bail!("a thread of the server panicked; that ended it");
+    }
+    Ok(())
+}
+
+/// Has a panic in any thread end the process as SIGTERM does. Another thread sees to it: the one that panics may hold locks.
+fn watch_panics() -> Result<()> {
+    static ONCE: Once = Once::new();
+    let supervisor = std::thread::Builder::new().name("supervisor".into()).spawn(|| {
+        while !PANICKED.load(SeqCst) {
+            std::thread::park();
+        }
+        // The handler of `signals` takes it.
+        let _ = kill_process(getpid(), Signal::TERM);
+        std::thread::sleep(ORDER_MAX);
+        say!("entresol: no end in good order {} s after a panic; aborted, as after a crash", ORDER_MAX.as_secs());
+        if let Some(act) = LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            act();
+        }
+        std::process::abort();
+    });
+    let supervisor: Thread = supervisor.context("a thread for the supervisor")?.thread().clone();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICKED.store(true, SeqCst);
+            supervisor.unpark();
+            before(info);
+        }));
+    });
+    Ok(())
+}
