@@ -3,6 +3,7 @@
 use crate::args::{OnOff, bytes};
 use crate::live::control;
 use crate::live::files::DirectArgs;
+use crate::live::guard::Guard;
 use crate::live::held::Served;
 use crate::live::hints::{Heard, HintArgs};
 use crate::live::log::Level;
@@ -71,8 +72,10 @@ pub struct MountArgs {
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
+        let guard = Guard::check(backing, cached.writers_ok, quiet)?;
         let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
+        guard.watch(served.log().clone());
         let begun = Serving::begin(arguments, files, 16, quiet);
         begun.iter().for_each(|serving| passing(&served, &serving.mount));
         return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);

@@ -2,6 +2,7 @@
 
 use crate::args::OnOff;
 use crate::live::files::DirectArgs;
+use crate::live::guard::Guard;
 use crate::live::hints::HintArgs;
 use crate::live::serve::CacheArgs;
 use crate::{ending, mount};
@@ -69,6 +70,8 @@ struct Before {
 
 /// Runs the command; the exit code to pass on.
 pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
+    // Before a namespace of its own, in which other users' processes cannot be looked at.
+    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
     own_namespace()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     ending::watch()?;
@@ -77,6 +80,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let RunArgs { cache, cached, direct, hints, .. } = arguments;
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
+    guard.watch(served.log().clone());
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: limit };
     let options = mount::options(arguments.workers, arguments.page_cache, arguments.passthrough, Some(cache));

@@ -1,5 +1,6 @@
 //! `entresol serve`: a file or a block device for other programs.
 
+use crate::live::guard::Guard;
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
 use crate::{ending, live, notify, output};
@@ -80,7 +81,9 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
+    let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
     let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
+    guard.watch(served.log().clone());
     let policy = &arguments.cached.policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;

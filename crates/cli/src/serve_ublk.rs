@@ -1,5 +1,6 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
+use crate::live::guard::Guard;
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
 use crate::{ending, notify, output};
 use anyhow::{Context, Result};
@@ -33,7 +34,9 @@ pub struct UblkArgs {
 pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let mut signals = ending::signals()?;
     let path = &arguments.cache;
+    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
     let served = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?.serve(quiet);
+    guard.watch(served.log().clone());
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
     // The device may be taken away by others too: then there is nothing left to wait for.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));

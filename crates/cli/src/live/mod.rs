@@ -8,6 +8,7 @@ pub mod drain;
 pub mod figures;
 pub mod files;
 pub mod format;
+pub mod guard;
 pub mod held;
 pub mod hints;
 mod identity;

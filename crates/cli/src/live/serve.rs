@@ -50,6 +50,10 @@ pub struct CacheArgs {
     /// With --cache: how events are written to standard error
     #[arg(long, value_enum, default_value = "text", requires = "cache")]
     pub log: LogArg,
+    /// With --cache: go on although another process seems to write to the backing store without the cache. Only for who knows
+    /// that it does not: writes that go past a cache are lost
+    #[arg(long, requires = "cache")]
+    pub writers_ok: bool,
 }
 
 impl CacheArgs {
@@ -65,6 +69,7 @@ impl CacheArgs {
             sequential_cutoff: 0,
             dram: None,
             log: LogArg::Text,
+            writers_ok: false,
         }
     }
 
