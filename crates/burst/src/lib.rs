@@ -12,6 +12,8 @@ mod mutant;
 mod node;
 mod policy;
 mod protocol;
+#[cfg(test)]
+mod schedules;
 pub mod simulate;
 mod space;
 

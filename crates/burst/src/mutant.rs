@@ -18,8 +18,38 @@ pub(crate) enum Mutant {
     RevokedAdmitted,
 }
 
-/// Is this step left out? Always no: the random schedules that switch it on are not here yet.
+#[cfg(test)]
+impl Mutant {
+    pub(crate) const ALL: [Mutant; 6] = [
+        Mutant::LeaseIgnored,
+        Mutant::EpochNotCompared,
+        Mutant::ReserveForgotten,
+        Mutant::FifoBroken,
+        Mutant::FreedUnasked,
+        Mutant::RevokedAdmitted,
+    ];
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Is this step left out?
+#[cfg(not(test))]
 #[inline(always)]
 pub(crate) const fn is(_mutant: Mutant) -> bool {
     false
+}
+
+/// Is this step left out on this thread?
+#[cfg(test)]
+pub(crate) fn is(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Leaves a step out on this thread, or none.
+#[cfg(test)]
+pub(crate) fn activate(mutant: Option<Mutant>) {
+    ACTIVE.set(mutant);
 }

@@ -58,6 +58,8 @@ pub struct NodeStore {
     queue: VecDeque<Lease>,
     /// Leases that were given back, until they would have ended anyway.
     revoked: BTreeMap<Lease, u64>,
+    /// Leases of this epoch whose pieces were drained: a grant presented again must not begin a second write.
+    spent: std::collections::BTreeSet<Lease>,
 }
 
 impl NodeStore {
@@ -72,6 +74,7 @@ impl NodeStore {
             occupied: BTreeMap::new(),
             queue: VecDeque::new(),
             revoked: BTreeMap::new(),
+            spent: std::collections::BTreeSet::new(),
         }
     }
 
@@ -89,6 +92,7 @@ impl NodeStore {
         if let Some(own) = self.epoch.filter(|&own| own > epoch) {
             return Err(NotAdmitted::OldEpoch(epoch, own));
         }
+        self.spent.retain(|lease| lease.epoch >= epoch);
         self.epoch = Some(epoch);
         let state = |held: &Held| match held.stage {
             Stage::Writing => HeldState::Writing,
@@ -112,6 +116,9 @@ impl NodeStore {
         }
         if now_ns >= grant.expires_ns && !mutant::is(Mutant::LeaseIgnored) {
             return Err(NotAdmitted::Expired(grant.expires_ns));
+        }
+        if self.spent.contains(&lease) {
+            return Err(NotAdmitted::Revoked);
         }
         if self.revoked.contains_key(&lease) && !mutant::is(Mutant::RevokedAdmitted) {
             return Err(NotAdmitted::Revoked);
@@ -228,6 +235,7 @@ impl NodeStore {
         self.occupied.extend(held.reservation.extents.iter().map(|extent| (extent.offset, extent.end())));
         if held.reservation.extents.is_empty() {
             self.pieces.remove(&lease);
+            self.spent.insert(lease);
         }
         Ok(Event::Drained { lease, bytes })
     }
