@@ -139,7 +139,7 @@ impl World {
                 self.adopt();
             }
             18 => self.tell(Event::Abandon { object }),
-            _ => self.tell(if bytes % 2 == 0 { Event::Commit { object } } else { Event::Renew { object } }),
+            _ => self.tell(if bytes.is_multiple_of(2) { Event::Commit { object } } else { Event::Renew { object } }),
         }
         self.check()
     }
