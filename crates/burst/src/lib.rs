@@ -1,0 +1,30 @@
+//! Burst buffers for checkpoints (Fan 2017, chapter 5): where each part of a checkpoint goes, and who may write where until when.
+//!
+//! Checkpoints of parallel programs go into memory beside the compute nodes and drain to the parallel file system (PFS) in the
+//! background. The rule of `cdbb` sends what a full node cannot take to the emptiest neighbour.
+//!
+//! Decide once, drive twice: [`Coordinator`] and [`NodeStore`] are pure state machines, without I/O, clocks or threads. [`simulate`]
+//! drives them in virtual time over a model of links and a PFS.
+
+mod coordinator;
+mod location;
+mod mutant;
+mod node;
+mod policy;
+mod protocol;
+#[cfg(test)]
+mod schedules;
+pub mod simulate;
+mod space;
+
+pub use coordinator::{Coordinator, LEASE_NS};
+pub use location::{LocationStore, Piece, Progress, Where};
+pub use node::{NodeStore, NotAdmitted};
+pub use policy::{
+    CHUNK_BYTES, DrainOrder, DrainPriority, Kind, Policy, PolicyError, Redundancy, STRIPE_MEMBERS_MAX, Splitting,
+};
+pub use protocol::{
+    Answer, CheckpointId, Epoch, Event, Extent, Grant, HeldState, JobId, Lease, NodeId, Object, Order, Place, Refused,
+    Report, Reservation, Role,
+};
+pub use space::StatusStore;

@@ -1,0 +1,177 @@
+//! `LocationStore` (004, section 5.3.2): where every part of every checkpoint is, for a restart.
+
+use crate::protocol::{CheckpointId, JobId, Lease, NodeId, Object};
+use std::collections::BTreeMap;
+
+/// Where a part of an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// In a node's buffer, or on its way there.
+    Buffer {
+        /// The reservation.
+        lease: Lease,
+        /// The node.
+        node: NodeId,
+        /// What protects it.
+        guard: Option<Lease>,
+    },
+    /// Granted to be written to the PFS directly; not yet committed.
+    Direct,
+    /// On the PFS.
+    Durable,
+    /// Given back or lost with its node; a guard may still have it.
+    Lost {
+        /// What protects it.
+        guard: Option<Lease>,
+    },
+}
+
+/// A part of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where in the object it begins.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Where it is.
+    pub at: Where,
+}
+
+/// One object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// Absent: found in a node's report, and not opened in this epoch.
+    pub opened: bool,
+    pub committed: bool,
+    pub pieces: Vec<Piece>,
+}
+
+/// One checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// When its first rank opened.
+    pub opened_ns: u64,
+    /// Ranks that take part; 0 when it was only found in reports.
+    pub ranks: u32,
+    /// Ranks that have committed.
+    pub committed: u32,
+    /// Is every part on the PFS?
+    pub durable: bool,
+}
+
+impl Progress {
+    /// Have all ranks committed?
+    pub fn is_complete(&self) -> bool {
+        self.ranks > 0 && self.committed == self.ranks
+    }
+}
+
+/// Where everything is. It keeps, of each job, the newest durable checkpoint and what is newer.
+#[derive(Clone, Debug, Default)]
+pub struct LocationStore {
+    objects: BTreeMap<Object, Record>,
+    checkpoints: BTreeMap<(JobId, CheckpointId), Progress>,
+}
+
+impl LocationStore {
+    /// The parts of an object.
+    pub fn pieces(&self, object: Object) -> Option<&[Piece]> {
+        self.objects.get(&object).map(|record| record.pieces.as_slice())
+    }
+
+    /// How far a checkpoint is.
+    pub fn progress(&self, job: JobId, checkpoint: CheckpointId) -> Option<Progress> {
+        self.checkpoints.get(&(job, checkpoint)).copied()
+    }
+
+    /// The newest checkpoint of a job that all ranks have committed.
+    pub fn newest_complete(&self, job: JobId) -> Option<CheckpointId> {
+        let of_job = self.checkpoints.range((job, CheckpointId(0))..=(job, CheckpointId(u64::MAX)));
+        of_job.rev().find(|(_, progress)| progress.is_complete()).map(|(&(_, checkpoint), _)| checkpoint)
+    }
+
+    /// Checkpoints that are known.
+    pub fn len(&self) -> usize {
+        self.checkpoints.len()
+    }
+
+    /// Is none known?
+    pub fn is_empty(&self) -> bool {
+        self.checkpoints.is_empty()
+    }
+
+    pub(crate) fn record(&mut self, object: Object) -> Option<&mut Record> {
+        self.objects.get_mut(&object)
+    }
+
+    /// Begins an object; the answer is when its checkpoint was opened.
+    pub(crate) fn open(&mut self, object: Object, ranks: u32, now_ns: u64) -> u64 {
+        self.objects.insert(object, Record { opened: true, ..Record::default() });
+        let progress = self.checkpoints.entry((object.job, object.checkpoint)).or_default();
+        if progress.ranks == 0 {
+            *progress = Progress { opened_ns: now_ns, ranks, ..Progress::default() };
+        }
+        progress.opened_ns
+    }
+
+    /// Removes an object, and says what it had.
+    pub(crate) fn close(&mut self, object: Object) -> Option<Record> {
+        let record = self.objects.remove(&object)?;
+        if let Some(progress) = self.checkpoints.get_mut(&(object.job, object.checkpoint)) {
+            progress.committed -= u32::from(record.committed);
+            progress.durable = false;
+        }
+        Some(record)
+    }
+
+    /// Enters a piece that a node has from an earlier epoch.
+    pub(crate) fn found(&mut self, object: Object, piece: Piece, opened_ns: u64) {
+        let progress = self.checkpoints.entry((object.job, object.checkpoint)).or_default();
+        if progress.ranks == 0 {
+            progress.opened_ns = opened_ns;
+        }
+        self.objects.entry(object).or_default().pieces.push(piece);
+    }
+
+    /// Marks an object as committed: what was written to the PFS directly is durable.
+    pub(crate) fn commit(&mut self, object: Object) {
+        let record = self.objects.get_mut(&object).expect("an opened object");
+        for piece in record.pieces.iter_mut().filter(|piece| piece.at == Where::Direct) {
+            piece.at = Where::Durable;
+        }
+        if !record.committed {
+            record.committed = true;
+            let checkpoint = self.checkpoints.get_mut(&(object.job, object.checkpoint));
+            checkpoint.expect("the checkpoint of an opened object").committed += 1;
+        }
+    }
+
+    /// Is the checkpoint complete and on the PFS whole, and was it not before?
+    pub(crate) fn becomes_durable(&mut self, job: JobId, checkpoint: CheckpointId) -> bool {
+        let Some(progress) = self.checkpoints.get(&(job, checkpoint)) else { return false };
+        if progress.durable || !progress.is_complete() {
+            return false;
+        }
+        let durable = self
+            .objects_of(job, checkpoint)
+            .all(|(_, record)| record.committed && record.pieces.iter().all(|piece| piece.at == Where::Durable));
+        self.checkpoints.get_mut(&(job, checkpoint)).expect("it was just seen").durable = durable;
+        durable
+    }
+
+    fn objects_of(&self, job: JobId, checkpoint: CheckpointId) -> impl Iterator<Item = (&Object, &Record)> {
+        let at = |rank| Object { job, checkpoint, rank };
+        self.objects.range(at(0)..=at(u32::MAX))
+    }
+
+    /// Forgets checkpoints of a job before this one.
+    pub(crate) fn forget_before(&mut self, job: JobId, checkpoint: CheckpointId) {
+        let old = self.checkpoints.range((job, CheckpointId(0))..(job, checkpoint));
+        let old: Vec<CheckpointId> = old.map(|(&(_, checkpoint), _)| checkpoint).collect();
+        for &checkpoint in &old {
+            self.checkpoints.remove(&(job, checkpoint));
+            let ranks: Vec<Object> = self.objects_of(job, checkpoint).map(|(&object, _)| object).collect();
+            ranks.iter().for_each(|object| drop(self.objects.remove(object)));
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A node's side of the protocol: its `DataStore` and `MetaStore` (004, section 5.3.3) without the bytes.
+//!
+//! The node has the last word on its buffer: it admits a write only under a lease of its own epoch that has neither ended nor been
+//! given back, and only into bytes that nothing else occupies.
+
+use crate::mutant::{self, Mutant};
+use crate::policy::DrainOrder;
+use crate::protocol::{Epoch, Event, HeldState, Lease, NodeId, Order, Report, Reservation, Role};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Why a node does not admit a write, or does not do as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// The grant is of an older coordinator.
+    #[error("the grant is of epoch {}, this node is in epoch {}: open again", .0.0, .1.0)]
+    OldEpoch(Epoch, Epoch),
+    /// The grant is of a coordinator to which the node has not reported.
+    #[error("the grant is of epoch {}, which this node has not joined", .0.0)]
+    UnknownEpoch(Epoch),
+    /// The lease has ended.
+    #[error("the lease ended at {0} ns: open again")]
+    Expired(u64),
+    /// The lease was given back.
+    #[error("the lease was given back: open again")]
+    Revoked,
+    /// The bytes are another piece's, or beyond the buffer.
+    #[error("the bytes of the grant are not free here")]
+    Occupied,
+    /// No such piece is here.
+    #[error("no such piece is here")]
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Writing,
+    Stored,
+    Draining,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    reservation: Reservation,
+    stage: Stage,
+}
+
+/// What is in one node's buffer.
+#[derive(Clone, Debug)]
+pub struct NodeStore {
+    node: NodeId,
+    incarnation: u64,
+    capacity: u64,
+    epoch: Option<Epoch>,
+    pieces: BTreeMap<Lease, Held>,
+    /// Occupied extents: where each begins, and where it ends.
+    occupied: BTreeMap<u64, u64>,
+    /// What is to be drained, as it was stored.
+    queue: VecDeque<Lease>,
+    /// Leases that were given back, until they would have ended anyway.
+    revoked: BTreeMap<Lease, u64>,
+    /// Leases of this epoch whose pieces were drained: a grant presented again must not begin a second write.
+    spent: std::collections::BTreeSet<Lease>,
+}
+
+impl NodeStore {
+    /// An empty buffer. `incarnation` counts the starts of this node.
+    pub fn new(node: NodeId, incarnation: u64, capacity: u64) -> NodeStore {
+        NodeStore {
+            node,
+            incarnation,
+            capacity,
+            epoch: None,
+            pieces: BTreeMap::new(),
+            occupied: BTreeMap::new(),
+            queue: VecDeque::new(),
+            revoked: BTreeMap::new(),
+            spent: std::collections::BTreeSet::new(),
+        }
+    }
+
+    /// The epoch that it is in.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.epoch
+    }
+
+    /// Joins a coordinator's epoch and says what is here. From now on leases of older epochs are refused; a write that was admitted
+    /// before may end.
+    ///
+    /// # Errors
+    /// When the epoch is an older one.
+    pub fn adopt(&mut self, epoch: Epoch) -> Result<Report, NotAdmitted> {
+        if let Some(own) = self.epoch.filter(|&own| own > epoch) {
+            return Err(NotAdmitted::OldEpoch(epoch, own));
+        }
+        self.spent.retain(|lease| lease.epoch >= epoch);
+        self.epoch = Some(epoch);
+        let state = |held: &Held| match held.stage {
+            Stage::Writing => HeldState::Writing,
+            Stage::Stored | Stage::Draining => HeldState::Stored,
+        };
+        let held = self.pieces.values().map(|held| (held.reservation.clone(), state(held))).collect();
+        Ok(Report { node: self.node, incarnation: self.incarnation, capacity: self.capacity, held })
+    }
+
+    /// A writer presents a grant: to begin, or with a later end to go on.
+    ///
+    /// # Errors
+    /// When it may not write; nothing has changed then.
+    pub fn admit(&mut self, grant: &Reservation, now_ns: u64) -> Result<(), NotAdmitted> {
+        let (epoch, lease) = (grant.lease.epoch, grant.lease);
+        match self.epoch {
+            _ if mutant::is(Mutant::EpochNotCompared) => {}
+            Some(own) if epoch < own => return Err(NotAdmitted::OldEpoch(epoch, own)),
+            Some(own) if epoch == own => {}
+            _ => return Err(NotAdmitted::UnknownEpoch(epoch)),
+        }
+        if now_ns >= grant.expires_ns && !mutant::is(Mutant::LeaseIgnored) {
+            return Err(NotAdmitted::Expired(grant.expires_ns));
+        }
+        if self.spent.contains(&lease) {
+            return Err(NotAdmitted::Revoked);
+        }
+        if self.revoked.contains_key(&lease) && !mutant::is(Mutant::RevokedAdmitted) {
+            return Err(NotAdmitted::Revoked);
+        }
+        if let Some(held) = self.pieces.get_mut(&lease) {
+            held.reservation.expires_ns = held.reservation.expires_ns.max(grant.expires_ns);
+            return Ok(());
+        }
+        if !grant.extents.iter().all(|extent| self.is_free(extent.offset, extent.end())) {
+            return Err(NotAdmitted::Occupied);
+        }
+        self.occupied.extend(grant.extents.iter().map(|extent| (extent.offset, extent.end())));
+        self.pieces.insert(lease, Held { reservation: grant.clone(), stage: Stage::Writing });
+        Ok(())
+    }
+
+    fn is_free(&self, offset: u64, end: u64) -> bool {
+        let before = self.occupied.range(..end).next_back();
+        end <= self.capacity && before.is_none_or(|(_, &until)| until <= offset)
+    }
+
+    /// All bytes of a piece have arrived. The event is for the coordinator.
+    ///
+    /// # Errors
+    /// When the lease has ended: the piece is dropped, and the writer must open again.
+    pub fn stored(&mut self, lease: Lease, now_ns: u64) -> Result<Event, NotAdmitted> {
+        let held = self.pieces.get_mut(&lease).ok_or(NotAdmitted::Unknown)?;
+        let expires_ns = held.reservation.expires_ns;
+        if held.stage == Stage::Writing {
+            if now_ns >= expires_ns && !mutant::is(Mutant::LeaseIgnored) {
+                self.drop_piece(lease);
+                self.revoked.insert(lease, expires_ns);
+                return Err(NotAdmitted::Expired(expires_ns));
+            }
+            held.stage = Stage::Stored;
+            if held.reservation.role == Role::Primary {
+                self.queue.push_back(lease);
+            }
+        }
+        Ok(Event::Stored { lease })
+    }
+
+    /// Drops writes whose leases have ended. Their bytes stay the coordinator's to grant: it will ask for them.
+    pub fn tick(&mut self, now_ns: u64) {
+        let ended = |held: &Held| held.stage == Stage::Writing && held.reservation.expires_ns <= now_ns;
+        let late: Vec<Lease> = self.pieces.values().filter(|h| ended(h)).map(|h| h.reservation.lease).collect();
+        if !mutant::is(Mutant::LeaseIgnored) {
+            late.into_iter().for_each(|lease| self.drop_piece(lease));
+        }
+        self.revoked.retain(|_, &mut until| until > now_ns);
+    }
+
+    /// Does what the coordinator orders; the event is the answer, if one is due now.
+    pub fn obey(&mut self, order: Order) -> Option<Event> {
+        match order {
+            Order::Reclaim { lease, expires_ns, .. } => {
+                if self.pieces.get(&lease).is_some_and(|held| held.stage == Stage::Draining) {
+                    // The drain that is under way ends with `Drained`, which frees as well.
+                    return None;
+                }
+                self.drop_piece(lease);
+                self.revoked.insert(lease, expires_ns);
+                Some(Event::Released { lease })
+            }
+            Order::Promote { lease, .. } => {
+                let held = self.pieces.get(&lease).filter(|held| held.stage == Stage::Stored)?;
+                if held.reservation.role != Role::Primary && !self.queue.contains(&lease) {
+                    self.queue.push_back(lease);
+                }
+                None
+            }
+        }
+    }
+
+    fn drop_piece(&mut self, lease: Lease) {
+        if let Some(held) = self.pieces.remove(&lease) {
+            for extent in &held.reservation.extents {
+                self.occupied.remove(&extent.offset);
+            }
+            self.queue.retain(|&queued| queued != lease);
+        }
+    }
+
+    /// Begins the drain of the next piece.
+    pub fn next_drain(&mut self, order: DrainOrder) -> Option<&Reservation> {
+        let age = |lease: &Lease| {
+            let reservation = &self.pieces[lease].reservation;
+            (reservation.opened_ns, reservation.object.job, reservation.object.checkpoint)
+        };
+        let at = match order {
+            DrainOrder::Fifo if mutant::is(Mutant::FifoBroken) => self.queue.len().checked_sub(1)?,
+            DrainOrder::Fifo => 0,
+            // Of equals the first.
+            DrainOrder::Oldest => (0..self.queue.len()).min_by_key(|&at| age(&self.queue[at]))?,
+        };
+        let lease = self.queue.remove(at)?;
+        let held = self.pieces.get_mut(&lease).expect("what is queued is here");
+        held.stage = Stage::Draining;
+        Some(&held.reservation)
+    }
+
+    /// The next `bytes` of a piece that is being drained are durable on the PFS; their space here is free.
+    ///
+    /// # Errors
+    /// When no such piece is being drained.
+    pub fn drained(&mut self, lease: Lease, bytes: u64) -> Result<Event, NotAdmitted> {
+        let held = self.pieces.get_mut(&lease).filter(|held| held.stage == Stage::Draining);
+        let held = held.ok_or(NotAdmitted::Unknown)?;
+        let bytes = bytes.min(held.reservation.bytes());
+        for extent in &held.reservation.extents {
+            self.occupied.remove(&extent.offset);
+        }
+        held.reservation.cut_front(bytes);
+        self.occupied.extend(held.reservation.extents.iter().map(|extent| (extent.offset, extent.end())));
+        if held.reservation.extents.is_empty() {
+            self.pieces.remove(&lease);
+            self.spent.insert(lease);
+        }
+        Ok(Event::Drained { lease, bytes })
+    }
+
+    /// Everything that is here.
+    pub fn pieces(&self) -> impl Iterator<Item = &Reservation> {
+        self.pieces.values().map(|held| &held.reservation)
+    }
+}

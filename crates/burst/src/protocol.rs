@@ -1,0 +1,282 @@
+//! The words of the protocol between writers, nodes and the coordinator: names, reservations, grants, events, orders.
+//!
+//! A *writer* is one rank of a job. Its part of a checkpoint is an *object*. A *node* offers a buffer of bytes. The coordinator
+//! answers an `Open` with grants, each a reservation of extents on one node, or the permission to write to the parallel file
+//! system (PFS) directly. All times are nanoseconds of the caller's clock; nothing here reads a clock.
+
+use std::fmt;
+
+/// A node that offers a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// A job: one parallel program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// A checkpoint of a job; a newer one has a higher number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CheckpointId(pub u64);
+
+/// A start of the coordinator. Each start has a higher epoch, made durable before the first grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u32);
+
+/// The name of one reservation, unique over all epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease {
+    /// The epoch of the coordinator that granted it.
+    pub epoch: Epoch,
+    /// Its number within that epoch.
+    pub number: u64,
+}
+
+/// What one rank writes for one checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object {
+    /// The job.
+    pub job: JobId,
+    /// The checkpoint of the job.
+    pub checkpoint: CheckpointId,
+    /// The rank within the job.
+    pub rank: u32,
+}
+
+/// A range of bytes of a node's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Length, above 0.
+    pub bytes: u64,
+}
+
+impl Extent {
+    /// One past the last byte.
+    pub const fn end(self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+/// What a reservation holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The bytes themselves; the node drains them to the PFS.
+    Primary,
+    /// A second copy on another node, drained only if the first is lost.
+    Copy,
+    /// The XOR of several primaries of different nodes.
+    Parity,
+}
+
+/// Bytes of one node, kept free for one writer until the lease ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// Its name.
+    pub lease: Lease,
+    /// The node.
+    pub node: NodeId,
+    /// The bytes of the node's buffer: one extent, or several where free space is fragmented.
+    pub extents: Vec<Extent>,
+    /// What it is for.
+    pub role: Role,
+    /// The object; of a parity, the first object that it protects.
+    pub object: Object,
+    /// Where in the object these bytes begin.
+    pub offset: u64,
+    /// The reservation that protects this one: a copy, or a parity shared with others.
+    pub guard: Option<Lease>,
+    /// When the checkpoint was opened: the age by which the oldest is drained first.
+    pub opened_ns: u64,
+    /// From here on a node refuses to begin or to continue a write under this lease.
+    pub expires_ns: u64,
+}
+
+impl Reservation {
+    /// Bytes in all extents.
+    pub fn bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.bytes).sum()
+    }
+
+    /// Removes `bytes` from the front, which have been drained, and returns the extents that they were in.
+    pub(crate) fn cut_front(&mut self, mut bytes: u64) -> Vec<Extent> {
+        let mut cut = Vec::new();
+        while bytes > 0 && !self.extents.is_empty() {
+            let first = &mut self.extents[0];
+            let part = first.bytes.min(bytes);
+            cut.push(Extent { offset: first.offset, bytes: part });
+            first.offset += part;
+            first.bytes -= part;
+            bytes -= part;
+            self.offset += part;
+            if first.bytes == 0 {
+                self.extents.remove(0);
+            }
+        }
+        cut
+    }
+}
+
+/// Where a part of an object goes. A grant into a buffer is the usual one, so its size is no waste.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Into a node's buffer.
+    Buffer {
+        /// The bytes there.
+        primary: Reservation,
+        /// A copy or a parity, which must be stored too before the object may be committed.
+        guard: Option<Reservation>,
+    },
+    /// To the PFS directly: no buffer has room.
+    Pfs,
+}
+
+/// The answer to an `Open` for one part of an object. The parts of an object are disjoint and cover it, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Where in the object the part begins.
+    pub offset: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Where it goes.
+    pub place: Place,
+}
+
+/// How far a piece is that a node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldState {
+    /// A writer is at it; the lease runs.
+    Writing,
+    /// All bytes are in the buffer.
+    Stored,
+}
+
+/// What a node says when it joins an epoch, from which the coordinator rebuilds its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The node.
+    pub node: NodeId,
+    /// Counts the node's own starts: a higher one has lost what an earlier one held in memory.
+    pub incarnation: u64,
+    /// Bytes of its buffer.
+    pub capacity: u64,
+    /// Everything in it.
+    pub held: Vec<(Reservation, HeldState)>,
+}
+
+/// What the coordinator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A writer is about to write its part of a checkpoint. Opening again gives up an earlier attempt.
+    Open {
+        /// The object.
+        object: Object,
+        /// Writers of the checkpoint: it is complete when so many ranks have committed.
+        ranks: u32,
+        /// The writer's node.
+        node: NodeId,
+        /// Length of the object.
+        bytes: u64,
+    },
+    /// A slow writer asks for more time; the answer repeats its unfinished grants with later ends.
+    Renew {
+        /// The object.
+        object: Object,
+    },
+    /// All parts of an object are where the grants said, and parts on the PFS are synced.
+    Commit {
+        /// The object.
+        object: Object,
+    },
+    /// A writer gives up.
+    Abandon {
+        /// The object.
+        object: Object,
+    },
+    /// A node: all bytes of a reservation are in the buffer.
+    Stored {
+        /// The reservation.
+        lease: Lease,
+    },
+    /// A node: the next `bytes` of a reservation are durable on the PFS, and their space is free.
+    Drained {
+        /// The reservation.
+        lease: Lease,
+        /// How many; drains go from the front.
+        bytes: u64,
+    },
+    /// A node: a reservation was given back as ordered; no write under it is possible any more.
+    Released {
+        /// The reservation.
+        lease: Lease,
+    },
+    /// A node joins the epoch, or returns.
+    Report(Report),
+    /// The connection to a node is lost.
+    NodeLost {
+        /// The node.
+        node: NodeId,
+    },
+    /// Time has passed: leases may have ended.
+    Tick,
+}
+
+/// What the coordinator wants of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Give this reservation back: forget its bytes, refuse writes under it, answer `Released`.
+    Reclaim {
+        /// The node.
+        node: NodeId,
+        /// The reservation.
+        lease: Lease,
+        /// The latest end that any grant of it has: until then the node remembers that it was given back.
+        expires_ns: u64,
+    },
+    /// Drain this copy: its primary is lost.
+    Promote {
+        /// The node.
+        node: NodeId,
+        /// The reservation of the copy.
+        lease: Lease,
+    },
+}
+
+/// The coordinator's answer to one event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// For the writer.
+    pub grants: Vec<Grant>,
+    /// For nodes.
+    pub orders: Vec<Order>,
+}
+
+/// Why the coordinator does not do what an event asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// An object of no bytes, or a checkpoint of no ranks.
+    #[error("an object has at least one byte and a checkpoint at least one rank")]
+    Empty,
+    /// The writer's node has not reported in this epoch.
+    #[error("node {} has not reported to this coordinator", .0.0)]
+    UnknownNode(NodeId),
+    /// The object was not opened in this epoch.
+    #[error("{0} was not opened with this coordinator: open it again")]
+    Unopened(Object),
+    /// Parts of the object are not stored, or were lost; the writer waits, or opens again.
+    #[error("{0} is not stored whole")]
+    Incomplete(Object),
+    /// The event speaks of another epoch's lease, or of one that has been given back.
+    #[error("no such lease")]
+    UnknownLease(Lease),
+    /// A report of a start of the node before the latest one.
+    #[error("a report of an earlier start of node {}", .0.0)]
+    StaleReport(NodeId),
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of checkpoint {} of job {}", self.rank, self.checkpoint.0, self.job.0)
+    }
+}

@@ -1,0 +1,15 @@
+//! The simulation: the same coordinator and node stores as live ones, in virtual time.
+//!
+//! [`run`] drives them with programs over a fluid model, in which bytes are flows that share links and the parallel file system
+//! fairly. Nothing is measured here, and messages take no time: what a coordinator costs is a question for a clock.
+
+mod failures;
+mod figures;
+mod fluid;
+mod model;
+mod run;
+
+pub use failures::{Failures, Loss, losses};
+pub use figures::{Fit, Published, fit, median, quantile};
+pub use model::{Cluster, Program, Workload};
+pub use run::{Buffered, Checkpoint, Destinations, Protection, Run, run};

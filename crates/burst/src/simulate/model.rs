@@ -1,0 +1,134 @@
+//! What is simulated: a cluster, and the programs of the thesis (section 5.4, figure 5.5).
+
+use entresol_core::Random;
+
+/// Rates in bytes a second, one PFS for all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cluster {
+    /// Compute nodes, each with a buffer.
+    pub nodes: u32,
+    /// Writers on a node; the first node has one less, as the coordinator is on it.
+    pub writers_per_node: u32,
+    /// Bytes of a node's buffer.
+    pub buffer_bytes: u64,
+    /// What a node's link carries in each direction.
+    pub link: f64,
+    /// What writers of one node copy into their own buffer, together.
+    pub copy: f64,
+    /// What one stream to the PFS gets at most.
+    pub stream: f64,
+    /// What the PFS takes from all streams together.
+    pub pfs: f64,
+}
+
+impl Cluster {
+    /// The thesis's 46 nodes, with rates of the machine as the design measured or assumed them: links 1.83 GB/s, a stream to the PFS
+    /// 0.52 GB/s, local copies 3.0 GB/s (assumed), buffers of 4.0 GB. The rate of the PFS is the one fitted number.
+    pub const fn thesis(pfs: f64) -> Cluster {
+        Cluster {
+            nodes: 46,
+            writers_per_node: 7,
+            buffer_bytes: 4_000_000_000,
+            link: 1.83e9,
+            copy: 3.0e9,
+            stream: 0.52e9,
+            pfs,
+        }
+    }
+
+    /// Writers that have a place.
+    pub const fn writers(&self) -> u32 {
+        self.nodes * self.writers_per_node - 1
+    }
+
+    /// The node of a writer: places are filled in order.
+    pub const fn node_of(&self, writer: u32) -> u32 {
+        (writer + 1) / self.writers_per_node
+    }
+}
+
+/// One parallel program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its name.
+    pub name: &'static str,
+    /// Bytes of a checkpoint, all writers together.
+    pub bytes: u64,
+    /// Its writers.
+    pub writers: u32,
+}
+
+/// Programs that run at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// The programs, in the order in which they get nodes.
+    pub programs: Vec<Program>,
+    /// Checkpoints of each program.
+    pub checkpoints: u32,
+    /// From one checkpoint's beginning to the next one's.
+    pub interval_s: f64,
+    /// Programs start at random within so long.
+    pub starts_s: f64,
+}
+
+/// Gigabytes of a checkpoint of each program of figure 5.5.
+const PROGRAMS: [(&str, u64); 15] = [
+    ("NAMD", 10),
+    ("Espresso++", 17),
+    ("openfoam", 17),
+    ("echam", 18),
+    ("mpiblast", 33),
+    ("gromacs", 34),
+    ("eulag", 35),
+    ("phylobayes", 39),
+    ("nwchem", 42),
+    ("CP2K", 43),
+    ("LAMMPS", 52),
+    ("ray", 75),
+    ("bowtie", 94),
+    ("QE", 99),
+    ("pBWA", 132),
+];
+
+impl Workload {
+    /// The five smallest programs.
+    pub fn light() -> Workload {
+        Workload::of("light", &[0, 1, 2, 3, 4])
+    }
+
+    /// The two smallest, the middle one, and the two largest.
+    pub fn medium() -> Workload {
+        Workload::of("medium", &[0, 1, 7, 13, 14])
+    }
+
+    /// The five largest.
+    pub fn heavy() -> Workload {
+        Workload::of("heavy", &[10, 11, 12, 13, 14])
+    }
+
+    /// One job on all nodes, whose writers checkpoint at the same time: as many bytes as the heavy workload's programs together.
+    pub fn in_phase() -> Workload {
+        let bytes = Workload::heavy().programs.iter().map(|program| program.bytes).sum();
+        Workload { programs: vec![Program { name: "one job", bytes, writers: 320 }], ..Workload::of("in-phase", &[]) }
+    }
+
+    fn of(name: &'static str, programs: &[usize]) -> Workload {
+        let program =
+            |&at: &usize| Program { name: PROGRAMS[at].0, bytes: PROGRAMS[at].1 * 1_000_000_000, writers: 64 };
+        Workload {
+            name,
+            programs: programs.iter().map(program).collect(),
+            checkpoints: 6,
+            interval_s: 600.0,
+            starts_s: 600.0,
+        }
+    }
+
+    /// When each program starts: the same for every policy.
+    pub fn starts(&self, seed: u64) -> Vec<f64> {
+        let mut random = Random::new(seed);
+        self.programs.iter().map(|_| random.next_f64() * self.starts_s).collect()
+    }
+}

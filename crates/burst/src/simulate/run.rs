@@ -1,0 +1,467 @@
+//! One run: the coordinator and the nodes' stores, driven in virtual time by programs over the fluid model.
+
+use super::fluid::Fluid;
+use super::model::{Cluster, Workload};
+use crate::{
+    CheckpointId, Coordinator, DrainPriority, Epoch, Event, Grant, JobId, LEASE_NS, Lease, NodeId, NodeStore, Object,
+    Order, Place, Policy, Report, Reservation, Role,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// One checkpoint of one program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// The program's place in the workload.
+    pub program: usize,
+    /// Its number, from 0.
+    pub number: u32,
+    /// When its writers opened.
+    pub start_s: f64,
+    /// When its last writer had committed.
+    pub end_s: f64,
+}
+
+/// What protects a buffered piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing.
+    None,
+    /// A copy on this node.
+    Copy(u32),
+    /// A parity on this node, by its name.
+    Parity(u32, Lease),
+}
+
+/// A piece of a checkpoint in a buffer, for the study of failures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Buffered {
+    /// The program's place in the workload.
+    pub program: usize,
+    /// The checkpoint's number.
+    pub number: u32,
+    /// The node.
+    pub node: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// What protects it.
+    pub protection: Protection,
+    /// When it was granted.
+    pub from_s: f64,
+    /// When it was on the PFS.
+    pub until_s: f64,
+}
+
+/// Where the bytes of all checkpoints went first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// Into the writer's node's buffer.
+    pub local: u64,
+    /// Into another node's.
+    pub remote: u64,
+    /// To the PFS directly.
+    pub pfs: u64,
+}
+
+/// What came of one run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// When each program started.
+    pub starts_s: Vec<f64>,
+    /// Every checkpoint, in the order of completion.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Every piece that was buffered.
+    pub buffered: Vec<Buffered>,
+    /// Where the bytes went.
+    pub destinations: Destinations,
+    /// All that the coordinator was told, with times: replayed to a new one it gives the same answers.
+    pub events: Vec<(u64, Event)>,
+}
+
+impl Run {
+    /// The sum of all checkpoints' completion times (figure 5.6).
+    pub fn total_s(&self) -> f64 {
+        self.checkpoints.iter().map(|checkpoint| checkpoint.end_s - checkpoint.start_s).sum()
+    }
+
+    /// The same for one program (figure 5.7).
+    pub fn program_total_s(&self, program: usize) -> f64 {
+        self.times_s(program).iter().sum()
+    }
+
+    /// The times of a program's checkpoints, in order (figure 5.8).
+    pub fn times_s(&self, program: usize) -> Vec<f64> {
+        let mut own: Vec<&Checkpoint> = self.checkpoints.iter().filter(|c| c.program == program).collect();
+        own.sort_by_key(|checkpoint| checkpoint.number);
+        own.iter().map(|checkpoint| checkpoint.end_s - checkpoint.start_s).collect()
+    }
+}
+
+/// Runs a workload under a policy until the last byte is on the PFS.
+///
+/// # Panics
+/// When the workload has more writers than the cluster places, or a rate is not above 0.
+pub fn run(cluster: &Cluster, workload: &Workload, policy: Policy, seed: u64) -> Run {
+    let mut simulation = Simulation::new(cluster, workload, policy, seed);
+    while simulation.step() {}
+    simulation.result
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tag {
+    /// A part of a writer's object.
+    Part {
+        writer: usize,
+        part: usize,
+    },
+    /// Its copy, or its share of a parity.
+    Guard {
+        writer: usize,
+        part: usize,
+    },
+    Drain {
+        node: u32,
+        lease: Lease,
+        bytes: u64,
+    },
+}
+
+struct Writer {
+    object: Object,
+    node: u32,
+    parts: Vec<Grant>,
+    /// Parts that one stream sends one after the other.
+    lanes: Vec<VecDeque<usize>>,
+    /// Parts that are not yet where they are to be, guards included.
+    missing: usize,
+}
+
+struct Running {
+    /// The checkpoint that is due next, and when.
+    number: u32,
+    due_s: f64,
+    start_s: f64,
+    /// Writers that have not committed.
+    writers: u32,
+}
+
+struct Simulation<'a> {
+    cluster: &'a Cluster,
+    workload: &'a Workload,
+    policy: Policy,
+    now_s: f64,
+    fluid: Fluid<Tag>,
+    coordinator: Coordinator,
+    nodes: Vec<NodeStore>,
+    draining: Vec<bool>,
+    programs: Vec<Running>,
+    /// A place for each writer of each program.
+    writers: Vec<Option<Writer>>,
+    first_writer: Vec<usize>,
+    renewal_s: f64,
+    pieces: BTreeMap<Lease, usize>,
+    result: Run,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(cluster: &'a Cluster, workload: &'a Workload, policy: Policy, seed: u64) -> Self {
+        let rates = [cluster.link, cluster.copy, cluster.stream, cluster.pfs];
+        assert!(rates.iter().all(|&rate| rate > 0.0), "every rate is above 0: {cluster:?}");
+        let starts_s = workload.starts(seed);
+        let mut writers = 0;
+        let first_writer = workload.programs.iter().map(|program| {
+            let first = writers;
+            writers += program.writers as usize;
+            first
+        });
+        let first_writer = first_writer.collect();
+        assert!(writers <= cluster.writers() as usize, "{writers} writers, {} places", cluster.writers());
+        let each = cluster.nodes as usize;
+        // Out, in and copy of each node, then the PFS.
+        let capacity = [vec![cluster.link; 2 * each], vec![cluster.copy; each], vec![cluster.pfs]].concat();
+        let running = |&start_s: &f64| Running { number: 0, due_s: start_s + workload.interval_s, start_s, writers: 0 };
+        let mut simulation = Simulation {
+            cluster,
+            workload,
+            policy,
+            now_s: 0.0,
+            fluid: Fluid::new(capacity),
+            coordinator: Coordinator::new(policy, Epoch(1), LEASE_NS),
+            nodes: (0..cluster.nodes).map(|node| NodeStore::new(NodeId(node), 0, cluster.buffer_bytes)).collect(),
+            draining: vec![false; each],
+            programs: starts_s.iter().map(running).collect(),
+            writers: (0..writers).map(|_| None).collect(),
+            first_writer,
+            renewal_s: f64::INFINITY,
+            pieces: BTreeMap::new(),
+            result: Run {
+                starts_s,
+                checkpoints: Vec::new(),
+                buffered: Vec::new(),
+                destinations: Destinations::default(),
+                events: Vec::new(),
+            },
+        };
+        for node in 0..each {
+            let report: Report = simulation.nodes[node].adopt(Epoch(1)).expect("its first epoch");
+            simulation.tell(Event::Report(report));
+        }
+        simulation
+    }
+
+    fn now_ns(&self) -> u64 {
+        (self.now_s * 1e9) as u64
+    }
+
+    /// Tells the coordinator, and has the nodes obey what it orders.
+    fn tell(&mut self, event: Event) -> Vec<Grant> {
+        let now_ns = self.now_ns();
+        let answer = self.coordinator.apply(now_ns, &event).unwrap_or_else(|refused| panic!("{event:?}: {refused}"));
+        self.result.events.push((now_ns, event));
+        for order in answer.orders {
+            let (Order::Reclaim { node, .. } | Order::Promote { node, .. }) = order;
+            if let Some(event) = self.nodes[node.0 as usize].obey(order) {
+                self.tell(event);
+            }
+        }
+        answer.grants
+    }
+
+    /// Goes on to the next event; false when there is none.
+    fn step(&mut self) -> bool {
+        let is_due = |running: &&Running| running.writers == 0 && running.number < self.workload.checkpoints;
+        let due = self.programs.iter().filter(is_due).map(|running| running.due_s).min_by(f64::total_cmp);
+        let end_s = self.fluid.next_end_s().map(|seconds| self.now_s + seconds);
+        let Some(next_s) = due.into_iter().chain(end_s).min_by(f64::total_cmp) else { return false };
+        let next_s = next_s.min(self.renewal_s).max(self.now_s);
+        let ended = self.fluid.advance(next_s - self.now_s);
+        self.now_s = next_s;
+        ended.into_iter().for_each(|tag| self.ended(tag));
+        if self.now_s >= self.renewal_s {
+            self.renew();
+        }
+        for program in 0..self.programs.len() {
+            let running = &self.programs[program];
+            let idle = running.writers == 0 && running.number < self.workload.checkpoints;
+            if idle && running.due_s <= self.now_s {
+                self.checkpoint(program);
+            }
+        }
+        true
+    }
+
+    /// All writers of a program open their objects, in the order of their ranks.
+    fn checkpoint(&mut self, program: usize) {
+        let spec = self.workload.programs[program];
+        let running = &mut self.programs[program];
+        running.start_s = self.now_s;
+        running.writers = spec.writers;
+        let checkpoint = CheckpointId(u64::from(running.number));
+        let number = running.number;
+        for rank in 0..spec.writers {
+            let slot = self.first_writer[program] + rank as usize;
+            let node = self.cluster.node_of(slot as u32);
+            let object = Object { job: JobId(program as u64), checkpoint, rank };
+            // The bytes of a checkpoint are divided evenly; the first writers have what does not divide.
+            let (share, rest) = (spec.bytes / u64::from(spec.writers), spec.bytes % u64::from(spec.writers));
+            let bytes = share + u64::from(u64::from(rank) < rest);
+            let grants = self.tell(Event::Open { object, ranks: spec.writers, node: NodeId(node), bytes });
+            grants.iter().for_each(|grant| self.note(program, number, node, grant));
+            let lanes = lanes(&grants, self.policy.in_parallel());
+            let missing = grants.len();
+            self.writers[slot] = Some(Writer { object, node, parts: grants, lanes, missing });
+            let count = self.writers[slot].as_ref().map_or(0, |writer| writer.lanes.len());
+            (0..count).for_each(|lane| self.next_part(slot, lane));
+        }
+        self.renewal_s = self.renewal_s.min(self.now_s + LEASE_NS as f64 / 2e9);
+    }
+
+    fn note(&mut self, program: usize, number: u32, writer: u32, grant: &Grant) {
+        let Place::Buffer { primary, guard } = &grant.place else {
+            self.result.destinations.pfs += grant.bytes;
+            return;
+        };
+        let node = primary.node.0;
+        match node == writer {
+            true => self.result.destinations.local += grant.bytes,
+            false => self.result.destinations.remote += grant.bytes,
+        }
+        let protection = match guard {
+            Some(guard) if guard.role == Role::Parity => Protection::Parity(guard.node.0, guard.lease),
+            Some(guard) => Protection::Copy(guard.node.0),
+            None => Protection::None,
+        };
+        self.pieces.insert(primary.lease, self.result.buffered.len());
+        let (from_s, until_s) = (self.now_s, f64::INFINITY);
+        self.result.buffered.push(Buffered { program, number, node, bytes: grant.bytes, protection, from_s, until_s });
+    }
+
+    /// Starts the next part of a lane, if there is one.
+    fn next_part(&mut self, slot: usize, lane: usize) {
+        let writer = self.writers[slot].as_mut().expect("a writer at work");
+        let Some(part) = writer.lanes[lane].pop_front() else { return };
+        let (node, grant) = (writer.node, writer.parts[part].clone());
+        let tag = Tag::Part { writer: slot, part };
+        match &grant.place {
+            Place::Pfs => self.send_to_pfs(tag, node, grant.bytes, false),
+            Place::Buffer { primary, .. } => {
+                self.admit(primary);
+                self.send_to_node(tag, node, primary.node.0, grant.bytes);
+            }
+        }
+    }
+
+    fn admit(&mut self, reservation: &Reservation) {
+        let now_ns = self.now_ns();
+        let admitted = self.nodes[reservation.node.0 as usize].admit(reservation, now_ns);
+        admitted.unwrap_or_else(|refused| panic!("{reservation:?}: {refused}"));
+    }
+
+    fn send_to_node(&mut self, tag: Tag, from: u32, to: u32, bytes: u64) {
+        let each = self.cluster.nodes as u16;
+        let (from, to) = (from as u16, to as u16);
+        let uses = if from == to { [Some(2 * each + to), None, None] } else { [Some(from), Some(each + to), None] };
+        self.fluid.add(tag, bytes, uses, f64::INFINITY, false);
+    }
+
+    fn send_to_pfs(&mut self, tag: Tag, from: u32, bytes: u64, low: bool) {
+        let pfs = 3 * self.cluster.nodes as u16;
+        self.fluid.add(tag, bytes, [Some(from as u16), Some(pfs), None], self.cluster.stream, low);
+    }
+
+    fn ended(&mut self, tag: Tag) {
+        match tag {
+            Tag::Part { writer, part } => self.part_ended(writer, part),
+            Tag::Guard { writer, part } => {
+                let at = self.writers[writer].as_ref().expect("a writer waits for it");
+                let Place::Buffer { guard: Some(guard), .. } = at.parts[part].place.clone() else { unreachable!() };
+                // A guard is given back early when its primary is on the PFS first.
+                let now_ns = self.now_ns();
+                if let Ok(event) = self.nodes[guard.node.0 as usize].stored(guard.lease, now_ns) {
+                    self.tell(event);
+                }
+                self.part_done(writer);
+            }
+            Tag::Drain { node, lease, bytes } => {
+                let drained = self.nodes[node as usize].drained(lease, bytes);
+                self.draining[node as usize] = false;
+                if let Some(piece) = self.pieces.remove(&lease) {
+                    self.result.buffered[piece].until_s = self.now_s;
+                }
+                self.tell(drained.expect("its drain is under way"));
+                self.drain(node);
+            }
+        }
+    }
+
+    fn part_ended(&mut self, slot: usize, part: usize) {
+        let writer = self.writers[slot].as_ref().expect("a writer at work");
+        let place = writer.parts[part].place.clone();
+        let lane = if writer.lanes.len() == 1 { 0 } else { lane_of(&writer.parts, part) };
+        let mut done = true;
+        if let Place::Buffer { primary, guard } = place {
+            let now_ns = self.now_ns();
+            let event = self.nodes[primary.node.0 as usize].stored(primary.lease, now_ns).expect("its lease runs");
+            self.tell(event);
+            if let Some(guard) = guard {
+                self.admit(&guard);
+                let bytes = primary.bytes();
+                self.send_to_node(Tag::Guard { writer: slot, part }, primary.node.0, guard.node.0, bytes);
+                done = false;
+            }
+            self.drain(primary.node.0);
+        }
+        self.next_part(slot, lane);
+        if done {
+            self.part_done(slot);
+        }
+    }
+
+    fn part_done(&mut self, slot: usize) {
+        let writer = self.writers[slot].as_mut().expect("a writer at work");
+        writer.missing -= 1;
+        if writer.missing > 0 {
+            return;
+        }
+        let object = writer.object;
+        self.writers[slot] = None;
+        self.tell(Event::Commit { object });
+        let program = object.job.0 as usize;
+        let running = &mut self.programs[program];
+        running.writers -= 1;
+        if running.writers == 0 {
+            let (number, start_s) = (running.number, running.start_s);
+            self.result.checkpoints.push(Checkpoint { program, number, start_s, end_s: self.now_s });
+            running.number += 1;
+            running.due_s = self.result.starts_s[program] + f64::from(running.number + 1) * self.workload.interval_s;
+        }
+    }
+
+    /// One stream of a node's to the PFS, one piece at a time.
+    fn drain(&mut self, node: u32) {
+        if self.draining[node as usize] {
+            return;
+        }
+        let Some(reservation) = self.nodes[node as usize].next_drain(self.policy.order) else { return };
+        let (lease, bytes) = (reservation.lease, reservation.bytes());
+        self.draining[node as usize] = true;
+        self.send_to_pfs(Tag::Drain { node, lease, bytes }, node, bytes, self.policy.drain == DrainPriority::Low);
+    }
+
+    /// Writers that are at work for long ask for more time.
+    fn renew(&mut self) {
+        self.renewal_s = f64::INFINITY;
+        for slot in 0..self.writers.len() {
+            let Some(writer) = &self.writers[slot] else { continue };
+            self.renewal_s = self.now_s + LEASE_NS as f64 / 2e9;
+            let object = writer.object;
+            for grant in self.tell(Event::Renew { object }) {
+                let writer = self.writers[slot].as_mut().expect("it is at work");
+                let part = writer.parts.iter().position(|part| part.offset == grant.offset);
+                let part = part.expect("a renewal is of a part");
+                let waits = writer.lanes.iter().any(|lane| lane.contains(&part));
+                writer.parts[part] = grant.clone();
+                let Place::Buffer { primary, guard } = grant.place else { continue };
+                // A node that knows the reservation learns of the later end; one that does not, learns of it with the write.
+                let known = |this: &Self, r: &Reservation| {
+                    this.nodes[r.node.0 as usize].pieces().any(|piece| piece.lease == r.lease)
+                };
+                for reservation in [Some(primary), guard].into_iter().flatten() {
+                    if !waits && known(self, &reservation) {
+                        self.admit(&reservation);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The parts of an object in the order of one stream, or of one stream to each destination.
+fn lanes(parts: &[Grant], in_parallel: bool) -> Vec<VecDeque<usize>> {
+    if !in_parallel {
+        return vec![(0..parts.len()).collect()];
+    }
+    let mut lanes: Vec<VecDeque<usize>> = Vec::new();
+    for part in 0..parts.len() {
+        match lane_of(parts, part) {
+            lane if lane < lanes.len() => lanes[lane].push_back(part),
+            _ => lanes.push(VecDeque::from([part])),
+        }
+    }
+    lanes
+}
+
+/// The lane of a part: destinations are numbered as they first occur.
+fn lane_of(parts: &[Grant], part: usize) -> usize {
+    let destination = |grant: &Grant| match &grant.place {
+        Place::Buffer { primary, .. } => Some(primary.node),
+        Place::Pfs => None,
+    };
+    let mut seen: Vec<Option<NodeId>> = Vec::new();
+    for grant in &parts[..=part] {
+        if !seen.contains(&destination(grant)) {
+            seen.push(destination(grant));
+        }
+    }
+    let own = destination(&parts[part]);
+    seen.iter().position(|&destination| destination == own).expect("it was just seen")
+}

@@ -1,0 +1,77 @@
+//! The fluid model beside the published numbers of chapter 5 (004): simulated, at the PFS rates of the design's page.
+
+use entresol_burst::simulate::{Cluster, Published, Workload, median, quantile, run};
+use entresol_burst::{CheckpointId, Coordinator, Epoch, JobId, LEASE_NS, Policy};
+
+const SEEDS: u64 = 32;
+
+fn policy(text: &str) -> Policy {
+    text.parse().expect(text)
+}
+
+/// Checks the fit and the median, and returns the lowest and the highest ratio of all seeds.
+fn check(workload: &Workload, pfs: f64, published: &Published) -> (f64, f64) {
+    let cluster = Cluster::thesis(pfs);
+    let runs = |text: &str| (0..SEEDS).map(|seed| run(&cluster, workload, policy(text), seed)).collect::<Vec<_>>();
+    let (ldbb, cdbb) = (runs("ldbb"), runs("cdbb"));
+    for (name, expected) in [("QE", published.qe_s), ("pBWA", published.pbwa_s)] {
+        let at = workload.programs.iter().position(|program| program.name == name).expect(name);
+        let ratio = median(ldbb.iter().map(|run| run.program_total_s(at))) / expected;
+        println!("simulated {} {name} under ldbb over published: {ratio:.3}", workload.name);
+        assert!((0.9..=1.1).contains(&ratio), "{} {name}: {ratio:.3}", workload.name);
+    }
+    let ratios: Vec<f64> = ldbb.iter().zip(&cdbb).map(|(ldbb, cdbb)| ldbb.total_s() / cdbb.total_s()).collect();
+    let at = |share| quantile(ratios.iter().copied(), share);
+    let (low, middle, high) = (at(0.0), at(0.5), at(1.0));
+    println!(
+        "simulated {} ldbb over cdbb: {low:.2} .. {middle:.2} .. {high:.2}, published {}",
+        workload.name, published.ratio
+    );
+    assert!((middle / published.ratio - 1.0).abs() <= 0.25, "median {middle:.2}, published {}", published.ratio);
+    (low, high)
+}
+
+/// The published 8.4 is above every seed here (the highest is 7.54): the model does not reach it, and is not tuned to.
+#[test]
+fn medium_fits_and_its_median_is_near_the_published_one() {
+    let (_, high) = check(&Workload::medium(), 2.0e9, &Published::MEDIUM);
+    println!("simulated medium: highest {high:.2}, published {}: NOT REACHED", Published::MEDIUM.ratio);
+}
+
+#[test]
+fn heavy_is_as_published() {
+    let (low, high) = check(&Workload::heavy(), 3.0e9, &Published::HEAVY);
+    let ratio = Published::HEAVY.ratio;
+    assert!((low..=high).contains(&ratio), "{low:.2} .. {high:.2}, published {ratio}");
+}
+
+#[test]
+fn one_job_in_phase_gains_nothing() {
+    let (cluster, workload) = (Cluster::thesis(2.0e9), Workload::in_phase());
+    let total = |text: &str| run(&cluster, &workload, policy(text), 0).total_s();
+    let gain = total("ldbb") / total("cdbb");
+    println!("simulated gain of cdbb over ldbb for one job in phase: {gain:.3}");
+    assert!((gain - 1.0).abs() < 0.02, "{gain:.3}");
+}
+
+/// Decide once, drive twice: a new coordinator told the same events ends with every checkpoint complete, no byte reserved.
+#[test]
+fn a_run_replays_and_leaves_nothing_reserved() {
+    for text in ["pfs", "ldbb:object=whole", "cdbb", "cdbb:redundancy=xor", "chunked", "chunked:redundancy=xor"] {
+        let (cluster, workload) = (Cluster::thesis(2.0e9), Workload::medium());
+        let simulated = run(&cluster, &workload, policy(text), 1);
+        let mut replayed = Coordinator::new(policy(text), Epoch(1), LEASE_NS);
+        for (at_ns, event) in &simulated.events {
+            replayed.apply(*at_ns, event).expect("it was accepted before");
+        }
+        replayed.check().unwrap_or_else(|broken| panic!("{text}: {broken}"));
+        assert_eq!(simulated.checkpoints.len(), 30, "{text}");
+        for job in 0..5 {
+            let newest = replayed.locations().newest_complete(JobId(job));
+            assert_eq!(newest, Some(CheckpointId(5)), "{text}: job {job}");
+        }
+        for node in replayed.status().nodes() {
+            assert_eq!(replayed.reservations(node).count(), 0, "{text}: node {}", node.0);
+        }
+    }
+}
