@@ -135,9 +135,13 @@ pub fn open(
     };
     let served = held.serve(quiet);
     served.running.seen_at(&seen, heard.hints());
-    let Found { files: known, gone, changed } = names;
-    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache");
-    let figures = json!({ "known": known, "gone": gone, "changed": changed });
+    let Found { files: known, gone, changed, dropped_pages } = names;
+    let dropped = match dropped_pages {
+        0 => String::new(),
+        pages => format!("; {pages} dirty pages of files that are gone were dropped, as --drop-gone asked"),
+    };
+    let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{dropped}");
+    let figures = json!({ "known": known, "gone": gone, "changed": changed, "dropped_pages": dropped_pages });
     served.log().event(Level::Info, "files", &message, figures);
     let files = served.running.files(files);
     Ok((served, files, heard))

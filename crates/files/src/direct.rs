@@ -1,6 +1,6 @@
 //! Files without a layer.
 
-use super::{AtOnce, FileData, FileId, FileLayer, Sought};
+use super::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -16,6 +16,16 @@ pub struct DirectFiles;
 impl FileLayer for DirectFiles {
     fn open(&self, _id: FileId, file: File, _writable: bool) -> io::Result<Arc<dyn FileData>> {
         Ok(Arc::new(DirectFile(file)))
+    }
+
+    fn leaving(&self, _id: FileId, _directory: OpenDirectory<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stays(&self, _id: FileId) {}
+
+    fn replacing(&self, _id: FileId) -> io::Result<()> {
+        Ok(())
     }
 
     fn removed(&self, _id: FileId) {}

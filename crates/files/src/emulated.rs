@@ -1,6 +1,6 @@
 //! A layer in which every file is a device of its own, as slow as a model.
 
-use super::{AtOnce, DirectFile, FileData, FileId, FileLayer, Sought};
+use super::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use entresol_device::Device;
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Storage, WallClock};
 use rustix::fs::FallocateFlags;
@@ -76,6 +76,16 @@ impl FileLayer for EmulatedFiles {
         let opened = Arc::new(EmulatedFile::new(file, (self.make_model)()?)?);
         known.files.insert(id, (opened.clone(), writable));
         Ok(opened)
+    }
+
+    fn leaving(&self, _id: FileId, _directory: OpenDirectory<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stays(&self, _id: FileId) {}
+
+    fn replacing(&self, _id: FileId) -> io::Result<()> {
+        Ok(())
     }
 
     fn removed(&self, id: FileId) {

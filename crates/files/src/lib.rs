@@ -17,7 +17,7 @@ pub use names::{NOT_CACHED, Pattern};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// What tells a file from all others of the backing file system while it exists. The number may return with another file
@@ -30,6 +30,9 @@ pub struct FileId {
     pub inode: u64,
 }
 
+/// Opens a directory so that it can be synced.
+pub type OpenDirectory<'a> = &'a dyn Fn() -> io::Result<OwnedFd>;
+
 /// Gives open files their bytes.
 pub trait FileLayer: Send + Sync + 'static {
     /// Takes a file that is opened, however often, until all its handles are closed. `file` may be written only if
@@ -38,6 +41,23 @@ pub trait FileLayer: Send + Sync + 'static {
     /// # Errors
     /// Whatever is to be the answer to `open`.
     fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>>;
+
+    /// A name of the file in `directory` is about to be removed, perhaps its last: by an unlink, or by a rename to that
+    /// name.
+    ///
+    /// # Errors
+    /// What keeps the removal from being survived by a crash; the name must stay then.
+    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()>;
+
+    /// After [`leaving`](Self::leaving), the file has a name still.
+    fn stays(&self, id: FileId);
+
+    /// The file is about to take another's name. As on ext4, a program that renames without a sync finds the old bytes or
+    /// the new ones after a crash, never a file without bytes.
+    ///
+    /// # Errors
+    /// What the storage answered; the rename must not happen then.
+    fn replacing(&self, id: FileId) -> io::Result<()>;
 
     /// The file has no name and no handle any more: nothing will ask for its bytes.
     fn removed(&self, id: FileId);

@@ -152,7 +152,7 @@ fn a_damaged_cache_is_left_as_it_is_and_served_once_it_is_whole() {
         place.is_refused(CACHED, "damaged");
         place.damage_tables();
         let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
-        assert_eq!(found, Found { files: 1, gone: 0, changed: 0 });
+        assert_eq!(found, Found { files: 1, gone: 0, changed: 0, dropped_pages: 0 });
         assert!(files.cache().recovered().clean_shutdown);
         assert_eq!(place.read(&files), (1..=PAGES as u8).collect::<Vec<u8>>());
         files.close().expect("a close");
@@ -214,7 +214,7 @@ fn a_file_that_is_changed_after_a_refused_start_is_known_as_such() {
         let file = File::options().write(true).open(place.file()).expect("a file");
         file.write_all_at(&[99; PAGE], 3 * PAGE as u64).expect("a write");
         let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
-        assert_eq!(found, Found { files: 1, gone: 0, changed: 1 });
+        assert_eq!(found, Found { files: 1, gone: 0, changed: 1, dropped_pages: 0 });
         let mut expected: Vec<u8> = (1..=PAGES as u8).collect();
         expected[3] = 99;
         assert_eq!(place.read(&files), expected);

@@ -7,7 +7,7 @@
 use entresol_engine::cache::CacheConfig;
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
-use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer, Sought};
+use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -155,6 +155,15 @@ struct Never(Arc<dyn FileData>);
 impl FileLayer for NeverAtOnce {
     fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
         Ok(Arc::new(Never(self.0.open(id, file, writable)?)))
+    }
+    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {
+        self.0.leaving(id, directory)
+    }
+    fn stays(&self, id: FileId) {
+        self.0.stays(id);
+    }
+    fn replacing(&self, id: FileId) -> io::Result<()> {
+        self.0.replacing(id)
     }
     fn removed(&self, id: FileId) {
         self.0.removed(id);

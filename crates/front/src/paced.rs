@@ -3,7 +3,7 @@
 use entresol_device::emulated::{Accuracy, EmulatedDevice, Part, Storage, WallClock};
 use entresol_device::{Device, Wear};
 use entresol_engine::disk::{Disk, Transfer};
-use entresol_files::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
+use entresol_files::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use rustix::fs::FallocateFlags;
 use std::collections::HashMap;
 use std::fs::File;
@@ -423,6 +423,16 @@ impl FileLayer for PacedFiles {
         self.files.0.write().unwrap_or_else(PoisonError::into_inner).insert(number, file.clone());
         let (disk, listener) = (self.disk.clone(), self.listener.clone());
         Ok(Arc::new(PacedFile { file, disk, number, listener, dirty: AtomicU64::new(0) }))
+    }
+
+    fn leaving(&self, _id: FileId, _directory: OpenDirectory<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stays(&self, _id: FileId) {}
+
+    fn replacing(&self, _id: FileId) -> io::Result<()> {
+        Ok(())
     }
 
     fn removed(&self, id: FileId) {

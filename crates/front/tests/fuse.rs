@@ -6,7 +6,9 @@ mod support;
 use entresol_device::profile::Profile;
 use entresol_engine::cache::Mode;
 use entresol_engine::disk::{Disk, FileDisk};
-use entresol_files::{AtOnce, DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, Sought};
+use entresol_files::{
+    AtOnce, DirectFile, DirectFiles, EmulatedFiles, FileData, FileId, FileLayer, HIDDEN, OpenDirectory, Sought,
+};
 use entresol_front::Error;
 use entresol_front::fuse::{Mount, Options};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags};
@@ -273,6 +275,17 @@ impl FileLayer for Layer {
         self.0.note(format!("open {writable}"));
         self.0.open.lock().unwrap().push(id);
         Ok(Arc::new(Noted(DirectFile(file), id, self.0.clone())))
+    }
+    fn leaving(&self, _: FileId, _: OpenDirectory<'_>) -> io::Result<()> {
+        self.0.note("leaving");
+        Ok(())
+    }
+    fn stays(&self, _: FileId) {
+        self.0.note("stays");
+    }
+    fn replacing(&self, _: FileId) -> io::Result<()> {
+        self.0.note("replacing");
+        Ok(())
     }
     fn removed(&self, id: FileId) {
         assert!(!self.0.open.lock().unwrap().contains(&id), "removed while open");

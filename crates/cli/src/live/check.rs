@@ -87,6 +87,10 @@ fn check(arguments: &CheckArgs) -> Result<()> {
         let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
         let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        let page_bytes = u64::from(superblock.geometry.page_bytes);
+        let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
+        let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
+        disk.check_missing(dirty).map_err(|error| super::files::refusal(&arguments.backing, error))?;
         return report(arguments, &cache, &Files(&disk), |at, dirty| disk.is_void(at, dirty));
     }
     let backing = ReadFile::open(&arguments.backing)?;

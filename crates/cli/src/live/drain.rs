@@ -19,13 +19,17 @@ pub struct DrainArgs {
     /// The UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
+    /// Lose what the cache alone has of files that are not there any more
+    #[arg(long)]
+    pub drop_gone: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
-    let DrainArgs { cache, backing, identity } = arguments;
+    let DrainArgs { cache, backing, identity, drop_gone } = arguments;
+    let direct = DirectArgs { drop_gone: *drop_gone, ..DirectArgs::default() };
     let held = if backing.is_dir() {
-        files::open(cache, backing, &CacheArgs::any_policy(), &DirectArgs::default())?.0
+        files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.0
     } else {
         open_to_drain(cache, backing, *identity)?
     };

@@ -19,6 +19,10 @@ pub struct DirectArgs {
     /// `none` names none [default: logs and temporary files of PostgreSQL, InnoDB and SQLite, see docs/OPERATING.md]
     #[arg(long = "bypass", value_name = "PATTERNS", requires = "cache", value_delimiter = ',')]
     pub direct: Vec<String>,
+    /// With --cache: lose what the cache alone has of files that are not there any more. Without it a start is refused whose cache
+    /// has dirty pages of missing files, unless they were removed through the cache
+    #[arg(long, requires = "cache")]
+    pub drop_gone: bool,
 }
 
 impl DirectArgs {
@@ -81,6 +85,7 @@ pub fn open(
     let store = hold(path, Caching::Buffered)?;
     let executor = store.executor();
     let (backing, superblock) = backing_of(path, &store, directory)?;
+    let backing = backing.dropping_gone(direct.drop_gone);
     let config = config(arguments, superblock.geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);

@@ -61,7 +61,7 @@ impl Guard {
             );
         }
         if look.hidden > 0 && !quiet {
-            eprintln!(
+            say!(
                 "entresol: {}: whether other users' processes write there cannot be told: {} of them may not be looked at; \
                  be sure that no server runs on it",
                 path.display(),

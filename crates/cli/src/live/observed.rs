@@ -2,7 +2,7 @@
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
-use entresol_files::{AtOnce, FileData, FileId, FileLayer, Sought};
+use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -169,6 +169,18 @@ impl FileLayer for ObservedFiles {
     fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
         let data = self.layer.open(id, file, writable)?;
         Ok(Arc::new(ObservedFile { data, calls: Arc::clone(&self.calls) }))
+    }
+
+    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {
+        self.layer.leaving(id, directory)
+    }
+
+    fn stays(&self, id: FileId) {
+        self.layer.stays(id);
+    }
+
+    fn replacing(&self, id: FileId) -> io::Result<()> {
+        self.layer.replacing(id)
     }
 
     fn removed(&self, id: FileId) {

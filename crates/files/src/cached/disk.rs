@@ -1,15 +1,17 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
+use super::FilesError;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::direct::read_now;
 use entresol_engine::disk::Disk;
 use rustix::fs::{FallocateFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -272,6 +274,8 @@ pub struct FilesDisk {
     voids: Mutex<HashMap<FileKey, Vec<Range<u64>>>>,
     regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
     unsynced: Mutex<Vec<Arc<Below>>>,
+    missing: HashMap<u64, FileKey>,
+    absent: Vec<PathBuf>,
 }
 
 impl FilesDisk {
@@ -284,6 +288,8 @@ impl FilesDisk {
             voids: Mutex::default(),
             regions: RwLock::default(),
             unsynced: Mutex::default(),
+            missing: HashMap::new(),
+            absent: Vec::new(),
         }
     }
 
@@ -323,6 +329,25 @@ impl FilesDisk {
         let voids = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
         let touches = |range: &Range<u64>| range.start < offset + self.page_bytes && offset < range.end;
         !dirty && voids.get(&file.key).is_some_and(|ranges| ranges.iter().any(touches))
+    }
+
+    /// Takes the regions of files that are missing, and where they may be.
+    pub(super) fn miss(&mut self, missing: HashMap<u64, FileKey>, absent: Vec<PathBuf>) {
+        (self.missing, self.absent) = (missing, absent);
+    }
+
+    /// What a start refuses: how many of these dirty pages belong to files that are missing, in words; none if no one does.
+    ///
+    /// # Errors
+    /// [`FilesError::Missing`].
+    pub fn check_missing(&self, dirty: impl Iterator<Item = u64>) -> Result<(), FilesError> {
+        let of = |at: u64| self.missing.get(&(at / REGION_BYTES));
+        let lost: Vec<&FileKey> = dirty.filter_map(of).collect();
+        let files = lost.iter().collect::<HashSet<_>>().len();
+        match lost.len() {
+            0 => Ok(()),
+            pages => Err(FilesError::Missing { pages, files, absent: self.absent.clone() }),
+        }
     }
 
     /// Takes the ranges that were announced to be void before a crash, in place of others.

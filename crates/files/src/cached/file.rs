@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::disk::{Below, within};
+use super::leaving::Leaving;
 use super::map::{Extent, REGION_BYTES};
 use crate::{AtOnce, Sought};
 use entresol_core::ObjectId;
@@ -12,7 +13,8 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Ranges that the map remembers before the cache is flushed to be rid of them.
@@ -31,6 +33,8 @@ pub(super) struct CachedFile {
     written: Mutex<Written>,
     /// What the cache knows it as, once it has a region.
     object: OnceLock<ObjectId>,
+    /// What follows when its names are removed.
+    pub leaving: Leaving,
     /// The page after the last one read, and after the last one written.
     runs: [AtomicU64; 2],
 }
@@ -94,7 +98,13 @@ impl CachedFile {
         let object = object.map_or_else(OnceLock::new, OnceLock::from);
         let (regions, written) = (RwLock::new(regions), Mutex::default());
         let runs = [const { AtomicU64::new(u64::MAX) }; 2];
-        Ok(Self { shared, below, size, shape, regions, written, object, runs })
+        let leaving = Leaving::default();
+        Ok(Self { shared, below, size, shape, regions, written, object, leaving, runs })
+    }
+
+    /// What all files have in common.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     pub fn size(&self) -> u64 {
@@ -156,6 +166,22 @@ impl CachedFile {
     /// Notes that the cache has dirty pages in this range.
     pub fn note_dirty(&self, offset: u64, bytes: u64) {
         self.written().add(self.pages(offset, offset + bytes));
+    }
+
+    /// Before the cache takes a write, which was [noted](Self::note_dirty): a start that finds it, and no file, must know why.
+    fn note_unsynced(&self) -> io::Result<()> {
+        self.leaving.unsynced.store(true, SeqCst);
+        if self.leaving.announced.load(SeqCst) { self.shared.map().sync() } else { Ok(()) }
+    }
+
+    /// The cache may have bytes that the file below has not.
+    pub fn may_be_dirty(&self) -> bool {
+        !self.written().0.is_empty()
+    }
+
+    /// Makes the bytes durable if a write came after the last sync.
+    pub fn sync_if_written(&self) -> io::Result<()> {
+        if self.leaving.unsynced.load(SeqCst) { self.sync(true) } else { Ok(()) }
     }
 
     /// Where a byte is in the address space; none if its part of the file has no region.
@@ -276,6 +302,7 @@ impl CachedFile {
             let len = within(from, (bytes.len() - done) as u64) as usize;
             let at = self.place(from)?;
             self.note_dirty(from, len as u64);
+            self.note_unsynced()?;
             self.shared.cache.write_tagged(at, &bytes[done..done + len], self.tag(1, from, len))?;
             done += len;
         }
@@ -292,6 +319,7 @@ impl CachedFile {
         match self.find(offset) {
             Some(at) if offset < end => {
                 self.note_dirty(offset, end - offset);
+                self.note_unsynced()?;
                 self.shared.cache.write(at, &vec![0; (end - offset) as usize], false)
             }
             _ => Ok(()),
@@ -365,6 +393,9 @@ impl CachedFile {
         self.below.settle()?;
         let _announced = self.announce(bytes, size)?;
         self.below.resize(bytes)?;
+        if bytes == 0 {
+            self.leaving.emptied.store(true, SeqCst);
+        }
         self.set_size(bytes);
         shape.tail_is_zero = false;
         shape.forget_from = Some(shape.forget_from.map_or(bytes, |from| from.min(bytes)));
@@ -418,6 +449,15 @@ impl CachedFile {
     }
 
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
+        self.leaving.unsynced.store(false, SeqCst);
+        let synced = self.sync_all(data_only);
+        if synced.is_err() {
+            self.leaving.unsynced.store(true, SeqCst);
+        }
+        synced
+    }
+
+    fn sync_all(&self, data_only: bool) -> io::Result<()> {
         self.below.sync_attributes(!data_only)?;
         let cached = !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty();
         if cached { self.shared.cache.flush() } else { Ok(()) }

@@ -7,7 +7,7 @@
 use super::FilesError;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -31,6 +31,12 @@ const REGION: u32 = 1;
 const DROPPED: u32 = 2;
 const STAMP: u32 = 3;
 const VOID: u32 = 4;
+/// A file's last name may be removed: 5 to 7, 9 and 10 are kept for what else a map will say.
+const LEAVING: u32 = 8;
+const STAYS: u32 = 11;
+
+/// The version that is written; version 1 is the same without [`LEAVING`] and [`STAYS`].
+const VERSION: u32 = 2;
 
 /// What tells a file from all others that were or will be in the directory: an inode may return, the moment of its
 /// making does not.
@@ -84,6 +90,8 @@ pub(super) struct Contents {
     pub stamps: HashMap<FileKey, Stamp>,
     /// Ranges of bytes that were cut off or made zeroes below: clean copies of what they touch may be of before.
     pub voids: Vec<(FileKey, Range<u64>)>,
+    /// Files that lost a name, perhaps their last: they need not be there.
+    pub leaving: HashSet<FileKey>,
 }
 
 /// The map while it is in use.
@@ -93,6 +101,8 @@ pub(super) struct FileMap {
     written: Written,
     /// Bytes that the spare file has room for.
     spare: u64,
+    /// Something was appended that is not durable.
+    unsynced: bool,
     contents: Contents,
 }
 
@@ -137,6 +147,10 @@ fn void_record(file: FileKey, range: &Range<u64>) -> [u8; BLOCK] {
     record(VOID, &[file.inode, file.made, range.start, range.end])
 }
 
+fn file_record(kind: u32, file: FileKey) -> [u8; BLOCK] {
+    record(kind, &[file.inode, file.made])
+}
+
 fn number(block: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(block[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"))
 }
@@ -156,22 +170,25 @@ impl Contents {
             regions: BTreeMap::new(),
             stamps: HashMap::new(),
             voids: Vec::new(),
+            leaving: HashSet::new(),
         }
     }
 
     fn encode(&self) -> Vec<u8> {
-        // Version 1 in the low half of the first number.
+        // The version is the low half of the first number.
         let state = match self.state {
             State::Open => 0,
             State::Clean => 1,
             State::Dirty => 2,
         };
         let id = [0, 8].map(|at| u64::from_le_bytes(self.id[at..at + 8].try_into().expect("eight bytes")));
-        let header = [1 | state << 32, id[0], id[1], self.directory.inode, self.directory.made, self.next];
+        let header =
+            [u64::from(VERSION) | state << 32, id[0], id[1], self.directory.inode, self.directory.made, self.next];
         let mut bytes = block(MAGIC, &header).to_vec();
         self.regions.iter().for_each(|(&region, &extent)| bytes.extend(region_record(region, extent)));
         self.stamps.iter().for_each(|(&file, &stamp)| bytes.extend(stamp_record(file, stamp)));
         self.voids.iter().for_each(|(file, range)| bytes.extend(void_record(*file, range)));
+        self.leaving.iter().for_each(|&file| bytes.extend(file_record(LEAVING, file)));
         bytes
     }
 
@@ -179,7 +196,7 @@ impl Contents {
         let mut blocks = bytes.chunks_exact(BLOCK);
         let header = blocks.next().filter(|block| block[..8] == MAGIC).ok_or(FilesError::NotAMap)?;
         let version = number(header, 0) as u32;
-        if version != 1 {
+        if !(1..=VERSION).contains(&version) {
             return Err(FilesError::MapVersion(version));
         }
         let state = match (is_whole(header), number(header, 0) >> 32) {
@@ -217,6 +234,14 @@ impl Contents {
             VOID => {
                 let file = FileKey { inode: number(block, 0), made: number(block, 1) };
                 self.voids.push((file, number(block, 2)..number(block, 3)));
+            }
+            kind @ (LEAVING | STAYS) => {
+                let file = FileKey { inode: number(block, 0), made: number(block, 1) };
+                if kind == LEAVING {
+                    self.leaving.insert(file)
+                } else {
+                    self.leaving.remove(&file)
+                };
             }
             _ => return Err(FilesError::MapDamaged { byte: byte as u64 }),
         }
@@ -276,9 +301,10 @@ fn write(directory: &OwnedFd, contents: &Contents) -> io::Result<(Written, u64)>
     Ok((Written { file, end, room }, spare))
 }
 
-/// Room for a map with a stamp for each file, and for one more region.
+/// Room for a map with a stamp for each file and a word for each that may leave, and for one more region.
 fn room_to_close(contents: &Contents) -> u64 {
-    ((1 + 2 * (contents.regions.len() as u64 + 1)) * BLOCK as u64).next_multiple_of(STEP)
+    ((1 + 2 * (contents.regions.len() as u64 + 1) + contents.leaving.len() as u64) * BLOCK as u64)
+        .next_multiple_of(STEP)
 }
 
 /// Has a file be so long at least, the new bytes zeroes; its length.
@@ -301,7 +327,7 @@ impl FileMap {
             Err(error) => return Err(error),
         }
         let (written, spare) = write(&directory, &contents)?;
-        Ok(Self { directory, written, spare, contents })
+        Ok(Self { directory, written, spare, unsynced: false, contents })
     }
 
     /// Sees to it that the spare file can take the map when it is closed, with one more region.
@@ -315,6 +341,7 @@ impl FileMap {
 
     fn write_anew(&mut self) -> io::Result<()> {
         (self.written, self.spare) = write(&self.directory, &self.contents)?;
+        self.unsynced = false;
         Ok(())
     }
 
@@ -328,7 +355,7 @@ impl FileMap {
         self.contents.next += 1;
         self.make_room_to_close()?;
         self.append(&region_record(region, extent))?;
-        self.written.file.sync_data()?;
+        self.sync()?;
         self.contents.regions.insert(region, extent);
         Ok(region)
     }
@@ -336,17 +363,50 @@ impl FileMap {
     /// A region belongs to nobody any more. If a crash keeps that from the map the next start finds it out by itself.
     pub fn release(&mut self, region: u64) -> io::Result<()> {
         self.contents.regions.remove(&region);
-        if self.written.end / BLOCK as u64 > 2 * self.contents.regions.len() as u64 + SLACK {
-            return self.write_anew();
-        }
-        self.append(&record(DROPPED, &[region]))
+        self.append_or_renew(&record(DROPPED, &[region]))
+    }
+
+    /// Appends what the contents say already, or writes them anew where much of what was appended says nothing any more.
+    fn append_or_renew(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
+        let live = (3 * self.contents.regions.len() + self.contents.leaving.len()) as u64;
+        if self.written.end / BLOCK as u64 > live + SLACK { self.write_anew() } else { self.append(record) }
     }
 
     /// A range of a file is about to be cut off or made zeroes; durable when this returns.
     pub fn note_void(&mut self, file: FileKey, range: Range<u64>) -> io::Result<()> {
         self.append(&void_record(file, &range))?;
         self.contents.voids.push((file, range));
-        self.written.file.sync_data()
+        self.sync()
+    }
+
+    /// A file may lose its last name. If that is not in a map when a crash has come, a start takes a file that is not there
+    /// for one that is missing; so it is durable before the name goes wherever the cache may have what the file has not.
+    pub fn note_leaving(&mut self, file: FileKey) -> io::Result<()> {
+        if self.contents.leaving.contains(&file) {
+            return Ok(());
+        }
+        self.contents.leaving.insert(file);
+        self.make_room_to_close()?;
+        self.append_or_renew(&file_record(LEAVING, file))
+    }
+
+    /// A file has a name still. Without this word, which need not be durable, it is only missed less.
+    pub fn note_stays(&mut self, file: FileKey) -> io::Result<()> {
+        if self.contents.leaving.remove(&file) { self.append(&file_record(STAYS, file)) } else { Ok(()) }
+    }
+
+    /// The cache has nothing of a file any more.
+    pub fn forget_leaving(&mut self, file: FileKey) {
+        self.contents.leaving.remove(&file);
+    }
+
+    /// Makes durable what was noted.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.unsynced {
+            self.written.file.sync_data()?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 
     /// How many ranges were noted.
@@ -377,6 +437,7 @@ impl FileMap {
         }
         file.write_all_at(record, *end)?;
         *end += BLOCK as u64;
+        self.unsynced = true;
         Ok(())
     }
 }

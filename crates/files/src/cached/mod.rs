@@ -10,6 +10,7 @@
 mod advised;
 mod disk;
 mod file;
+mod leaving;
 mod map;
 mod places;
 mod placing;
@@ -19,11 +20,12 @@ pub use disk::FilesDisk;
 pub use places::FilePage;
 pub use start::{Backing, Found};
 
-use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, Pattern, Sought};
+use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
+use leaving::Errand;
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
@@ -33,6 +35,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -54,7 +57,7 @@ pub enum FilesError {
     #[error("the file map is not one of Entresol's")]
     NotAMap,
     /// The map is of another version.
-    #[error("a file map of version {0}; this program knows version 1")]
+    #[error("a file map of version {0}; this program knows versions 1 and 2")]
     MapVersion(u32),
     /// The map does not agree with its checksums.
     #[error("the file map is damaged at byte {byte}")]
@@ -77,6 +80,19 @@ pub enum FilesError {
          dropped", .0.display()
     )]
     Changed(PathBuf),
+    /// The cache has bytes of files that are not there, and nothing says that they were removed.
+    #[error(
+        "{pages} pages of {files} files are in the cache alone, and these files are not there; nothing says that they were \
+         removed through the cache{}; bring them back, or give --drop-gone to lose these pages", candidates(.absent)
+    )]
+    Missing {
+        /// Dirty pages.
+        pages: usize,
+        /// Files that they belong to.
+        files: usize,
+        /// Folders that were not looked into: another file system lies over them, they are links, they may not be read.
+        absent: Vec<PathBuf>,
+    },
     /// The cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -91,6 +107,15 @@ pub enum FilesError {
         /// What the system said.
         error: io::Error,
     },
+}
+
+fn candidates(absent: &[PathBuf]) -> String {
+    const NAMED_MAX: usize = 5;
+    let names: Vec<String> = absent.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!(" (not looked into: {})", names.join(", ")),
+    }
 }
 
 /// What all files have in common.
@@ -118,6 +143,7 @@ impl Shared {
             self.disk.part(region);
             let _noted = self.map().release(region);
         }
+        self.map().forget_leaving(file.below.key);
         if let Some(object) = file.object() {
             // Its number will be another file's.
             let _stopped = self.cache.unplace(object);
@@ -134,8 +160,8 @@ pub struct CachedFiles {
     direct: Vec<Pattern>,
     files: Arc<Mutex<HashMap<FileId, Known>>>,
     device: u64,
-    /// Drops what is removed, while nobody waits for it.
-    removed: Mutex<Option<Sender<Arc<CachedFile>>>>,
+    /// What is done while nobody waits for it.
+    errands: Arc<Mutex<Option<Sender<Errand>>>>,
     janitor: Mutex<Option<JoinHandle<()>>>,
     placer: Placer,
 }
@@ -178,17 +204,17 @@ fn invalid(error: FilesError) -> io::Error {
 impl CachedFiles {
     fn new(shared: Shared, root: File, device: u64, direct: Vec<Pattern>) -> io::Result<Self> {
         let shared = Arc::new(shared);
-        let (removed, gone) = channel::<Arc<CachedFile>>();
-        let janitor = shared.clone();
-        let drop_all = move || gone.iter().for_each(|file| janitor.drop_file(&file));
-        let janitor = std::thread::Builder::new().name("removed files".into()).spawn(drop_all)?;
+        let (errands, to_run) = channel::<Errand>();
+        let common = shared.clone();
+        let run = move || leaving::run(&to_run, &common);
+        let janitor = std::thread::Builder::new().name("removed files".into()).spawn(run)?;
         Ok(Self {
             shared,
             root,
             direct,
             files: Arc::default(),
             device,
-            removed: Mutex::new(Some(removed)),
+            errands: Arc::new(Mutex::new(Some(errands))),
             janitor: Mutex::new(Some(janitor)),
             placer: Placer::new(),
         })
@@ -204,6 +230,10 @@ impl CachedFiles {
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, Some((object, regions)))?);
         self.files().insert(id, Known { file: file.clone(), handles: 0 });
         Ok(file)
+    }
+
+    fn handle(&self, id: FileId, file: Arc<CachedFile>) -> Arc<dyn FileData> {
+        Arc::new(Handle { id, file, files: self.files.clone(), errands: self.errands.clone() })
     }
 
     /// Whether the patterns name a file, by where it is now.
@@ -317,7 +347,7 @@ impl CachedFiles {
     pub fn close(&self) -> io::Result<()> {
         self.placer.end();
         let poisoned = PoisonError::into_inner;
-        drop(self.removed.lock().unwrap_or_else(poisoned).take());
+        drop(self.errands.lock().unwrap_or_else(poisoned).take());
         if let Some(janitor) = self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // What it could not do the next start does.
             let _ = janitor.join();
@@ -340,7 +370,7 @@ impl FileLayer for CachedFiles {
                 known.file.below.may_write(file);
             }
             known.handles += 1;
-            return Ok(Arc::new(Handle { id, file: known.file.clone(), files: self.files.clone() }));
+            return Ok(self.handle(id, known.file.clone()));
         }
         // A file that the cache has pages of is known and stays so, whatever it is called now.
         if self.is_direct(&file)? {
@@ -350,15 +380,37 @@ impl FileLayer for CachedFiles {
         let below = Arc::new(Below::new(key, file, writable, false));
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
-        Ok(Arc::new(Handle { id, file, files: self.files.clone() }))
+        Ok(self.handle(id, file))
+    }
+
+    fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {
+        let file = self.files().get(&id).map(|known| known.file.clone());
+        file.map_or(Ok(()), |file| file.leave(directory))
+    }
+
+    fn stays(&self, id: FileId) {
+        let file = self.files().get(&id).map(|known| known.file.clone());
+        if let Some(file) = file {
+            file.stay();
+        }
+    }
+
+    fn replacing(&self, id: FileId) -> io::Result<()> {
+        let file = self.files().get(&id).map(|known| known.file.clone());
+        file.map_or(Ok(()), |file| file.sync_if_written())
     }
 
     fn removed(&self, id: FileId) {
-        let Some(known) = self.files().remove(&id) else { return };
-        if let Some(removed) = &*self.removed.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(known) = self.files().remove(&id) {
             // If nobody takes it, the next start finds a file that is not there.
-            let _ = removed.send(known.file);
+            send(&self.errands, Errand::Removed(known.file));
         }
+    }
+}
+
+fn send(errands: &Mutex<Option<Sender<Errand>>>, errand: Errand) {
+    if let Some(errands) = &*errands.lock().unwrap_or_else(PoisonError::into_inner) {
+        let _nobody = errands.send(errand);
     }
 }
 
@@ -367,6 +419,7 @@ struct Handle {
     id: FileId,
     file: Arc<CachedFile>,
     files: Arc<Mutex<HashMap<FileId, Known>>>,
+    errands: Arc<Mutex<Option<Sender<Errand>>>>,
 }
 
 impl Drop for Handle {
@@ -376,8 +429,14 @@ impl Drop for Handle {
         known.handles -= 1;
         if known.handles == 0 && known.file.regions().is_empty() {
             files.remove(&self.id);
+            self.file.gone_unseen();
         }
+        let last = files.get(&self.id).is_none_or(|known| known.handles == 0);
         drop(files);
+        // As ext4 does when a file is closed that was cut to nothing: a program replaces its bytes so.
+        if last && self.file.leaving.emptied.swap(false, SeqCst) {
+            send(&self.errands, Errand::Replaced(self.file.clone()));
+        }
         // Who looks at the file now asks the backing directory alone. A failure leaves it a little too old.
         let _older = self.file.below.settle();
     }

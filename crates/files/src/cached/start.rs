@@ -1,6 +1,7 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
 use super::disk::{Below, FilesDisk, stamp};
+use super::leaving::sync_names;
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
@@ -11,7 +12,7 @@ use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +27,7 @@ pub struct Backing {
     device: u64,
     hidden: OwnedFd,
     contents: Contents,
+    drop_gone: bool,
 }
 
 /// What a start found.
@@ -35,6 +37,8 @@ pub struct Found {
     pub files: usize,
     /// Files that are there no more; what the cache had of them is dropped.
     pub gone: usize,
+    /// Dirty pages that were dropped with files of whose removal nothing is known, because that was asked for.
+    pub dropped_pages: usize,
     /// Files that were changed without the cache; the clean pages that it had of them are dropped.
     pub changed: usize,
 }
@@ -51,6 +55,13 @@ impl Present {
         let len = self.parts.keys().next_back().map_or(0, |last| last + 1);
         (0..len).map(|part| self.parts.get(&part).copied()).collect()
     }
+}
+
+/// Whether a folder, or what is mounted there, cannot be looked into for a reason of its own: lost+found, say, or the mount
+/// of a server that was killed.
+fn is_passed_by(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, NotConnected, NotFound, PermissionDenied};
+    matches!(error.kind(), PermissionDenied | NotConnected | ConnectionAborted | NotFound)
 }
 
 fn open_hidden(root: &File) -> rustix::io::Result<OwnedFd> {
@@ -84,7 +95,7 @@ impl Backing {
         if contents.directory != key(&found)? {
             return Err(FilesError::Copied);
         }
-        Ok(Self { path: path.into(), root, device: found.dev(), hidden, contents })
+        Ok(Self { path: path.into(), root, device: found.dev(), hidden, contents, drop_gone: false })
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -125,6 +136,12 @@ impl Backing {
         Ok(root.sync_all()?)
     }
 
+    /// Has a start drop what the cache alone has of files that are not there and of whose removal it does not know.
+    #[must_use]
+    pub fn dropping_gone(self, drop_gone: bool) -> Self {
+        Self { drop_gone, ..self }
+    }
+
     /// What ties the directory and its cache together.
     pub fn id(&self) -> [u8; 16] {
         self.contents.id
@@ -140,9 +157,11 @@ impl Backing {
     /// # Errors
     /// When the directory cannot be read.
     pub fn disk(&self, page_bytes: u64) -> Result<FilesDisk, FilesError> {
-        let disk = FilesDisk::new(page_bytes);
+        let mut disk = FilesDisk::new(page_bytes);
         disk.remember(&self.contents.voids);
-        for file in self.present()?.into_values() {
+        let (present, absent) = self.present()?;
+        disk.miss(self.missing(&present), absent);
+        for file in present.into_values() {
             for (&part, &region) in &file.parts {
                 disk.join(region, file.below.clone(), Extent { file: file.below.key, part });
             }
@@ -150,26 +169,49 @@ impl Backing {
         Ok(disk)
     }
 
-    /// The files of the map that are there, each opened.
-    fn present(&self) -> Result<HashMap<FileKey, Present>, FilesError> {
+    /// Regions of files that are not there although nothing says that they were removed.
+    fn missing(&self, present: &HashMap<FileKey, Present>) -> HashMap<u64, FileKey> {
+        let missing = |file: &FileKey| !present.contains_key(file) && !self.contents.leaving.contains(file);
+        let regions = self.contents.regions.iter().map(|(&region, extent)| (region, extent.file));
+        regions.filter(|(_, file)| missing(file)).collect()
+    }
+
+    /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
+    /// system, are links, or may not be read.
+    fn present(&self) -> Result<(HashMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
         descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
             wanted.entry(extent.file).or_default().insert(extent.part, region);
         }
-        let mut present = HashMap::new();
+        let (mut present, mut absent) = (HashMap::new(), Vec::new());
         let mut directories = vec![self.path.clone()];
         while let Some(directory) = directories.pop() {
             if wanted.is_empty() {
                 break;
             }
-            for entry in std::fs::read_dir(&directory).map_err(at(&directory))? {
-                let path = entry.map_err(at(&directory))?.path();
-                let found = std::fs::symlink_metadata(&path).map_err(at(&path))?;
-                if found.dev() != self.device || path == self.path.join(HIDDEN) {
+            let entries = match std::fs::read_dir(&directory) {
+                Err(error) if directory != self.path && is_passed_by(&error) => {
+                    absent.push(directory);
                     continue;
                 }
-                if found.is_dir() {
+                entries => entries.map_err(at(&directory))?,
+            };
+            for entry in entries {
+                let path = entry.map_err(at(&directory))?.path();
+                let found = match std::fs::symlink_metadata(&path) {
+                    Err(error) if is_passed_by(&error) => {
+                        absent.push(path);
+                        continue;
+                    }
+                    found => found.map_err(at(&path))?,
+                };
+                if path == self.path.join(HIDDEN) {
+                    continue;
+                }
+                if found.dev() != self.device || (found.is_symlink() && path.is_dir()) {
+                    absent.push(path);
+                } else if found.is_dir() {
                     directories.push(path);
                 } else if found.is_file()
                     && let Some(parts) = wanted.remove(&key(&found)?)
@@ -179,7 +221,7 @@ impl Backing {
                 }
             }
         }
-        Ok(present)
+        Ok((present, absent))
     }
 
     fn open_below(&self, path: &Path) -> Result<Arc<Below>, FilesError> {
@@ -203,7 +245,7 @@ impl CachedFiles {
     ///
     /// # Errors
     /// When the cache is not the directory's or not in order, when a file was changed without it while it has dirty pages
-    /// of it, when the policy cannot be had: nothing is changed then. Else what the cache, a file or the map answered.
+    /// of it, when a file of which it has dirty pages is missing ([`Backing::dropping_gone`]), when the policy cannot be had: nothing is changed then. Else what the cache, a file or the map answered.
     pub fn open<C: Disk + 'static>(
         backing: Backing,
         cache: C,
@@ -226,7 +268,8 @@ impl CachedFiles {
         below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
-        let present = backing.present()?;
+        let (present, absent) = backing.present()?;
+        let missing = backing.missing(&present);
         let disk = Arc::new(FilesDisk::new(page_bytes));
         disk.remember(&backing.contents.voids);
         let mut regions = BTreeMap::new();
@@ -242,8 +285,9 @@ impl CachedFiles {
         keys.dedup();
         let changed: Vec<FileKey> =
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
-        let found = Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len() };
-        let Backing { root, device, hidden, contents, .. } = backing;
+        let mut found =
+            Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
+        let Backing { root, device, hidden, contents, drop_gone, .. } = backing;
         let (objects, known) = objects(&present, page_bytes)?;
         let opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
         let held = opening.held_pages();
@@ -251,13 +295,25 @@ impl CachedFiles {
             let (below, _) = disk.file_at(page * page_bytes).filter(|(below, _)| dirty && below.is_changed())?;
             Some(below.key)
         };
+        let lost = held.iter().filter(|&&(_, dirty)| dirty);
+        let lost: Vec<FileKey> =
+            lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied()).collect();
+        if !lost.is_empty() && !drop_gone {
+            let files = lost.iter().collect::<HashSet<_>>().len();
+            return Err(FilesError::Missing { pages: lost.len(), files, absent });
+        }
+        found.dropped_pages = lost.len();
+        if found.gone > 0 {
+            // The names may be gone in memory alone: a crash after this start must not bring back what it forgot.
+            sync_names(&root)?;
+        }
         if let Some(key) = held.iter().find_map(dirty) {
             return Err(FilesError::Changed(present[&key].path.clone()));
         }
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
-        let contents = Contents { state: State::Open, regions, stamps, ..contents };
+        let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents).map_err(FilesError::Io))?;
         let shared =
             Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };

@@ -35,7 +35,7 @@ const BACKGROUND_MAX: u16 = 256;
 pub(super) struct Door {
     /// Held as long as it is served.
     _lock: OwnedFd,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     files: Handles,
     directories: Mutex<HashMap<u64, Arc<Listing>>>,
     pool: Pool,
@@ -58,6 +58,7 @@ impl Door {
     pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, kernel: Kernel) -> Self {
         let (files, directories, syncing) = (Handles::new(), Mutex::default(), AtomicBool::new(false));
         let buffers = Buffers::new(REQUEST_BYTES_MAX as usize);
+        let nodes = Arc::new(nodes);
         Self { _lock: lock, nodes, files, directories, pool, buffers, kernel, syncing }
     }
 
@@ -269,8 +270,13 @@ impl Filesystem for Door {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let unlink = |parent: Arc<Node>| rustix::fs::unlinkat(&parent.place, name, AtFlags::empty());
-        finish_call(reply, self.nodes.get(parent.0).and_then(unlink));
+        match self.nodes.get(parent.0) {
+            Ok(parent) => {
+                let (nodes, name) = (self.nodes.clone(), name.to_owned());
+                self.pool.run(move || finish(reply, nodes.remove(&parent, &name)));
+            }
+            Err(error) => finish_call(reply, Err(error)),
+        }
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -289,14 +295,20 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let renamed = self.nodes.get(parent.0).and_then(|from| {
+        let places = self.nodes.get(parent.0).and_then(|from| {
             let to = self.nodes.get(new_parent.0)?;
             if is_hidden(&from, name) || is_hidden(&to, new_name) {
                 return Err(rustix::io::Errno::PERM);
             }
-            rustix::fs::renameat_with(&from.place, name, &to.place, new_name, flags)
+            Ok((from, to))
         });
-        finish_call(reply, renamed);
+        match places {
+            Ok((from, to)) => {
+                let (nodes, name, new_name) = (self.nodes.clone(), name.to_owned(), new_name.to_owned());
+                self.pool.run(move || finish(reply, nodes.rename((&from, &name), (&to, &new_name), flags)));
+            }
+            Err(error) => finish_call(reply, Err(error)),
+        }
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

@@ -1,0 +1,122 @@
+//! Files whose names are removed. What the cache forgets of a file may become durable only after the directories below
+//! were synced for it: until then a crash brings the name back, and with it bytes that may be in the cache alone.
+
+use super::Shared;
+use super::file::CachedFile;
+use crate::{FileId, OpenDirectory};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a removal waits whose directory could not be synced.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Removals that share the syncs of their directories.
+const AT_ONCE: usize = 1024;
+
+/// What is known of a file whose names may go.
+#[derive(Default)]
+pub(super) struct Leaving {
+    /// The map says that it may not be there, perhaps not durably.
+    pub announced: AtomicBool,
+    /// It was written since its last sync.
+    pub unsynced: AtomicBool,
+    /// It was cut to nothing while it was open.
+    pub emptied: AtomicBool,
+    /// A directory that it had a name in could not be opened.
+    unreadable: AtomicBool,
+    /// Directories in which names of it were removed.
+    directories: Mutex<HashMap<FileId, OwnedFd>>,
+}
+
+/// What is done for files while nobody waits.
+pub(super) enum Errand {
+    /// A file is gone: what the cache has of it is dropped.
+    Removed(Arc<CachedFile>),
+    /// A file that was emptied and written anew was closed.
+    Replaced(Arc<CachedFile>),
+}
+
+impl CachedFile {
+    /// A name in `directory` is about to be removed.
+    pub fn leave(&self, directory: OpenDirectory<'_>) -> io::Result<()> {
+        match directory().and_then(|directory| Ok((rustix::fs::fstat(&directory)?, directory))) {
+            Ok((stat, directory)) => {
+                let id = FileId { device: stat.st_dev, inode: stat.st_ino };
+                self.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_insert(directory);
+            }
+            // One that may be written but not read: the whole file system is synced instead.
+            Err(_) => self.leaving.unreadable.store(true, SeqCst),
+        }
+        let mut map = self.shared().map();
+        map.note_leaving(self.below.key)?;
+        // Whoever writes from now on sees this after having noted the write; who noted it before is seen here.
+        self.leaving.announced.store(true, SeqCst);
+        if self.may_be_dirty() { map.sync() } else { Ok(()) }
+    }
+
+    /// Nobody knows it any more, and the cache has nothing of it.
+    pub fn gone_unseen(&self) {
+        if self.leaving.announced.load(SeqCst) {
+            self.shared().map().forget_leaving(self.below.key);
+        }
+    }
+
+    /// It has a name still.
+    pub fn stay(&self) {
+        // The word need not be there: the file is, and is found.
+        let _less_missed = self.shared().map().note_stays(self.below.key);
+        self.leaving.announced.store(false, SeqCst);
+    }
+}
+
+/// Syncs the directories of files that are gone, each once; those whose directories could not be synced come back.
+fn sync_directories(gone: Vec<Arc<CachedFile>>) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
+    let mut synced: HashMap<FileId, bool> = HashMap::new();
+    gone.into_iter().partition(|file| {
+        let directories = file.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.leaving.unreadable.load(SeqCst) && sync_names(&file.below.file()).is_err() {
+            return false;
+        }
+        directories.iter().all(|(&id, directory)| {
+            // Without its sync a crash could bring the name back when the bytes are forgotten.
+            *synced.entry(id).or_insert_with(|| rustix::fs::fsync(directory).is_ok())
+        })
+    })
+}
+
+/// Runs errands until nobody can send one any more. What cannot be done then the next start does.
+pub(super) fn run(errands: &Receiver<Errand>, shared: &Shared) {
+    let mut gone = Vec::new();
+    loop {
+        let next = match gone.is_empty() {
+            true => errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => errands.recv_timeout(AGAIN),
+        };
+        let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+        let more = errands.try_iter().take(AT_ONCE);
+        for errand in next.into_iter().chain(more) {
+            match errand {
+                Errand::Removed(file) => gone.push(file),
+                // As the system does, nobody is told whether it succeeded.
+                Errand::Replaced(file) => drop(file.sync_if_written()),
+            }
+        }
+        let (over, again) = sync_directories(std::mem::take(&mut gone));
+        over.iter().for_each(|file| shared.drop_file(file));
+        if ended {
+            return;
+        }
+        gone = again;
+    }
+}
+
+/// Makes durable whatever is gone from the backing directory, before a start forgets what the cache has of it.
+pub(super) fn sync_names(root: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(root)?)
+}
