@@ -26,6 +26,38 @@ fn open(path: impl AsRef<std::path::Path>) -> File {
 }
 
 #[test]
+fn an_empty_or_foreign_directory_in_place_of_the_backing_is_refused_in_words_and_never_marked() {
+    let Some(mut mounted) = write_back() else { return };
+    fs::write(mounted.above().join("f"), [7; 3 * 4096]).unwrap();
+    close(&mut mounted);
+    let scratch = &mounted.scratch;
+    // As at a boot when the file system is not mounted yet.
+    fs::rename(mounted.below(), scratch.path("away")).unwrap();
+    let refused = |part: &str| {
+        let commands: [&[&str]; 4] = [
+            &["mount", "backing", "mount", "--cache", "cache"],
+            &["run", "--backing", "backing", "--cache", "cache", "--", "true"],
+            &["drain", "--cache", "cache", "--backing", "backing"],
+            &["check", "--cache", "cache", "--backing", "backing"],
+        ];
+        commands.iter().for_each(|command| says(&scratch.refused(command), &["cache: ", "3 dirty pages", part]));
+    };
+    let before = scratch.bytes("cache");
+    fs::create_dir(mounted.below()).unwrap();
+    refused("is its file system mounted?");
+    assert_eq!(contents(&mounted.below()), Vec::<String>::new(), "nothing is made there");
+    scratch.ok(&["-q", "format", "--cache", "second", "--backing", "backing", "--size", "2MiB"]);
+    let map = scratch.bytes("backing/.entresol/map");
+    refused("is the right file system mounted?");
+    assert_eq!(scratch.bytes("backing/.entresol/map"), map, "the foreign directory is not marked");
+    assert!(scratch.bytes("cache") == before, "nor is the cache");
+    fs::remove_dir_all(mounted.below()).unwrap();
+    fs::rename(scratch.path("away"), mounted.below()).unwrap();
+    scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "backing"]);
+    assert_eq!(fs::read(mounted.below().join("f")).unwrap(), [7; 3 * 4096]);
+}
+
+#[test]
 fn what_does_not_belong_together_is_refused() {
     let scratch = Scratch::new();
     for name in ["backing", "other", "mount"] {

@@ -65,12 +65,34 @@ pub fn check_complete(directory: &Path) -> Result<()> {
 
 /// The directory that a cache was made for.
 pub fn backing_of(cache: &Path, store: &impl survey::Bytes, directory: &Path) -> Result<(Backing, survey::Superblock)> {
-    let backing = Backing::open(directory).map_err(|error| refusal(directory, error))?;
+    let backing = match Backing::open(directory) {
+        Ok(backing) => backing,
+        // A mount point whose file system is not mounted yet looks like a directory that was never formatted.
+        Err(FilesError::NotFormatted) if dirty_pages(store) > 0 => {
+            let (name, dirty) = (cache.display(), dirty_pages(store));
+            bail!(
+                "{name}: the cache holds {dirty} dirty pages of another directory than {}, for which no cache was made: is \
+                 its file system mounted?",
+                directory.display()
+            );
+        }
+        Err(error) => return Err(refusal(directory, error)),
+    };
     let superblock = survey::superblock(store).with_context(|| cache.display().to_string())?;
     if superblock.backing != backing.id() {
-        bail!("{}: this is the cache of another backing store than {}", cache.display(), directory.display());
+        let hint = match dirty_pages(store) {
+            0 => String::new(),
+            dirty => format!(" and holds {dirty} dirty pages of that: is the right file system mounted?"),
+        };
+        let (name, directory) = (cache.display(), directory.display());
+        bail!("{name}: this is the cache of another backing store than {directory}{hint}");
     }
     Ok((backing, superblock))
+}
+
+/// Dirty pages that a cache holds, as far as it can be read.
+fn dirty_pages(store: &impl survey::Bytes) -> u64 {
+    survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
 }
 
 /// Opens a cache and the directory in front of which it stands, each for this process alone; also what became of its files.
