@@ -160,7 +160,9 @@ fn a_file_changed_without_the_cache_is_read_anew_or_refused_if_it_is_dirty() {
     assert_eq!(fs::read(mounted.below().join("b")).unwrap()[8192], 1, "nothing was written");
     fs::rename(mounted.below().join("b"), mounted.scratch.path("b")).unwrap();
     fs::copy(mounted.scratch.path("b"), mounted.below().join("b")).unwrap();
-    assert!(mounted.start());
+    let refused = mounted.scratch.run(&["mount", "backing", "mount", "--cache", "cache"]);
+    says(&String::from_utf8_lossy(&refused.stderr), &["2 pages of 1 files", "--drop-gone"]);
+    assert!(mounted.start_with(&["--drop-gone"]));
     let b = fs::read(mounted.above().join("b")).unwrap();
     assert_eq!((b[0], b[8192]), (4, 1));
     mounted.unmount();
@@ -186,7 +188,7 @@ fn a_removed_file_never_shows_in_the_next_one() {
                 mounted.end();
                 fs::remove_file(mounted.below().join("f")).unwrap();
                 File::create(mounted.below().join("f")).unwrap().set_len(20_000).unwrap();
-                assert!(mounted.start());
+                assert!(mounted.start_with(&["--drop-gone"]));
                 let again = fs::metadata(&path).unwrap();
                 println!("round {round}: inode {inode}, then {}", again.ino());
                 assert_eq!(fs::read(&path).unwrap(), [0; 20_000]);

@@ -5,6 +5,8 @@
 
 use super::log::{Level, Log};
 use anyhow::{Context, Result, bail};
+use entresol_files::HIDDEN;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use serde_json::json;
 use std::collections::HashMap;
@@ -45,7 +47,8 @@ impl Guard {
         let held = File::open(path).with_context(|| path.display().to_string())?;
         let found = held.metadata().with_context(|| path.display().to_string())?;
         let guard = Guard { held, found };
-        if writers_ok {
+        // A server of ours holds it, or somebody else does: the open says so, and is refused.
+        if writers_ok || guard.is_locked() {
             return Ok(guard);
         }
         let look = guard.look();
@@ -69,6 +72,22 @@ impl Guard {
             );
         }
         Ok(guard)
+    }
+
+    /// Whether another process holds the lock that the open is about to take.
+    fn is_locked(&self) -> bool {
+        let shared = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
+        let locked = if self.found.is_dir() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let hidden = rustix::fs::openat(&self.held, HIDDEN, flags, Mode::empty()).map(File::from);
+            hidden.map(|hidden| shared(&hidden))
+        } else {
+            let locked = shared(&self.held);
+            // The open must find it free.
+            let _unlocked = rustix::fs::flock(&self.held, FlockOperation::Unlock);
+            Ok(locked)
+        };
+        matches!(locked, Ok(Err(rustix::io::Errno::WOULDBLOCK)))
     }
 
     /// Looks again each minute of the first ten; a writer becomes an event. Where no thread can be had nobody looks.

@@ -56,6 +56,11 @@ impl Mounted {
 
     /// Mounts; whether that is possible here.
     pub fn start(&mut self) -> bool {
+        self.start_with(&[])
+    }
+
+    /// As [`start`](Self::start), with more arguments.
+    pub fn start_with(&mut self, more: &[&str]) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             println!("skipped: /dev/fuse: {error}");
             return false;
@@ -67,6 +72,7 @@ impl Mounted {
             arguments.extend(["--cache", "cache", "--mode", mode, "--policy", policy]);
             expected = format!("backing at mount, cached by {policy} in cache\n");
         }
+        arguments.extend(more);
         let mut command = self.scratch.command(&arguments);
         let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
         let (mut line, mut said) = (String::new(), String::new());

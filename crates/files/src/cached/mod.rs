@@ -76,8 +76,8 @@ pub enum FilesError {
     NoTimeOfMaking,
     /// A file was changed without the cache, which has newer pages of it.
     #[error(
-        "{}: was changed without the cache, which has dirty pages of it; take it away, and what the cache has of it is \
-         dropped", .0.display()
+        "{}: was changed without the cache, which has dirty pages of it; take it away and give --drop-gone, and what \
+         the cache has of it is dropped", .0.display()
     )]
     Changed(PathBuf),
     /// The cache has bytes of files that are not there, and nothing says that they were removed.
