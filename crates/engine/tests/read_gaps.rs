@@ -49,7 +49,9 @@ impl Disk for Held {
 }
 
 fn cache(policy: &str, tiers: &[usize], layout: Layout, upkeep: Upkeep) -> (BlockCache, Held) {
-    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 60, layout };
+    // A journal of small pages takes much of a small store.
+    let segments = if layout == Layout::Log { 60 } else { 80 };
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout };
     let power = Power::steady();
     let device = SimDisk::new(geometry.size_bytes(), &power);
     let disk = SimDisk::new(PAGES * PAGE as u64, &power);

@@ -41,6 +41,12 @@ impl Mounted {
         Self::set_up(cache, "off", "on")
     }
 
+    /// Of what stands in a directory already: `backing`, `mount` and a cache, which need not have been made here. Not started yet.
+    pub fn over(scratch: Scratch, [mode, policy]: [&str; 2]) -> Self {
+        let cache = Some([mode.to_owned(), policy.to_owned()]);
+        Mounted { scratch, server: None, cache, page_cache: "off", passthrough: "on" }
+    }
+
     fn set_up(cache: Option<[&str; 2]>, page_cache: &'static str, passthrough: &'static str) -> Option<Self> {
         let scratch = Scratch::new();
         for name in ["backing", "mount", "plain"] {

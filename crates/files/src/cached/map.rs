@@ -34,6 +34,8 @@ const VOID: u32 = 4;
 /// A file's last name may be removed: 5 to 7, 9 and 10 are kept for what else a map will say.
 const LEAVING: u32 = 8;
 const STAYS: u32 = 11;
+/// Kinds from here on may be passed by.
+const KNOWN_MAX: u32 = 32;
 
 /// The version that is written; version 1 is the same without [`LEAVING`] and [`STAYS`].
 const VERSION: u32 = 2;
@@ -243,6 +245,8 @@ impl Contents {
                     self.leaving.remove(&file)
                 };
             }
+            // What a later version says besides, and an open may do without.
+            KNOWN_MAX.. => {}
             _ => return Err(FilesError::MapDamaged { byte: byte as u64 }),
         }
         Ok(())

@@ -1,0 +1,345 @@
+//! Caches that an earlier release made are checked, drained, served and rewritten in the newer format: both layouts, closed in
+//! good order and killed, in front of files and of directories. `fixtures/README.md` says what is in them.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::served::client::{Client, FLUSH};
+use common::served::{PAGE, reached, start, terminate};
+use common::{Scratch, Signal, says};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// Bytes of a header or record of a file map.
+const BLOCK: usize = 64;
+/// Bytes of a superblock, the last four its CRC.
+const SUPERBLOCK: usize = 512;
+const SUPERBLOCKS: [usize; 2] = [0, 4096];
+const OF_FILE: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
+const OF_DIRECTORY: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
+/// What is written over an old cache: a page of the table, in a version that no fixture has.
+const NEW_PAGE: u32 = 40;
+const NEW_VERSION: u8 = 9;
+
+/// How a cache was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Drained, and closed.
+    Clean,
+    /// Closed with dirty pages.
+    Dirty,
+    /// Killed after a flush.
+    Killed,
+    /// Killed while a file that was removed was open: its pages are in the cache, and the map does not say that it went.
+    Held,
+}
+
+/// A cache of the earlier release.
+struct Fixture {
+    name: String,
+    left: Left,
+}
+
+/// Every fixture in front of a `file` or of a `directory`.
+fn fixtures(backing: &str) -> Vec<Fixture> {
+    let states = [("clean", Left::Clean), ("dirty", Left::Dirty), ("killed", Left::Killed)];
+    let of = |layout: &str| states.map(|(state, left)| Fixture { name: format!("{backing}-{layout}-{state}"), left });
+    ["log", "slots"].map(of).into_iter().flatten().collect()
+}
+
+fn page(number: u32, version: u8) -> Vec<u8> {
+    format!("page {number:06} v{version:02}\n").repeat(PAGE / 16).into_bytes()
+}
+
+/// The pages of a file, each of the version that this says.
+fn pages(count: u32, version: impl Fn(u32) -> u8) -> Vec<u8> {
+    (0..count).flat_map(|number| page(number, version(number))).collect()
+}
+
+/// What the bare file and the file `table` of a directory are with their cache.
+fn table() -> Vec<u8> {
+    pages(64, |number| match number {
+        4..8 => 2,
+        0..16 => 1,
+        _ => 0,
+    })
+}
+
+/// The same after what this test writes.
+fn new_table() -> Vec<u8> {
+    let mut table = table();
+    table[NEW_PAGE as usize * PAGE..][..PAGE].copy_from_slice(&page(NEW_PAGE, NEW_VERSION));
+    table
+}
+
+/// The files of a directory as they are with their cache.
+fn files(table: Vec<u8>) -> [(&'static str, Vec<u8>); 3] {
+    let mut short = pages(8, |_| 1);
+    short.truncate(9000);
+    [("table", table), ("short", short), ("sub/made", pages(8, |_| 3))]
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn number32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn crc(bytes: &[u8]) -> [u8; 4] {
+    (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes()
+}
+
+/// Does a block end with the CRC of what is before?
+fn is_whole(block: &[u8]) -> bool {
+    let (said, crc_said) = block.split_at(block.len() - 4);
+    crc(said) == crc_said
+}
+
+/// Replaces numbers of a block, and its CRC.
+fn rewrite(block: &mut [u8], at: usize, numbers: &[u64]) {
+    assert!(is_whole(block), "a fixture is damaged");
+    for (i, number) in numbers.iter().enumerate() {
+        block[at + i * 8..][..8].copy_from_slice(&number.to_le_bytes());
+    }
+    let end = block.len() - 4;
+    let sum = crc(&block[..end]);
+    block[end..].copy_from_slice(&sum);
+}
+
+/// Inode and moment of making: what tells a file from all others.
+fn key(path: &Path) -> [u64; 2] {
+    let found = fs::metadata(path).expect("attributes");
+    let made = found.created().expect("this file system tells when a file was made");
+    [found.ino(), made.duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64]
+}
+
+/// Size, and when bytes and attributes changed: how a map knows that nobody wrote since.
+fn stamp(path: &Path) -> [u64; 3] {
+    let found = fs::metadata(path).expect("attributes");
+    let nanoseconds = |seconds: i64, rest: i64| (seconds * 1_000_000_000 + rest) as u64;
+    [found.len(), nanoseconds(found.mtime(), found.mtime_nsec()), nanoseconds(found.ctime(), found.ctime_nsec())]
+}
+
+/// The superblock of a cache that counts: the one that was written last.
+fn superblock(bytes: &[u8]) -> &[u8] {
+    let copies = SUPERBLOCKS.map(|at| &bytes[at..at + SUPERBLOCK]);
+    copies.into_iter().filter(|copy| is_whole(copy)).max_by_key(|copy| number(copy, 16)).expect("a whole superblock")
+}
+
+impl Fixture {
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v2").join(&self.name).join(name)
+    }
+
+    fn is_killed(&self) -> bool {
+        matches!(self.left, Left::Killed | Left::Held)
+    }
+
+    fn unpack(&self, name: &str) -> Vec<u8> {
+        let packed = File::open(self.path(&format!("{name}.zst"))).expect("a fixture");
+        zstd::decode_all(packed).expect("a packed file")
+    }
+
+    /// The cache as it was made, which is in the format of then.
+    fn cache(&self) -> Vec<u8> {
+        let cache = self.unpack("cache");
+        let state = u32::from(!self.is_killed());
+        let newest = superblock(&cache);
+        assert_eq!((number32(newest, 8), number32(newest, 12)), (2, state), "{}: version and state", self.name);
+        cache
+    }
+
+    /// The file and its cache, which knows the file by its new inode.
+    fn restore_file(&self) -> Scratch {
+        let scratch = Scratch::new();
+        scratch.file("disk", self.unpack("disk"));
+        let mut cache = self.cache();
+        let key = key(&scratch.path("disk"));
+        SUPERBLOCKS.iter().for_each(|&at| rewrite(&mut cache[at..at + SUPERBLOCK], 40, &key));
+        scratch.file("cache", cache);
+        fs::set_permissions(scratch.path("cache"), PermissionsExt::from_mode(0o644)).expect("a mode");
+        scratch
+    }
+
+    /// The directory, its map and its cache. The map knows the files by their new inodes.
+    fn restore_directory(&self) -> Scratch {
+        let scratch = Scratch::new();
+        ["mount", "backing/sub", "backing/.entresol"]
+            .iter()
+            .for_each(|name| fs::create_dir_all(scratch.path(name)).expect("a directory"));
+        let backing = scratch.path("backing");
+        let mut restored = HashMap::new();
+        for line in fs::read_to_string(self.path("files")).expect("a list of files").lines() {
+            let [inode, made, name] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let then = [inode, made].map(|number| number.parse::<u64>().expect("a number"));
+            if name != "." {
+                fs::write(backing.join(name), self.unpack(name.trim_start_matches("sub/"))).expect("a file");
+            }
+            assert!(restored.insert(then, backing.join(name)).is_none());
+        }
+        let mut map = self.unpack("map");
+        self.rewrite_map(&mut map, &restored);
+        scratch.file("backing/.entresol/map", map);
+        scratch.file("cache", self.cache());
+        fs::set_permissions(scratch.path("cache"), PermissionsExt::from_mode(0o644)).expect("a mode");
+        scratch
+    }
+
+    /// Has a map know files by their new inodes, and how they are now.
+    fn rewrite_map(&self, map: &mut [u8], restored: &HashMap<[u64; 2], PathBuf>) {
+        let state = match self.left {
+            Left::Killed | Left::Held => 0,
+            Left::Clean => 1,
+            Left::Dirty => 2,
+        };
+        assert_eq!([number32(map, 8), number32(map, 12)], [1, state], "{}: version and state of the map", self.name);
+        let (header, records) = map.split_at_mut(BLOCK);
+        let directory = &restored[&[number(header, 32), number(header, 40)]];
+        rewrite(header, 32, &key(directory));
+        let mut counts = [0; 5];
+        for record in records.chunks_exact_mut(BLOCK).take_while(|record| is_whole(record)) {
+            let kind = number(record, 0) as usize;
+            counts[kind] += 1;
+            // A dropped region's record names no file.
+            let Some(at) = [None, Some(16), None, Some(8), Some(8)][kind] else { continue };
+            // What is not there was removed, and the map knows it by what no file is any more.
+            let Some(path) = restored.get(&[number(record, at), number(record, at + 8)]) else { continue };
+            rewrite(record, at, &key(path));
+            if kind == 3 {
+                rewrite(record, at + 16, &stamp(path));
+            }
+        }
+        println!("{}: records of the map by kind {:?}", self.name, &counts[1..]);
+        assert!(counts[1] >= 3, "a region for each file");
+        assert_eq!(counts[3] > 0, !self.is_killed(), "a map in use has no stamps");
+    }
+
+    /// Whether a cache is in the format of then or in the one of now, with the tables of then.
+    fn check_format(&self, scratch: &Scratch, is_new: bool) {
+        let cache = scratch.bytes("cache");
+        let newest = superblock(&cache);
+        let expected = if is_new { (3, 2) } else { (2, 0) };
+        assert_eq!((number32(newest, 8), number32(newest, 116)), expected, "{}: version and tables", self.name);
+        let mode = fs::metadata(scratch.path("cache")).expect("a cache").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}: an old cache is its owner's alone once it was open", self.name);
+    }
+}
+
+fn check_and_drain(scratch: &Scratch, both: &[&str]) {
+    scratch.ok(&[&["check"], both].concat());
+    scratch.ok(&[&["drain"], both].concat());
+    scratch.ok(&[&["check"], both].concat());
+}
+
+fn check_files(fixture: &Fixture, directory: &Path, table: Vec<u8>) {
+    for (name, expected) in files(table) {
+        let found = fs::read(directory.join(name)).expect("a file");
+        assert!(found == expected, "{}: {name} is not what it was", fixture.name);
+    }
+    ["removed", "held"].iter().for_each(|name| assert!(!directory.join(name).exists(), "{}: {name}", fixture.name));
+}
+
+#[test]
+fn an_old_cache_of_a_file_is_checked_and_drained() {
+    for fixture in fixtures("file") {
+        let scratch = fixture.restore_file();
+        let is_complete = scratch.bytes("disk") == table();
+        assert_eq!(is_complete, fixture.left == Left::Clean, "{}: it holds dirty pages", fixture.name);
+        check_and_drain(&scratch, &OF_FILE);
+        assert!(scratch.bytes("disk") == table(), "{}: other bytes", fixture.name);
+    }
+}
+
+#[test]
+fn an_old_cache_of_a_directory_is_checked_and_drained() {
+    for fixture in fixtures("directory") {
+        let scratch = fixture.restore_directory();
+        let is_complete = scratch.bytes("backing/table") == table();
+        assert_eq!(is_complete, fixture.left == Left::Clean, "{}: it holds dirty pages", fixture.name);
+        check_and_drain(&scratch, &OF_DIRECTORY);
+        check_files(&fixture, &scratch.path("backing"), table());
+    }
+}
+
+/// A map of version 1 cannot say that a file is about to go. So its pages are not dropped without a word.
+#[test]
+fn an_old_cache_with_pages_of_a_file_that_was_removed_while_open_asks_before_it_drops_them() {
+    for layout in ["log", "slots"] {
+        let fixture = Fixture { name: format!("directory-{layout}-held"), left: Left::Held };
+        let scratch = fixture.restore_directory();
+        for command in ["check", "drain"] {
+            let line = scratch.refused(&[&[command], &OF_DIRECTORY[..]].concat());
+            says(&line, &["8 pages of 1 files are in the cache alone", "--drop-gone"]);
+        }
+        scratch.ok(&[&["drain", "--drop-gone"], &OF_DIRECTORY[..]].concat());
+        scratch.ok(&[&["check"], &OF_DIRECTORY[..]].concat());
+        check_files(&fixture, &scratch.path("backing"), table());
+    }
+}
+
+/// Serves a cache, reads all of the file, writes a page and closes the cache.
+fn serve(fixture: &Fixture, scratch: &Scratch, expected: &[u8]) {
+    let mut child = start(scratch, "lru", "write-back");
+    let mut client: Client = reached(scratch, &mut child);
+    assert!(client.read(0, expected.len() as u32) == expected, "{}: other bytes", fixture.name);
+    client.write(u64::from(NEW_PAGE) * PAGE as u64, &page(NEW_PAGE, NEW_VERSION), 0);
+    assert_eq!(client.call(FLUSH, 0, 0, 0, &[]).expect("an answer").errno, 0);
+    drop(client);
+    terminate(child);
+}
+
+/// One that was killed stays as it is until it was closed in good order: the release of then can still recover it.
+#[test]
+fn an_old_cache_of_a_file_is_served_and_rewritten_after_a_good_end() {
+    for fixture in fixtures("file") {
+        let scratch = fixture.restore_file();
+        serve(&fixture, &scratch, &table());
+        fixture.check_format(&scratch, !fixture.is_killed());
+        serve(&fixture, &scratch, &new_table());
+        fixture.check_format(&scratch, true);
+        check_and_drain(&scratch, &OF_FILE);
+        assert!(scratch.bytes("disk") == new_table(), "{}: other bytes", fixture.name);
+    }
+}
+
+/// Mounts, reads all files, writes a page of one and unmounts; whether that is possible here.
+fn mount(fixture: &Fixture, mounted: &mut Mounted, expected: Vec<u8>) -> bool {
+    if !mounted.start() {
+        return false;
+    }
+    check_files(fixture, &mounted.above(), expected);
+    let table = File::options().write(true).open(mounted.above().join("table")).expect("a file");
+    let at = u64::from(NEW_PAGE) * PAGE as u64;
+    std::os::unix::fs::FileExt::write_all_at(&table, &page(NEW_PAGE, NEW_VERSION), at).expect("a write");
+    table.sync_all().expect("a sync");
+    drop(table);
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(0), "{}: {said}", fixture.name);
+    true
+}
+
+#[test]
+fn an_old_cache_of_a_directory_is_mounted_and_rewritten_after_a_good_end() {
+    for fixture in fixtures("directory") {
+        let mut mounted = Mounted::over(fixture.restore_directory(), ["write-back", "lru"]);
+        if !mount(&fixture, &mut mounted, table()) {
+            eprintln!(
+                "SKIPPED an_old_cache_of_a_directory_is_mounted_and_rewritten_after_a_good_end: nothing can be mounted"
+            );
+            return;
+        }
+        fixture.check_format(&mounted.scratch, !fixture.is_killed());
+        assert!(mount(&fixture, &mut mounted, new_table()));
+        fixture.check_format(&mounted.scratch, true);
+        let map = mounted.scratch.bytes("backing/.entresol/map");
+        assert_eq!(number32(&map, 8), 2, "{}: version of the map", fixture.name);
+        check_and_drain(&mounted.scratch, &OF_DIRECTORY);
+        check_files(&fixture, &mounted.below(), new_table());
+    }
+}
