@@ -2,6 +2,7 @@
 
 use crate::advise::AdviseArgs;
 use crate::bench::BenchCommand;
+use crate::burst::BurstCommand;
 use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
@@ -52,6 +53,8 @@ pub enum Command {
     Demo(DemoArgs),
     #[command(subcommand)]
     Bench(BenchCommand),
+    #[command(subcommand)]
+    Burst(BurstCommand),
     Emulate(EmulateArgs),
     Mount(MountArgs),
     Run(RunArgs),

@@ -6,6 +6,8 @@ mod say;
 mod advise;
 mod args;
 mod bench;
+mod burst;
+mod burst_report;
 mod config;
 mod demo;
 mod emulate;
@@ -125,6 +127,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Trace(command) => trace::run(command, cli.quiet),
         Command::Demo(arguments) => demo::run(arguments, cli.quiet),
         Command::Bench(command) => bench::run(command, cli.quiet),
+        Command::Burst(command) => burst::run(command, cli.quiet),
         Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
         Command::Policies(arguments) => policies::run(arguments),
         Command::Mount(arguments) => mount::run(arguments, cli.quiet),

@@ -1,0 +1,271 @@
+//! `entresol burst`: burst buffers for checkpoints, simulated.
+
+use crate::{burst_report, output};
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use entresol_burst::simulate::{
+    Cluster, Destinations, Failures, Fit, Loss, Published, Run, Workload, fit, losses, run as simulate_one,
+};
+use entresol_burst::{Kind, Policy, Redundancy};
+use entresol_report::{Progress, Unit};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Burst buffers for the checkpoints of parallel programs, simulated
+#[derive(Subcommand)]
+pub enum BurstCommand {
+    Simulate(Box<BurstSimulateArgs>),
+}
+
+/// Simulate where checkpoints go, how long they take and what a node's failure costs
+///
+/// 46 nodes with buffers of 4 GB, 320 writers and one parallel file system (PFS), as in chapter 5 of Fan's thesis (2017). A
+/// policy is NAME[:OPTION=VALUE]...: pfs, ldbb, cdbb or chunked, with object=split|whole, chunk=SIZE|none,
+/// redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest. Every number is simulated, none is measured.
+#[derive(Args)]
+pub struct BurstSimulateArgs {
+    /// The programs that run at the same time
+    #[arg(long, value_enum, default_value_t = WorkloadName::Medium)]
+    pub workload: WorkloadName,
+    /// A policy; may be given several times. Ratios are to the first [default: ldbb, cdbb, chunked, pfs]
+    #[arg(long, short, value_name = "SPEC")]
+    pub policy: Vec<Policy>,
+    /// Simulate so many draws of the programs' starts, the same for every policy
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// What the PFS takes in, GB/s [default: 3 for heavy, else 2: near the fitted ones]
+    #[arg(long, value_name = "GB/S", value_parser = rate, conflicts_with = "fit")]
+    pub pfs: Option<f64>,
+    /// Fit the rate of the PFS to the published times of QE and pBWA under ldbb, of medium or heavy
+    #[arg(long)]
+    pub fit: bool,
+    /// Print what figures 5.6 to 5.8 of the thesis show: totals, programs and checkpoints, beside the published numbers
+    #[arg(long)]
+    pub figures: bool,
+    /// Print the work lost by a node's failure, at 1 to 24 hours between failures, with every kind of redundancy
+    #[arg(long)]
+    pub lost_work: bool,
+    /// Draw about so many failures for each seed
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pub failures: u32,
+    /// Threads at most [default: one per processor]
+    #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The workloads of the thesis, and one job alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// The five smallest programs
+    Light,
+    /// The two smallest, the middle one and the two largest
+    Medium,
+    /// The five largest programs
+    Heavy,
+    /// One job on all nodes, whose writers checkpoint at the same time
+    InPhase,
+}
+
+impl WorkloadName {
+    fn workload(self) -> Workload {
+        match self {
+            WorkloadName::Light => Workload::light(),
+            WorkloadName::Medium => Workload::medium(),
+            WorkloadName::Heavy => Workload::heavy(),
+            WorkloadName::InPhase => Workload::in_phase(),
+        }
+    }
+
+    /// Near what `--fit` finds, rounded.
+    fn pfs(self) -> f64 {
+        if self == WorkloadName::Heavy { 3.0e9 } else { 2.0e9 }
+    }
+}
+
+/// Hours between two failures of the cluster's nodes, on average.
+pub const MTBF_HOURS: [u32; 6] = [1, 2, 4, 8, 12, 24];
+
+/// A rate in GB/s, as bytes a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    rate.map(|rate| rate * 1e9).ok_or_else(|| "it must be a rate in GB/s above 0, such as 2.0".to_owned())
+}
+
+/// What one seed came to.
+pub struct Outcome {
+    /// Seconds of each checkpoint of each program.
+    pub times_s: Vec<Vec<f64>>,
+    /// Where the bytes went first.
+    pub destinations: Destinations,
+}
+
+impl Outcome {
+    fn of(run: &Run, workload: &Workload) -> Outcome {
+        let times_s = (0..workload.programs.len()).map(|program| run.times_s(program)).collect();
+        Outcome { times_s, destinations: run.destinations }
+    }
+
+    /// All checkpoints of a program together.
+    pub fn program_s(&self, program: usize) -> f64 {
+        self.times_s[program].iter().sum()
+    }
+
+    /// All checkpoints together.
+    pub fn total_s(&self) -> f64 {
+        self.times_s.iter().flatten().sum()
+    }
+}
+
+/// What one policy came to, seed by seed.
+pub struct Simulated {
+    pub policy: Policy,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What failures cost under one policy, for each of [`MTBF_HOURS`].
+pub struct Lost {
+    pub policy: Policy,
+    pub losses: Vec<Loss>,
+}
+
+/// All that is reported.
+pub struct Results {
+    pub workload: Workload,
+    pub cluster: Cluster,
+    pub fit: Option<Fit>,
+    pub seeds: u64,
+    pub failures: u32,
+    pub simulated: Vec<Simulated>,
+    pub lost: Vec<Lost>,
+}
+
+/// Runs the command.
+pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
+    let BurstCommand::Simulate(arguments) = command;
+    let results = simulate(arguments, quiet)?;
+    match arguments.json {
+        true => output::print(&(serde_json::to_string_pretty(&burst_report::json(&results))? + "\n")),
+        false => output::print(&burst_report::text(&results, arguments.figures)),
+    }
+}
+
+fn simulate(arguments: &BurstSimulateArgs, quiet: bool) -> Result<Results> {
+    let workload = arguments.workload.workload();
+    let policies = policies(&arguments.policy)?;
+    let each = Each {
+        seeds: arguments.seeds,
+        threads: arguments
+            .threads
+            .map_or_else(|| std::thread::available_parallelism().map_or(1, |count| count.get()), usize::from),
+    };
+    let mut cluster = Cluster::thesis(arguments.pfs.unwrap_or(arguments.workload.pfs()));
+    let fitted = if arguments.fit { Some(fitted(&cluster, &workload, &each)?) } else { None };
+    if let Some(fit) = &fitted {
+        cluster.pfs = fit.pfs;
+    }
+    let guarded = if arguments.lost_work { with_every_redundancy(&policies) } else { Vec::new() };
+    let items = (policies.len() + guarded.len()) as u64;
+    let bar = Progress::start(workload.name, Some(items), Unit::Items("policies"), quiet);
+    let mut simulated = Vec::new();
+    for policy in policies {
+        bar.note(policy.to_string());
+        let one = |seed| Outcome::of(&simulate_one(&cluster, &workload, policy, seed), &workload);
+        simulated.push(Simulated { policy, outcomes: each.seed(&one) });
+        bar.advance(1);
+    }
+    let mut lost = Vec::new();
+    for policy in guarded {
+        bar.note(format!("failures under {policy}"));
+        lost.push(Lost { policy, losses: lose(&cluster, &workload, policy, arguments.failures, &each) });
+        bar.advance(1);
+    }
+    drop(bar);
+    let (seeds, failures) = (arguments.seeds, arguments.failures);
+    Ok(Results { workload, cluster, fit: fitted, seeds, failures, simulated, lost })
+}
+
+/// The policies that were asked for, or all.
+fn policies(given: &[Policy]) -> Result<Vec<Policy>> {
+    if given.is_empty() {
+        return Ok([Kind::Ldbb, Kind::Cdbb, Kind::Chunked, Kind::Pfs].map(Policy::new).to_vec());
+    }
+    for (at, policy) in given.iter().enumerate() {
+        if given[..at].contains(policy) {
+            bail!("--policy: '{policy}' is given twice");
+        }
+    }
+    Ok(given.to_vec())
+}
+
+fn fitted(cluster: &Cluster, workload: &Workload, each: &Each) -> Result<Fit> {
+    let Some(published) = Published::of(workload) else {
+        bail!("--fit: no time of the workload '{}' was published, only of medium and heavy; --pfs sets the rate", {
+            workload.name
+        });
+    };
+    Ok(fit(cluster, workload, Policy::new(Kind::Ldbb), &published, |one| each.seed(one)))
+}
+
+/// Each policy with every kind of redundancy, which `pfs` has no use for.
+fn with_every_redundancy(policies: &[Policy]) -> Vec<Policy> {
+    let mut all: Vec<Policy> = Vec::new();
+    for &policy in policies {
+        let kinds = [Redundancy::None, Redundancy::Partner, Redundancy::Xor];
+        let kinds = if policy.kind == Kind::Pfs { &kinds[..1] } else { &kinds[..] };
+        for &redundancy in kinds {
+            let guarded = Policy { redundancy, ..policy };
+            if !all.contains(&guarded) {
+                all.push(guarded);
+            }
+        }
+    }
+    all
+}
+
+/// What failures cost for each of [`MTBF_HOURS`], all seeds together.
+fn lose(cluster: &Cluster, workload: &Workload, policy: Policy, count: u32, each: &Each) -> Vec<Loss> {
+    let one = |seed| {
+        let run = simulate_one(cluster, workload, policy, seed);
+        MTBF_HOURS.map(|hours| {
+            let failures = Failures { mtbf_s: f64::from(hours) * 3600.0, count, seed };
+            losses(cluster, workload, &run, &failures)
+        })
+    };
+    let mut sums = vec![Loss::default(); MTBF_HOURS.len()];
+    for of_seed in each.seed(&one) {
+        sums.iter_mut().zip(&of_seed).for_each(|(sum, loss)| sum.add(loss));
+    }
+    sums
+}
+
+/// Runs a function for every seed, on several threads.
+struct Each {
+    seeds: u64,
+    threads: usize,
+}
+
+impl Each {
+    /// The results in the order of the seeds.
+    fn seed<T: Send>(&self, one: &(dyn Fn(u64) -> T + Sync)) -> Vec<T> {
+        let next = AtomicU64::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= self.seeds {
+                    return done;
+                }
+                done.push((seed, one(seed)));
+            }
+        };
+        let mut all: Vec<(u64, T)> = std::thread::scope(|scope| {
+            let threads = self.threads.min(usize::try_from(self.seeds).unwrap_or(usize::MAX));
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("a simulation ends")).collect()
+        });
+        all.sort_by_key(|(seed, _)| *seed);
+        all.into_iter().map(|(_, result)| result).collect()
+    }
+}
