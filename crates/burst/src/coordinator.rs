@@ -23,7 +23,7 @@ use crate::protocol::{
 use crate::space::StatusStore;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a lease runs unless told otherwise: a minute more than any write of the thesis's experiments takes.
+/// Default length of a lease, in nanoseconds; chosen longer than a write of the experiments in the thesis, not measured.
 pub const LEASE_NS: u64 = 600_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Coordinator {
         &self.status
     }
 
-    /// Where everything is.
+    /// Index of checkpoints by location.
     pub fn locations(&self) -> &LocationStore {
         &self.locations
     }
@@ -530,7 +530,7 @@ impl Coordinator {
         answer
     }
 
-    /// What must always hold, for tests: on every node the extents granted and those free are disjoint and make up the buffer.
+    /// Invariant that tests check: on every node the extents granted and those free are disjoint and make up the buffer.
     ///
     /// # Errors
     /// The first node on which it does not.

@@ -3,7 +3,7 @@
 use crate::protocol::{CheckpointId, JobId, Lease, NodeId, Object};
 use std::collections::BTreeMap;
 
-/// Where a part of an object is.
+/// Location of a part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// In a node's buffer, or on its way there.
@@ -12,7 +12,7 @@ pub enum Where {
         lease: Lease,
         /// The node.
         node: NodeId,
-        /// What protects it.
+        /// Redundancy that protects it.
         guard: Option<Lease>,
     },
     /// Granted to be written to the PFS directly; not yet committed.
@@ -21,7 +21,7 @@ pub enum Where {
     Durable,
     /// Given back or lost with its node; a guard may still have it.
     Lost {
-        /// What protects it.
+        /// Redundancy that protects it.
         guard: Option<Lease>,
     },
 }
@@ -29,11 +29,11 @@ pub enum Where {
 /// A part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where in the object it begins.
+    /// Offset in the object, in bytes.
     pub offset: u64,
     /// Its length.
     pub bytes: u64,
-    /// Where it is.
+    /// Its location.
     pub at: Where,
 }
 
@@ -66,7 +66,7 @@ impl Progress {
     }
 }
 
-/// Where everything is. It keeps, of each job, the newest durable checkpoint and what is newer.
+/// The index of checkpoints by location. It keeps, of each job, the newest durable checkpoint and what is newer.
 #[derive(Clone, Debug, Default)]
 pub struct LocationStore {
     objects: BTreeMap<Object, Record>,
@@ -79,7 +79,7 @@ impl LocationStore {
         self.objects.get(&object).map(|record| record.pieces.as_slice())
     }
 
-    /// How far a checkpoint is.
+    /// Progress of a checkpoint.
     pub fn progress(&self, job: JobId, checkpoint: CheckpointId) -> Option<Progress> {
         self.checkpoints.get(&(job, checkpoint)).copied()
     }

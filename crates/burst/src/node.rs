@@ -44,7 +44,7 @@ struct Held {
     stage: Stage,
 }
 
-/// What is in one node's buffer.
+/// Contents of the buffer of one node.
 #[derive(Clone, Debug)]
 pub struct NodeStore {
     node: NodeId,
@@ -54,7 +54,7 @@ pub struct NodeStore {
     pieces: BTreeMap<Lease, Held>,
     /// Occupied extents: where each begins, and where it ends.
     occupied: BTreeMap<u64, u64>,
-    /// What is to be drained, as it was stored.
+    /// Pieces waiting to be drained, in the order in which they were stored.
     queue: VecDeque<Lease>,
     /// Leases that were given back, until they would have ended anyway.
     revoked: BTreeMap<Lease, u64>,

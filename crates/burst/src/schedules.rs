@@ -206,7 +206,7 @@ fn random_schedules_use_no_byte_twice() {
 }
 
 #[test]
-#[ignore = "a million schedules, about a minute"]
+#[ignore = "a million schedules take about a minute: `make test-long` runs it"]
 fn a_million_random_schedules_use_no_byte_twice() {
     assert_eq!(broken(0..1_000_000), None);
 }

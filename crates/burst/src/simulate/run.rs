@@ -43,7 +43,7 @@ pub struct Buffered {
     pub node: u32,
     /// Its length.
     pub bytes: u64,
-    /// What protects it.
+    /// Redundancy that protects it.
     pub protection: Protection,
     /// When it was granted.
     pub from_s: f64,
