@@ -87,7 +87,9 @@ impl BlockCache {
             Ok(turn) => self.decide(turn, page, bytes, tag, first),
             Err(error) => {
                 let mut turn = self.locks.turn()?;
-                if turn.must_mend() || turn.keeper().is_ready() {
+                // Whether there is room by now is not asked: a thread of the cache's own may have made it since, and an
+                // error of a write below would be told to a reader.
+                if turn.must_mend() {
                     return Err(error);
                 }
                 drop(turn);
