@@ -19,7 +19,7 @@ fn libraries() -> PathBuf {
 /// Compiles a program; none where there is no compiler.
 fn compiled(scratch: &Path, source: &Path, more: &[&str]) -> Option<PathBuf> {
     if Command::new("cc").arg("--version").output().is_err() {
-        println!("skipped: there is no C compiler");
+        entresol_skip::skipped!("cc", "there is no C compiler");
         return None;
     }
     let program = scratch.join("program");
@@ -124,7 +124,7 @@ fn what_is_declared_is_exported_and_the_other_way_round() {
     let library = libraries().join("libentresol_capi.so");
     let symbols = Command::new("nm").args(["-D", "--defined-only"]).arg(&library).output();
     let Ok(symbols) = symbols else {
-        println!("skipped: there is no nm");
+        entresol_skip::skipped!("nm", "there is no nm");
         return;
     };
     assert!(symbols.status.success(), "{}", String::from_utf8_lossy(&symbols.stderr));

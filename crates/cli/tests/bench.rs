@@ -29,8 +29,13 @@ fn run(scratch: &Scratch, more: &[&str]) -> Option<Output> {
 fn started(scratch: &Scratch, arguments: &[&str]) -> Option<Output> {
     let output = scratch.command(arguments).env("TMPDIR", "/tmp").output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if ["is not installed here", "ermitted", "/dev/fuse", "fusermount3"].iter().any(|reason| said.contains(reason)) {
-        println!("skipped: {said}");
+    if let Some(at) = said.find(" is not installed here") {
+        let program = said[..at].rsplit(char::is_whitespace).next().expect("a word");
+        entresol_skip::skipped!(program, "{said}");
+        return None;
+    }
+    if ["ermitted", "/dev/fuse", "fusermount3"].iter().any(|reason| said.contains(reason)) {
+        entresol_skip::skipped!("/dev/fuse", "{said}");
         return None;
     }
     Some(output)
@@ -489,7 +494,7 @@ fn an_interruption_leaves_nothing_behind() {
     let mounted = || std::fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&mount);
     while !mounted() {
         if child.try_wait().expect("it can be asked").is_some() || started.elapsed().as_secs() > 60 {
-            println!("skipped: it never mounted: {:?}", child.wait_with_output());
+            entresol_skip::skipped!("/dev/fuse", "it never mounted: {:?}", child.wait_with_output());
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));

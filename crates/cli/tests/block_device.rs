@@ -55,7 +55,7 @@ fn devices_without_a_serial_number_need_a_uuid_and_then_survive_a_kill() {
     let devices = Loop::new(&scratch.path("a")).and_then(|a| Ok((a, Loop::new(&scratch.path("b"))?)));
     let (backing, cache) = match devices {
         Ok(devices) => devices,
-        Err(why) => return println!("skipped: no loop devices here: {why}"),
+        Err(why) => return entresol_skip::skipped!("losetup", "no loop devices here: {why}"),
     };
     let (backing, cache) = (backing.0.as_str(), cache.0.as_str());
     let both = ["--cache", cache, "--backing", backing];

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Longer than any end in good order takes here.
 const END_MAX: Duration = Duration::from_secs(10);
 
-fn skipped(test: &str, why: &str) {
-    eprintln!("SKIPPED {test}: {why}");
+fn skipped(need: &str, test: &str, why: &str) {
+    entresol_skip::skipped!(need, "{test}: {why}");
 }
 
 fn wait(child: &mut Child) -> Option<i32> {
@@ -57,7 +57,7 @@ impl Mount {
         }
         scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
         if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-            skipped(test, "/dev/fuse cannot be opened");
+            skipped("/dev/fuse", test, "/dev/fuse cannot be opened");
             return None;
         }
         let mut command = scratch.command(&["mount", "backing", "mount", "--cache", "cache"]);
@@ -71,7 +71,7 @@ impl Mount {
             let mut said = String::new();
             server.stderr.take().map(|mut from| from.read_to_string(&mut said));
             if is_impossible(&said) {
-                skipped(test, said.trim());
+                skipped("/dev/fuse", test, said.trim());
                 return None;
             }
             panic!("not mounted, exit code {code:?}: {said}");
@@ -132,7 +132,7 @@ fn a_drain_and_a_run_whose_log_is_on_a_full_disk_do_their_work() {
     let run = ["run", "--backing", "backing", "--cache", "fast", "--", "true"];
     let said = String::from_utf8(scratch.run(&run).stderr).expect("text");
     if is_impossible(&said) {
-        return skipped("a_drain_and_a_run_whose_log_is_on_a_full_disk_do_their_work", said.trim());
+        return skipped("/dev/fuse", "a_drain_and_a_run_whose_log_is_on_a_full_disk_do_their_work", said.trim());
     }
     assert_eq!(scratch.command(&run).stderr(full()).status().expect("it runs").code(), Some(0));
 }
@@ -307,7 +307,7 @@ fn a_mount_that_was_taken_away_lazily_ends_with_its_cache_closed() {
     let test = "a_mount_that_was_taken_away_lazily_ends_with_its_cache_closed";
     let Some(mut mount) = Mount::start(test, Stdio::null(), |_| {}) else { return };
     if !rustix::process::geteuid().is_root() {
-        return skipped(test, "only root may end a connection of FUSE that is in use");
+        return skipped("root", test, "only root may end a connection of FUSE that is in use");
     }
     let path = mount.scratch.path("mount/file");
     let mut open = File::create(&path).expect("a file");

@@ -125,7 +125,7 @@ impl Small {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(Small(at));
         }
-        println!("skipped: this user may not mount a tmpfs");
+        entresol_skip::skipped!("root", "this user may not mount a tmpfs");
         None
     }
 }
@@ -148,7 +148,7 @@ fn mounted(scratch: &Scratch, cache: &str, mode: &str) -> Option<Child> {
         server.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         server.wait().unwrap();
         assert!(said.contains("ermitted") || said.contains("/dev/fuse"), "{said}");
-        println!("skipped: {said}");
+        entresol_skip::skipped!("/dev/fuse", "{said}");
         return None;
     }
     Some(server)

@@ -238,7 +238,7 @@ fn fio_finds_what_it_synced_before_a_kill() {
     for round in 0..4_u64 {
         let seed = format!("--randseed={}", round + 1);
         let Ok(first) = fio(&mounted, "a", &[&seed, "--do_verify=0"]) else {
-            println!("skipped: there is no fio here");
+            entresol_skip::skipped!("fio", "there is no fio here");
             return mounted.unmount();
         };
         let output = first.wait_with_output().unwrap();

@@ -45,8 +45,8 @@ fn said(output: &Output) -> String {
 fn fio_finds_what_it_flushed_after_each_of_ten_kills() {
     match Command::new("fio").arg("--enghelp").output() {
         Ok(help) if said(&help).lines().any(|line| line.trim() == "nbd") => {}
-        Ok(_) => return println!("skipped: this fio has no nbd engine"),
-        Err(error) => return println!("skipped: fio: {error}"),
+        Ok(_) => return entresol_skip::skipped!("fio", "this fio has no nbd engine"),
+        Err(error) => return entresol_skip::skipped!("fio", "fio: {error}"),
     }
     println!("seed {SEED}");
     let mut random = Random::new(SEED);

@@ -32,7 +32,7 @@ fn get(address: &str, target: &str) -> (String, String) {
 fn promtool(page: &str) {
     let mut command = Command::new("promtool");
     let spawned = command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let Ok(mut child) = spawned else { return println!("skipped: promtool is not installed") };
+    let Ok(mut child) = spawned else { return entresol_skip::skipped!("promtool", "promtool is not installed") };
     child.stdin.take().expect("a pipe").write_all(page.as_bytes()).expect("it reads");
     let output = child.wait_with_output().expect("an end");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -20,7 +20,7 @@ fn mappings_and_calls_see_each_other() {
         // SAFETY: a new mapping at a place that the kernel chooses, used within its length and unmapped once.
         let mapped = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 16384, protection, MapFlags::SHARED, &file, 0) };
         let Ok(mapped) = mapped else {
-            println!("skipped: this kernel maps no file that is opened for direct I/O");
+            entresol_skip::skipped!("kernel", "this kernel maps no file that is opened for direct I/O");
             return;
         };
         // SAFETY: as above; nothing else refers to the mapping.
@@ -155,7 +155,7 @@ fn what_cannot_be_mounted_is_refused() {
 #[test]
 fn root_is_served_only_where_that_was_asked_for() {
     if !rustix::process::getuid().is_root() {
-        println!("skipped: only root can be two users");
+        entresol_skip::skipped!("root", "only root can be two users");
         return;
     }
     for allowed in [false, true] {

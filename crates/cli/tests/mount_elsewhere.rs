@@ -30,7 +30,7 @@ impl Elsewhere {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        println!("skipped: no mount namespace can be made here");
+        entresol_skip::skipped!("unshare", "no mount namespace can be made here");
         None
     }
 

@@ -18,7 +18,7 @@ fn initdb() -> Option<PathBuf> {
 #[test]
 fn every_file_of_a_data_directory_has_a_name_but_those_that_are_no_relations() {
     let Some(initdb) = initdb() else {
-        println!("skipped: the package postgresql is not installed");
+        entresol_skip::skipped!("postgres", "the package postgresql is not installed");
         return;
     };
     let scratch = Scratch::new();

@@ -48,18 +48,18 @@ fn output(program: &str, arguments: &[&str]) -> String {
 
 /// Whether what these tests need is here; else why not, said.
 fn can_run(test: &str) -> bool {
-    let missing = if !rustix::process::geteuid().is_root() {
-        "not root"
+    let need = if !rustix::process::geteuid().is_root() {
+        "root"
     } else if !Path::new("/dev/fuse").exists() {
-        "no /dev/fuse"
+        "/dev/fuse"
     } else if !Path::new("/dev/loop-control").exists() {
-        "no loop devices"
+        "/dev/loop-control"
     } else if Command::new("mkfs.ext4").arg("-V").output().is_err() {
-        "no mkfs.ext4"
+        "mkfs.ext4"
     } else {
         return true;
     };
-    eprintln!("SKIPPED {test}: {missing}");
+    entresol_skip::skipped!(need, "{test}: there is no {need}");
     false
 }
 

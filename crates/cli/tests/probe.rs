@@ -47,7 +47,7 @@ fn the_disk_under_this_system_is_not_touched_whatever_is_typed() {
     let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/"));
     let source = root.and_then(|line| line.split(" - ").nth(1)?.split(' ').nth(1));
     let Some(device) = source.filter(|source| source.starts_with("/dev/") && Path::new(source).exists()) else {
-        return println!("skipped: the root file system is on no block device that is visible here");
+        return entresol_skip::skipped!("place", "the root file system is on no block device that is visible here");
     };
     for serial in ["", "S1", "*"] {
         let line = scratch.refused(&["probe", "--device", device, "--destroy", serial]);

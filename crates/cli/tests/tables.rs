@@ -179,7 +179,7 @@ fn initdb() -> Option<PathBuf> {
 #[test]
 fn relations_of_postgresql_have_the_names_of_its_catalogue_under_every_mode() {
     let Some(initdb) = initdb() else {
-        println!("skipped: the package postgresql is not installed");
+        entresol_skip::skipped!("postgres", "the package postgresql is not installed");
         return;
     };
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };

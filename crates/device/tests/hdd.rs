@@ -53,7 +53,7 @@ fn measured() -> Option<Vec<Measured>> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/data/oracles/devices/hdd_cheetah15k5/random.trace");
     let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("skipped: no {}", path.display());
+        entresol_skip::skipped!("data", "no {}", path.display());
         return None;
     };
     let row = |line: &str| {

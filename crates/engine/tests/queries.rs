@@ -122,7 +122,7 @@ fn a_recorded_workload_of_queries_counts_the_same_live() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/traces/recorded");
     let path = folder.join("pg_tpch_sf0.1_prebuf.csv.zst");
     if !path.is_file() {
-        println!("skipped: {} is not here", path.display());
+        entresol_skip::skipped!("data", "{} is not here", path.display());
         return;
     }
     let options = LoadOptions { limit: Some(250_000), ..LoadOptions::default() };

@@ -35,7 +35,7 @@ const PLUGIN: &str = "/usr/lib/mysql/plugin/server_audit.so";
 #[test]
 fn the_tables_of_a_statement_are_told_and_its_end() {
     if !Path::new(PLUGIN).is_file() {
-        println!("skipped: the package mariadb-server with its plugin server_audit is not installed");
+        entresol_skip::skipped!("mariadbd", "the package mariadb-server with its plugin server_audit is not installed");
         return;
     }
     let settings = "plugin_load_add=server_audit\nserver_audit_events=TABLE,QUERY_DML\nserver_audit_logging=ON\n\

@@ -60,7 +60,7 @@ fn made(programs: &Path, to: &Path) -> Option<PathBuf> {
     let config = format!("PG_CONFIG={}", programs.join("pg_config").display());
     let made = Command::new("make").arg("-C").arg(to).args([&config, "COPT=-Werror"]).output();
     let Some(made) = made.ok().filter(|_| Path::new("/usr/include/postgresql").is_dir()) else {
-        println!("skipped: make or the package postgresql-server-dev is not installed");
+        entresol_skip::skipped!("pg_config", "make or the package postgresql-server-dev is not installed");
         return None;
     };
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

@@ -49,7 +49,7 @@ fn tool(name: &str, arguments: &[&str]) -> Option<Output> {
     match Command::new(name).args(arguments).output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: {name} is not installed");
+            entresol_skip::skipped!(name, "{name} is not installed");
             None
         }
         Err(error) => panic!("{name}: {error}"),
@@ -166,7 +166,7 @@ fn fio_finds_what_it_wrote() {
     arguments.extend(["--randseed=7", "--fsync=32", "--verify_state_save=0", "--output-format=terse"]);
     let Some(output) = tool("fio", &arguments) else { return };
     if String::from_utf8_lossy(&output.stderr).contains("not found") {
-        println!("skipped: this fio has no nbd engine");
+        entresol_skip::skipped!("fio", "this fio has no nbd engine");
         return;
     }
     said(&output);

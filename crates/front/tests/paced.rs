@@ -72,7 +72,7 @@ fn it_is_full_when_the_device_is() {
     let model = profile::load("p4800x").expect("a profile").build(4 << 20, 1).expect("a device");
     let places = entresol_device::Device::capacity_bytes(&model) >> 20;
     if places > 1 << 20 {
-        println!("skipped: the model has {places} MiB of its own");
+        entresol_skip::skipped!("place", "the model has {places} MiB of its own");
         return;
     }
     let disk = Arc::new(SimDisk::new((places + 1) << 20, &Power::steady()));

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn threads_that_fight_for_a_processor_are_seen() {
         if fs::metadata("/proc/thread-self/schedstat").is_err() {
-            return println!("skipped: this kernel does not say how long a thread waits");
+            return entresol_skip::skipped!("kernel", "this kernel does not say how long a thread waits");
         }
         // Twice as many busy threads as processors: some must wait.
         let threads = 2 * std::thread::available_parallelism().map_or(1, |count| count.get());

@@ -31,7 +31,7 @@ fn oracle() -> Option<BTreeMap<(String, u64), u64>> {
     let file = "../../../shared/data/oracles/policies/libcachesim_zipf10m.csv";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("skipped: there is no {}", path.display());
+        entresol_skip::skipped!("data", "there is no {}", path.display());
         return None;
     };
     // algorithm,size,repetition,requests,misses,...

@@ -8,7 +8,7 @@ fn shell(commands: &str) -> Option<Output> {
     let run = match run {
         Ok(output) => output,
         Err(error) => {
-            println!("skipped: sqlite3 does not run here ({error}); `make clients` installs it");
+            entresol_skip::skipped!("sqlite3", "sqlite3 does not run here ({error}); `make clients` installs it");
             return None;
         }
     };

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 fn directory() -> Option<PathBuf> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/traces/recorded");
     if !directory.is_dir() {
-        eprintln!("skipped: {} is not there", directory.display());
+        entresol_skip::skipped!("data", "{} is not there", directory.display());
         return None;
     }
     Some(directory)

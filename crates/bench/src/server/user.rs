@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn root_runs_no_server_as_itself_or_as_nobody_knows_whom() {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root becomes another");
+            entresol_skip::skipped!("root", "only root becomes another");
             return;
         }
         for name in ["root", "no-such-user"] {

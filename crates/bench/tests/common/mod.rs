@@ -45,8 +45,8 @@ pub fn setup(directory: &Path) -> Setup {
 pub fn installed<S>(server: Result<S, BenchError>) -> Option<S> {
     match server {
         Ok(server) => Some(server),
-        Err(error @ BenchError::Missing { .. }) => {
-            println!("skipped: {error}");
+        Err(error @ BenchError::Missing { program, .. }) => {
+            entresol_skip::skipped!(program, "{error}");
             None
         }
         Err(error) => panic!("{error}"),

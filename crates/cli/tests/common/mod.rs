@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub fn is_impossible(said: &str) -> bool {
     let impossible = ["namespaces are not allowed", "ermitted", "/dev/fuse"].iter().any(|why| said.contains(why));
     if impossible {
-        println!("skipped: {said}");
+        entresol_skip::skipped!("/dev/fuse", "{said}");
     }
     impossible
 }

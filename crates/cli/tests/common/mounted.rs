@@ -68,7 +68,7 @@ impl Mounted {
     /// As [`start`](Self::start), with more arguments.
     pub fn start_with(&mut self, more: &[&str]) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-            println!("skipped: /dev/fuse: {error}");
+            entresol_skip::skipped!("/dev/fuse", "/dev/fuse: {error}");
             return false;
         }
         let mut arguments = vec!["-q", "mount", "backing", "mount", "--page-cache", self.page_cache];
@@ -90,7 +90,7 @@ impl Mounted {
         server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
         server.wait().expect("an end");
         assert!(said.contains("ermitted"), "{said}");
-        println!("skipped: {said}");
+        entresol_skip::skipped!("/dev/fuse", "{said}");
         false
     }
 

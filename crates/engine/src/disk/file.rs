@@ -355,7 +355,7 @@ mod tests {
         for caching in [Caching::Buffered, Caching::Direct] {
             let path = path(&format!("{caching:?}"));
             let Ok(disk) = FileDisk::create(&path, 64 << 10, caching) else {
-                println!("{caching:?}: this file system refuses it, skipped");
+                entresol_skip::skipped!("place", "{caching:?}: this file system refuses it");
                 continue;
             };
             let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
@@ -396,7 +396,7 @@ mod tests {
         {
             let path = path(&format!("{name}-{caching:?}-{rings}"));
             let Ok(disk) = FileDisk::create(&path, size_bytes, caching) else {
-                println!("{caching:?}: this file system refuses it, skipped");
+                entresol_skip::skipped!("place", "{caching:?}: this file system refuses it");
                 continue;
             };
             let disk = if rings { disk } else { disk.without_io_uring() };
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     fn an_error_of_the_device_comes_out_of_a_ring() {
         let Ok(disk) = FileDisk::open(Path::new("/dev/full"), Caching::Buffered) else {
-            println!("no /dev/full here, skipped");
+            entresol_skip::skipped!("/dev/full", "there is no /dev/full");
             return;
         };
         let disk = FileDisk { size_bytes: AtomicU64::new(1 << 20), ..disk };

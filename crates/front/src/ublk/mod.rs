@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_kernel_without_ublk_is_told_of() {
         if Path::new("/dev/ublk-control").exists() {
-            return println!("skipped: this kernel has ublk");
+            return entresol_skip::skipped!("kernel", "this kernel has ublk");
         }
         let block = Arc::new(MemoryBlock::new(1 << 20));
         let Err(error) = Device::start(block, false, || {}) else { panic!("there is no driver") };

@@ -78,13 +78,13 @@ impl Mounted {
     /// Whether it can be mounted here.
     fn start(&mut self, layer: Arc<dyn FileLayer>, options: Options) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-            println!("skipped: /dev/fuse: {error}");
+            entresol_skip::skipped!("/dev/fuse", "/dev/fuse: {error}");
             return false;
         }
         match Mount::start(&self.backing(), &self.path(), layer, options) {
             Ok(mount) => self.mount = Some(mount),
             Err(error) if error.to_string().contains("ermitted") => {
-                println!("skipped: {error}");
+                entresol_skip::skipped!("/dev/fuse", "{error}");
                 return false;
             }
             Err(error) => panic!("{error}"),

@@ -102,7 +102,7 @@ impl Postgres {
     /// Starts one, unless the package is missing, which is printed. `settings` are lines of its configuration.
     pub fn start(settings: &str) -> Option<Self> {
         let Some(programs) = postgres_programs() else {
-            println!("skipped: the package postgresql is not installed");
+            entresol_skip::skipped!("postgres", "the package postgresql is not installed");
             return None;
         };
         let scratch = Scratch::new();
@@ -175,7 +175,7 @@ impl MariaDb {
         let server = Path::new("/usr/sbin/mariadbd");
         let install = Path::new("/usr/bin/mariadb-install-db");
         if !server.is_file() || !install.is_file() {
-            println!("skipped: the package mariadb-server is not installed");
+            entresol_skip::skipped!("mariadbd", "the package mariadb-server is not installed");
             return None;
         }
         let scratch = Scratch::new();

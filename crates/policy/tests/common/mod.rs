@@ -9,7 +9,7 @@ pub fn load_raw(name: &str) -> Option<Vec<u64>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/oracles/policies");
     let path = folder.join(format!("{name}.oracleGeneral.bin.zst"));
     let Ok(file) = std::fs::File::open(&path) else {
-        println!("skipped: there is no {}", path.display());
+        entresol_skip::skipped!("data", "there is no {}", path.display());
         return None;
     };
     let bytes = zstd::decode_all(file).expect("a zstd stream");

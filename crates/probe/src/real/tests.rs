@@ -10,7 +10,7 @@ fn targets() -> Vec<(tempfile::TempDir, RealTarget)> {
     let engines = match ring::available() {
         Ok(()) => vec![Engine::Uring, Engine::Threads],
         Err(error) => {
-            println!("io_uring skipped: {error}");
+            entresol_skip::skipped!("kernel", "io_uring: {error}");
             vec![Engine::Threads]
         }
     };
@@ -177,7 +177,7 @@ fn shared_memory_is_recognised_and_said() {
     let place = Path::new("/dev/shm");
     match rustix::fs::statfs(place) {
         Ok(found) if found.f_type == 0x0102_1994 => {}
-        _ => return println!("skipped: no shared memory at {}", place.display()),
+        _ => return entresol_skip::skipped!("/dev/shm", "no shared memory at {}", place.display()),
     }
     let target = RealTarget::in_directory(place, &RealOptions { buffered: false, ..options(Engine::Auto) });
     let target = target.expect("no consent is needed where there is no device");
@@ -198,7 +198,7 @@ fn a_loop_device_is_measured_only_with_its_backing_file_typed_and_unused() {
     File::create(&image).and_then(|file| file.set_len(32 << 20)).expect("an image");
     let serial = image.to_str().expect("a path in UTF-8");
     let Some(device) = output("losetup", &["--find", "--show", serial]) else {
-        return println!("skipped: losetup cannot make a loop device here (it takes root)");
+        return entresol_skip::skipped!("losetup", "losetup cannot make a loop device here (it takes root)");
     };
     let path = Path::new(&device);
     let open = |serial: &str| RealTarget::block_device(path, serial, &options(Engine::Auto));

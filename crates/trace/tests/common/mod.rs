@@ -11,7 +11,7 @@ pub fn data(below: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    println!("skipped: {} is absent", path.display());
+    entresol_skip::skipped!("data", "{} is absent", path.display());
     None
 }
 
