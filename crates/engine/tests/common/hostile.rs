@@ -57,8 +57,32 @@ pub fn config() -> CacheConfig {
     CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[12]) }
 }
 
+/// A source of choices: seeded, or the bytes of a fuzzer.
+pub trait Chance {
+    /// A number below a bound.
+    fn below(&mut self, bound: u64) -> u64;
+    /// A thing that happens so often, of 1.
+    fn chance(&mut self, share: f64) -> bool;
+    /// Any number.
+    fn any(&mut self) -> u64;
+}
+
+impl Chance for Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        Random::below(self, bound)
+    }
+
+    fn chance(&mut self, share: f64) -> bool {
+        Random::chance(self, share)
+    }
+
+    fn any(&mut self) -> u64 {
+        self.next_u64()
+    }
+}
+
 /// Another value for a field of one to eight bytes.
-fn change(bytes: &mut [u8], random: &mut Random) {
+fn change(bytes: &mut [u8], random: &mut impl Chance) {
     let width = [1, 2, 4, 8][random.below(4) as usize];
     let at = random.below((bytes.len() / width) as u64) as usize * width;
     let mut value = [0; 8];
@@ -73,7 +97,7 @@ fn change(bytes: &mut [u8], random: &mut Random) {
         5 => before ^ 1 << random.below(8 * width as u64),
         6 => random.below(1 << 16),
         7 => before.wrapping_mul(2),
-        _ => random.next_u64(),
+        _ => random.any(),
     };
     bytes[at..at + width].copy_from_slice(&after.to_le_bytes()[..width]);
 }
@@ -102,14 +126,14 @@ fn seal_copy(bytes: &mut [u8], entry: usize) {
 }
 
 /// Changes some fields of a store, and makes all checksums right that depend on them; what was changed.
-pub fn mutate(image: &mut [u8], random: &mut Random) -> String {
+pub fn mutate(image: &mut [u8], random: &mut impl Chance) -> String {
     let is_table = |block: &[u8]| block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN");
     let slots = image.chunks_exact(PAGE).any(|block| block.starts_with(b"\x89ETJOURN"));
     let (header, entry) = if slots { (96, 20) } else { (104, 12) };
     let place = |image: &[u8], at: usize| u64::from_le_bytes(image[at + 32..at + 40].try_into().expect("eight bytes"));
     let mut tables: Vec<usize> = (0..image.len()).step_by(PAGE).filter(|&at| is_table(&image[at..])).collect();
     tables.sort_unstable_by_key(|&at| place(image, at));
-    let victim = |random: &mut Random| match random.below(3) {
+    let victim = |random: &mut dyn Chance| match random.below(3) {
         _ if tables.is_empty() => usize::MAX,
         0 => tables[random.below(tables.len() as u64) as usize],
         _ => tables[tables.len() - 1 - random.below(3.min(tables.len() as u64)) as usize],
@@ -131,7 +155,7 @@ pub fn mutate(image: &mut [u8], random: &mut Random) -> String {
                 change(&mut image[at + 24..at + end], random);
             }
             _ => {
-                let at = victim(random);
+                let at = victim(&mut *random);
                 if at != usize::MAX {
                     let entries = u32_at(image, at + 72).min(8) as usize;
                     let end =
