@@ -364,3 +364,8 @@ fuzz: fuzzer
 fuzz-corpus: fuzzer
 	@for target in $(FUZZ); do ENTRESOL_FUZZ=$$target $(FUZZER) -merge=1 -max_len=4096 crates/fuzz/corpus/$$target target/fuzz/$$target \
 		2>&1 | tail -n 1; done
+
+# Three hundred power cuts under load of each kind (root, loop devices, FUSE; half an hour): disks that forget what nobody flushed.
+.PHONY: test-power-cuts
+test-power-cuts: deps
+	ENTRESOL_CUTS=300 cargo test --locked --release -p entresol --test power_cuts -- --nocapture --test-threads=1

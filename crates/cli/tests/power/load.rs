@@ -1,0 +1,210 @@
+//! A load of files that are replaced, changed and removed, and what a file system may have left of it after a crash (POSIX, with
+//! directories in the order of their changes, as ext4 keeps them).
+
+use entresol_core::Random;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a page of a file.
+const PAGE: usize = 4096;
+/// Names that files have.
+const NAMES: usize = 6;
+const PAGES_MAX: u64 = 24;
+
+/// Contents of a page: all its bytes say when it was written.
+type Stamp = u32;
+
+fn page(stamp: Stamp) -> [u8; PAGE] {
+    let mut page = [0; PAGE];
+    page.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&stamp.to_le_bytes()));
+    page
+}
+
+/// A file whatever name it has.
+#[derive(Clone, Debug)]
+struct Inode {
+    synced: Vec<Stamp>,
+    /// Writes of a page since the last sync.
+    since: Vec<(usize, Stamp)>,
+}
+
+/// What a name may lead to: as it was when the directory was synced last, and after each change since.
+#[derive(Clone, Debug)]
+struct Name {
+    states: Vec<Option<usize>>,
+}
+
+/// The load: what it did, and what it was told.
+pub struct Load {
+    directory: PathBuf,
+    random: Random,
+    inodes: Vec<Inode>,
+    names: Vec<Name>,
+    stamp: Stamp,
+    /// Calls that were answered.
+    pub done: u64,
+    pub renames: u64,
+    pub unlinks: u64,
+}
+
+impl Load {
+    pub fn new(directory: &Path, seed: u64) -> Self {
+        let names = vec![Name { states: vec![None] }; NAMES];
+        let random = Random::new(seed);
+        Load {
+            directory: directory.into(),
+            random,
+            inodes: Vec::new(),
+            names,
+            stamp: 0,
+            done: 0,
+            renames: 0,
+            unlinks: 0,
+        }
+    }
+
+    fn path(&self, name: usize) -> PathBuf {
+        self.directory.join(format!("file{name}"))
+    }
+
+    fn next(&mut self) -> Stamp {
+        self.stamp += 1;
+        self.stamp
+    }
+
+    /// Goes on until a call fails or `is_over`; what was answered after that is as if it had not been.
+    pub fn run(&mut self, is_over: impl Fn() -> bool) {
+        while !is_over() && self.step(&is_over).is_ok() {
+            self.done += 1;
+        }
+    }
+
+    fn step(&mut self, is_over: &impl Fn() -> bool) -> io::Result<()> {
+        let name = self.random.below(NAMES as u64) as usize;
+        let now = *self.names[name].states.last().expect("a state");
+        match (self.random.below(10), now) {
+            (0..=3, _) | (_, None) => self.replace(name, is_over)?,
+            (4..=7, Some(inode)) => self.change(name, inode, is_over)?,
+            (8, Some(_)) => {
+                // Whatever comes of the call, the name may be gone from here on.
+                self.names[name].states.push(None);
+                fs::remove_file(self.path(name))?;
+                self.unlinks += 1;
+            }
+            _ => {}
+        }
+        if self.random.chance(0.3) {
+            let seen = self.names.clone();
+            File::open(&self.directory)?.sync_all()?;
+            if !is_over() {
+                for (name, seen) in self.names.iter_mut().zip(seen) {
+                    name.states.drain(..seen.states.len() - 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A new file, synced, takes the name.
+    fn replace(&mut self, name: usize, is_over: &impl Fn() -> bool) -> io::Result<()> {
+        let pages = 1 + self.random.below(PAGES_MAX);
+        let stamps: Vec<Stamp> = (0..pages).map(|_| self.next()).collect();
+        let new = self.directory.join("new");
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&new)?;
+        for (at, &stamp) in stamps.iter().enumerate() {
+            file.write_all_at(&page(stamp), (at * PAGE) as u64)?;
+        }
+        file.sync_all()?;
+        if is_over() {
+            return Err(io::ErrorKind::Other.into());
+        }
+        self.inodes.push(Inode { synced: stamps, since: Vec::new() });
+        self.names[name].states.push(Some(self.inodes.len() - 1));
+        fs::rename(new, self.path(name))?;
+        self.renames += 1;
+        Ok(())
+    }
+
+    /// Pages of a file become others; synced in two cases of three.
+    fn change(&mut self, name: usize, inode: usize, is_over: &impl Fn() -> bool) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(self.path(name))?;
+        for _ in 0..1 + self.random.below(6) {
+            let at = self.random.below(self.inodes[inode].synced.len() as u64) as usize;
+            let stamp = self.next();
+            self.inodes[inode].since.push((at, stamp));
+            file.write_all_at(&page(stamp), (at * PAGE) as u64)?;
+        }
+        if self.random.chance(0.66) {
+            if self.random.chance(0.5) {
+                file.sync_all()?
+            } else {
+                file.sync_data()?
+            }
+            if !is_over() {
+                let inode = &mut self.inodes[inode];
+                for (at, stamp) in std::mem::take(&mut inode.since) {
+                    inode.synced[at] = stamp;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at what is in the directory after a crash. Whether anything was lost that had not been synced; an error for anything
+    /// that may not be.
+    ///
+    /// # Errors
+    /// What is there that no crash of ext4 leaves, or is not there.
+    pub fn verify(&self, directory: &Path) -> Result<bool, String> {
+        let mut lost = false;
+        for (number, name) in self.names.iter().enumerate() {
+            let path = directory.join(format!("file{number}"));
+            let bytes = match fs::read(&path) {
+                Ok(bytes) => Some(bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(format!("file{number}: {error}")),
+            };
+            let allowed = name.states.iter().rev().position(|state| match (&bytes, state) {
+                (None, None) => true,
+                (Some(bytes), Some(inode)) => self.inodes[*inode].may_be(bytes),
+                _ => false,
+            });
+            let Some(steps_back) = allowed else {
+                let found = bytes.as_ref().map(|bytes| stamps(bytes));
+                let states: Vec<_> = name.states.iter().map(|state| state.map(|inode| &self.inodes[inode])).collect();
+                return Err(format!("file{number} is {found:?}, and may be one of {states:?}"));
+            };
+            lost |= steps_back > 0;
+            lost |= match (bytes, name.states.last()) {
+                (Some(bytes), Some(Some(inode))) if steps_back == 0 => !self.inodes[*inode].is_newest(&bytes),
+                _ => false,
+            };
+        }
+        Ok(lost)
+    }
+}
+
+/// The first word of each page.
+fn stamps(bytes: &[u8]) -> Vec<Stamp> {
+    bytes.chunks(PAGE).map(|page| page.first_chunk().map_or(0, |word| Stamp::from_le_bytes(*word))).collect()
+}
+
+impl Inode {
+    /// Every sector of a page is as it was synced, or of one of the writes since.
+    fn may_be(&self, bytes: &[u8]) -> bool {
+        let is_right = |(at, bytes): (usize, &[u8])| {
+            let since = self.since.iter().filter(|write| write.0 == at).map(|write| write.1);
+            let allowed: Vec<[u8; PAGE]> = since.chain([self.synced[at]]).map(page).collect();
+            bytes.chunks(512).all(|sector| allowed.iter().any(|page| page[..512] == *sector))
+        };
+        bytes.len() == self.synced.len() * PAGE && bytes.chunks(PAGE).enumerate().all(is_right)
+    }
+
+    fn is_newest(&self, bytes: &[u8]) -> bool {
+        let mut newest = self.synced.clone();
+        self.since.iter().for_each(|&(at, stamp)| newest[at] = stamp);
+        newest.iter().zip(bytes.chunks(PAGE)).all(|(&stamp, bytes)| page(stamp) == bytes)
+    }
+}
