@@ -13,6 +13,7 @@ pub mod held;
 pub mod hints;
 mod identity;
 pub mod log;
+mod memory;
 pub mod objects;
 pub mod observed;
 mod places;

@@ -185,7 +185,7 @@ pub(super) fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pa
     if identity.backing != backing {
         return Err(StoreError::OtherBacking { found: identity.backing, expected: backing });
     }
-    if identity.backing_pages != backing_pages {
+    if identity.backing_pages > backing_pages {
         return Err(StoreError::BackingSize { found: backing_pages, expected: identity.backing_pages });
     }
     Ok(())

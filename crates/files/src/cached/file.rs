@@ -28,8 +28,8 @@ pub(super) struct CachedFile {
     size: AtomicU64,
     /// Held by reads and writes, alone by what changes the size or punches holes.
     shape: RwLock<Shape>,
-    /// By part of a GiB.
-    regions: RwLock<Vec<Option<u64>>>,
+    /// By part of a GiB: of a sparse file those that are used, however far out.
+    regions: RwLock<BTreeMap<u64, u64>>,
     written: Mutex<Written>,
     /// What the cache knows it as, once it has a region.
     object: OnceLock<ObjectId>,
@@ -90,9 +90,9 @@ impl CachedFile {
     pub fn new(
         shared: Arc<Shared>,
         below: Arc<Below>,
-        known: Option<(ObjectId, Vec<Option<u64>>)>,
+        known: Option<(ObjectId, BTreeMap<u64, u64>)>,
     ) -> io::Result<Self> {
-        let (object, regions) = known.map_or((None, Vec::new()), |(object, regions)| (Some(object), regions));
+        let (object, regions) = known.map_or((None, BTreeMap::new()), |(object, regions)| (Some(object), regions));
         let size = AtomicU64::new(below.size()?);
         let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), forget_from: None });
         let object = object.map_or_else(OnceLock::new, OnceLock::from);
@@ -139,7 +139,7 @@ impl CachedFile {
     /// Its parts that have a region, and which.
     pub fn regions(&self) -> Vec<(u64, u64)> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.iter().enumerate().filter_map(|(part, region)| Some((part as u64, (*region)?))).collect()
+        regions.iter().map(|(&part, &region)| (part, region)).collect()
     }
 
     fn shape(&self) -> RwLockReadGuard<'_, Shape> {
@@ -187,7 +187,7 @@ impl CachedFile {
     /// Where a byte is in the address space; none if its part of the file has no region.
     fn find(&self, offset: u64) -> Option<u64> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        let region = regions.get((offset / REGION_BYTES) as usize).copied().flatten()?;
+        let region = regions.get(&(offset / REGION_BYTES))?;
         Some(region * REGION_BYTES + offset % REGION_BYTES)
     }
 
@@ -198,17 +198,14 @@ impl CachedFile {
         }
         let part = offset / REGION_BYTES;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        if regions.len() <= part as usize {
-            regions.resize(part as usize + 1, None);
-        }
-        let region = match regions[part as usize] {
-            Some(region) => region,
+        let region = match regions.get(&part) {
+            Some(&region) => region,
             None => {
                 let extent = Extent { file: self.below.key, part };
                 let region = self.shared.map().allocate(extent, self.shared.disk.regions_max())?;
                 self.shared.disk.join(region, self.below.clone(), extent);
                 self.join(region, part)?;
-                regions[part as usize] = Some(region);
+                regions.insert(part, region);
                 region
             }
         };
@@ -222,7 +219,7 @@ impl CachedFile {
         if count == 0 {
             return Some(AtOnce::All(0));
         }
-        let region = self.regions.try_read().ok()?.get((offset / REGION_BYTES) as usize).copied().flatten()?;
+        let region = *self.regions.try_read().ok()?.get(&(offset / REGION_BYTES))?;
         let at = region * REGION_BYTES + offset % REGION_BYTES;
         let bytes = &mut bytes[..within(offset, count) as usize];
         let next = &self.runs[0];
@@ -330,13 +327,10 @@ impl CachedFile {
     fn forget(&self, offset: u64, end: u64) -> io::Result<()> {
         // The flush after this makes durable what was done below, too.
         self.shared.disk.note(&self.below);
-        let mut from = offset;
-        while from < end {
-            let len = within(from, end - from);
-            if let Some(at) = self.find(from) {
-                self.shared.cache.forget(at, len)?;
-            }
-            from += len;
+        // Between the regions of a sparse file there may be a billion places for others.
+        for (part, region) in self.regions().into_iter().filter(|(part, _)| is_in(*part, offset, end)) {
+            let (from, to) = (offset.max(part * REGION_BYTES), end.min((part + 1).saturating_mul(REGION_BYTES)));
+            self.shared.cache.forget(region * REGION_BYTES + from % REGION_BYTES, to - from)?;
         }
         self.written().remove(self.pages(offset, end));
         Ok(())
@@ -360,7 +354,8 @@ impl CachedFile {
 
     /// The end of the last part of the file that has a region.
     fn regions_end(&self) -> u64 {
-        self.regions.read().unwrap_or_else(PoisonError::into_inner).len() as u64 * REGION_BYTES
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.last_key_value().map_or(0, |(last, _)| (last + 1) * REGION_BYTES)
     }
 
     /// Sees to it that what appears when the file grows is zeroes.
@@ -492,6 +487,11 @@ impl CachedFile {
         }
         Ok(size)
     }
+}
+
+/// Does a part of the file have bytes between these two?
+fn is_in(part: u64, offset: u64, end: u64) -> bool {
+    part * REGION_BYTES < end && offset < (part + 1) * REGION_BYTES
 }
 
 /// The end of a range, which the system's sizes must be able to say.

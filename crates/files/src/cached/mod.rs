@@ -29,7 +29,7 @@ use leaving::Errand;
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -225,7 +225,7 @@ impl CachedFiles {
     }
 
     /// Takes a file that had regions before.
-    fn know(&self, below: Arc<Below>, object: ObjectId, regions: Vec<Option<u64>>) -> io::Result<Arc<CachedFile>> {
+    fn know(&self, below: Arc<Below>, object: ObjectId, regions: BTreeMap<u64, u64>) -> io::Result<Arc<CachedFile>> {
         let id = FileId { device: self.device, inode: below.key.inode };
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, Some((object, regions)))?);
         self.files().insert(id, Known { file: file.clone(), handles: 0 });

@@ -50,13 +50,6 @@ struct Present {
     parts: BTreeMap<u64, u64>,
 }
 
-impl Present {
-    fn regions(&self) -> Vec<Option<u64>> {
-        let len = self.parts.keys().next_back().map_or(0, |last| last + 1);
-        (0..len).map(|part| self.parts.get(&part).copied()).collect()
-    }
-}
-
 /// Whether a folder, or what is mounted there, cannot be looked into for a reason of its own: lost+found, say, or the mount
 /// of a server that was killed.
 fn is_passed_by(error: &io::Error) -> bool {
@@ -332,7 +325,7 @@ impl CachedFiles {
         let page_bytes = self.shared.page_bytes;
         let mut files = HashMap::new();
         for (&key, file) in present {
-            files.insert(key, self.know(file.below.clone(), known[&key], file.regions())?);
+            files.insert(key, self.know(file.below.clone(), known[&key], file.parts.clone())?);
         }
         let mut void: Vec<u64> = Vec::new();
         for &(page, dirty) in held {
