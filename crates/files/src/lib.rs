@@ -1,23 +1,27 @@
 //! A directory of files over a cache: the layer between a front-end for files and the backing directory.
 
+mod below;
 mod cached;
 mod descriptors;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod names;
+mod removing;
 
+pub use below::Directory;
 pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
 pub use names::{NOT_CACHED, Pattern};
+pub use removing::{NamesBelow, remove, rename};
 
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// What tells a file from all others of the backing file system while it exists. The number may return with another file
@@ -31,7 +35,7 @@ pub struct FileId {
 }
 
 /// Opens a directory so that it can be synced.
-pub type OpenDirectory<'a> = &'a dyn Fn() -> io::Result<OwnedFd>;
+pub type OpenDirectory<'a> = &'a dyn Fn() -> io::Result<Directory>;
 
 /// Gives open files their bytes.
 pub trait FileLayer: Send + Sync + 'static {

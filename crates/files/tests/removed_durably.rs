@@ -78,7 +78,7 @@ fn comes_back_whole(name_goes: impl Fn(&CachedFiles, &Path)) {
         }
         fs::hard_link(backing.join("file"), place.path().join("kept")).expect("a link");
         // A directory that cannot be synced stands for one whose sync has not come yet.
-        let unsynced = || Ok(rustix::fs::open(&backing, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+        let unsynced = || Ok(rustix::fs::open(&backing, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?.into());
         files.leaving(id, &unsynced).expect("a note");
         name_goes(&files, &backing.join("file"));
         drop(file);

@@ -2,15 +2,13 @@
 
 use super::FilesError;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
-use crate::direct::read_now;
+use crate::below::{Attributes, File, Modified, OpenFile};
 use entresol_engine::disk::Disk;
-use rustix::fs::{FallocateFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -45,12 +43,7 @@ struct Times {
     durable: Option<(i64, i64)>,
 }
 
-/// Attributes changed at this moment.
-fn changed(stat: &Stat) -> (i64, i64) {
-    (stat.st_ctime, stat.st_ctime_nsec as i64)
-}
-
-fn nanoseconds(seconds: i64, more: i64) -> i64 {
+fn nanoseconds((seconds, more): (i64, i64)) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(more)
 }
 
@@ -107,7 +100,7 @@ impl Below {
 
     /// Size in bytes.
     pub fn size(&self) -> io::Result<u64> {
-        Ok(self.file().metadata()?.len())
+        Ok(self.file().found()?.size)
     }
 
     /// Fills `bytes`, with zeroes beyond the end.
@@ -115,7 +108,7 @@ impl Below {
         let file = self.file();
         let mut done = 0;
         while done < bytes.len() {
-            match file.read_at(&mut bytes[done..], offset + done as u64) {
+            match file.read_at(offset + done as u64, &mut bytes[done..]) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -130,21 +123,20 @@ impl Below {
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
         let Ok(file) = self.file.try_read() else { return false };
         // Less may be the end of the file. What is wrong with it a read is told that may wait.
-        read_now(&file, offset, bytes).is_ok_and(|count| count == bytes.len())
+        file.read_now(offset, bytes).is_ok_and(|count| count == bytes.len())
     }
 
     /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let file = self.file();
         let mut times = self.times();
-        let before = rustix::fs::fstat(&*file)?;
-        let inside = (before.st_size as u64).saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let before = file.attributes()?;
+        let inside = before.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
         if inside == 0 {
             return Ok(());
         }
-        file.write_all_at(&bytes[..inside], offset)?;
-        let modified = Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as i64 };
-        times.change(&file, before, modified)
+        file.write_all_at(offset, &bytes[..inside])?;
+        times.change(&file, before, before.modified)
     }
 
     /// A write that the cache took.
@@ -163,17 +155,17 @@ impl Below {
         if modified == 0 {
             return Ok(());
         }
-        let (tv_sec, tv_nsec) = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
-        let before = rustix::fs::fstat(&*file)?;
-        times.change(&file, before, Timespec { tv_sec, tv_nsec })
+        let modified = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
+        let before = file.attributes()?;
+        times.change(&file, before, modified)
     }
 
     /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
     pub fn sync_attributes(&self, all: bool) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.file();
-        let stat = rustix::fs::fstat(&*file)?;
-        let attributes = all && self.times().durable != Some(changed(&stat));
+        let changed = file.attributes()?.changed;
+        let attributes = all && self.times().durable != Some(changed);
         let reshaped = self.reshaped.swap(false, Relaxed);
         let synced = match (attributes, reshaped) {
             (true, _) => file.sync_all(),
@@ -181,7 +173,7 @@ impl Below {
             (false, false) => return Ok(()),
         };
         match synced {
-            Ok(()) if attributes => self.times().durable = Some(changed(&stat)),
+            Ok(()) if attributes => self.times().durable = Some(changed),
             Ok(()) => {}
             // The system says it once, and it may be about what the cache wrote.
             Err(_) => {
@@ -207,12 +199,12 @@ impl Below {
         self.settle()?;
         let file = self.file();
         file.sync_all()?;
-        Ok(stamp(&rustix::fs::fstat(&*file)?))
+        Ok(stamp(&file.attributes()?))
     }
 
     /// Sets the size.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
-        self.reshape(|| self.alone().set_len(bytes))
+        self.reshape(|| self.alone().set_size(bytes))
     }
 
     /// Changes size or allocation, and notes that they need not be durable: before the change a sync that came in between would
@@ -226,41 +218,34 @@ impl Below {
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.file();
-        self.reshape(|| match rustix::fs::fallocate(&*file, FallocateFlags::empty(), offset, bytes) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(offset + bytes),
+        self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
             other => Ok(other?),
         })
     }
 
     /// `fallocate`.
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
-        self.reshape(|| Ok(rustix::fs::fallocate(&*self.file(), how, offset, bytes)?))
+        self.reshape(|| Ok(self.file().allocate(how, offset, bytes)?))
     }
 }
 
 /// How a file is.
-pub(super) fn stamp(stat: &Stat) -> Stamp {
-    let (seconds, more) = changed(stat);
-    Stamp {
-        size: stat.st_size as u64,
-        modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
-        changed: nanoseconds(seconds, more),
-    }
+pub(super) fn stamp(found: &Attributes) -> Stamp {
+    Stamp { size: found.size, modified: nanoseconds(found.modified), changed: nanoseconds(found.changed) }
 }
 
 impl Times {
     /// Sets the time of modification after an act of the cache's own. That attributes have changed by it is of no
     /// importance to who asks for them to be durable.
-    fn change(&mut self, file: &File, before: Stat, modified: Timespec) -> io::Result<()> {
-        let keep = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-        let set = |last_modification| rustix::fs::futimens(file, &Timestamps { last_access: keep, last_modification });
+    fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<()> {
         // Who may write a file but does not own it can set no other time than now.
-        match set(modified) {
-            Err(Errno::PERM | Errno::ACCESS) => drop(set(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW })),
+        match file.set_modified(Modified::At(modified)) {
+            Err(Errno::PERM | Errno::ACCESS) => drop(file.set_modified(Modified::Now)),
             other => other?,
         }
-        if self.durable == Some(changed(&before)) {
-            self.durable = Some(changed(&rustix::fs::fstat(file)?));
+        if self.durable == Some(before.changed) {
+            self.durable = Some(file.attributes()?.changed);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::Shared;
 use super::disk::{Below, within};
 use super::leaving::Leaving;
 use super::map::{Extent, REGION_BYTES};
+use crate::below::OpenFile;
 use crate::{AtOnce, Sought};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
@@ -468,7 +469,7 @@ impl CachedFile {
         let file = self.below.file();
         let written = self.written();
         if sought == Sought::Data {
-            let below = match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(offset)) {
+            let below = match file.seek(Sought::Data, offset) {
                 Ok(found) => Some(found),
                 Err(Errno::NXIO) => None,
                 Err(error) => return Err(error.into()),
@@ -479,7 +480,7 @@ impl CachedFile {
         }
         let mut from = offset;
         while from < size {
-            let hole = rustix::fs::seek(&*file, rustix::fs::SeekFrom::Hole(from))?.min(size);
+            let hole = file.seek(Sought::Hole, from)?.min(size);
             if hole >= size || !written.has(hole / page) {
                 return Ok(hole);
             }

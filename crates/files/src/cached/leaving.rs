@@ -3,11 +3,10 @@
 
 use super::Shared;
 use super::file::CachedFile;
+use crate::below::{Directory, OpenDirectory as _, OpenFile};
 use crate::{FileId, OpenDirectory};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -31,7 +30,7 @@ pub(super) struct Leaving {
     /// A directory that it had a name in could not be opened.
     unreadable: AtomicBool,
     /// Directories in which names of it were removed.
-    directories: Mutex<HashMap<FileId, OwnedFd>>,
+    directories: Mutex<HashMap<FileId, Directory>>,
 }
 
 /// What is done for files while nobody waits.
@@ -45,10 +44,14 @@ pub(super) enum Errand {
 impl CachedFile {
     /// A name in `directory` is about to be removed.
     pub fn leave(&self, directory: OpenDirectory<'_>) -> io::Result<()> {
-        match directory().and_then(|directory| Ok((rustix::fs::fstat(&directory)?, directory))) {
-            Ok((stat, directory)) => {
-                let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-                self.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_insert(directory);
+        match directory().and_then(|directory| Ok((directory.attributes()?, directory))) {
+            Ok((found, directory)) => {
+                self.leaving
+                    .directories
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .entry(found.id)
+                    .or_insert(directory);
             }
             // One that may be written but not read: the whole file system is synced instead.
             Err(_) => self.leaving.unreadable.store(true, SeqCst),
@@ -80,12 +83,12 @@ fn sync_directories(gone: Vec<Arc<CachedFile>>) -> (Vec<Arc<CachedFile>>, Vec<Ar
     let mut synced: HashMap<FileId, bool> = HashMap::new();
     gone.into_iter().partition(|file| {
         let directories = file.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.leaving.unreadable.load(SeqCst) && sync_names(&file.below.file()).is_err() {
+        if file.leaving.unreadable.load(SeqCst) && file.below.file().sync_file_system().is_err() {
             return false;
         }
         directories.iter().all(|(&id, directory)| {
             // Without its sync a crash could bring the name back when the bytes are forgotten.
-            *synced.entry(id).or_insert_with(|| rustix::fs::fsync(directory).is_ok())
+            *synced.entry(id).or_insert_with(|| directory.sync().is_ok())
         })
     })
 }
@@ -117,6 +120,6 @@ pub(super) fn run(errands: &Receiver<Errand>, shared: &Shared) {
 }
 
 /// Makes durable whatever is gone from the backing directory, before a start forgets what the cache has of it.
-pub(super) fn sync_names(root: &File) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(root)?)
+pub(super) fn sync_names(root: &Directory) -> io::Result<()> {
+    Ok(root.sync_file_system()?)
 }

@@ -5,14 +5,11 @@
 //! every open and close. So a file system that has become full meanwhile keeps no cache from being closed.
 
 use super::FilesError;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use crate::below::{Directory, File, For, OpenDirectory, OpenFile};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 
 /// Bytes of a region: what a file gets at once of the address space.
 pub(super) const REGION_BYTES: u64 = 1 << 30;
@@ -99,7 +96,7 @@ pub(super) struct Contents {
 /// The map while it is in use.
 pub(super) struct FileMap {
     /// The hidden directory, locked as long as this is.
-    directory: OwnedFd,
+    directory: Directory,
     written: Written,
     /// Bytes that the spare file has room for.
     spare: u64,
@@ -253,55 +250,61 @@ impl Contents {
     }
 }
 
-fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> io::Result<File> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    Ok(rustix::fs::openat(directory, name, flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?.into())
+/// Reads a file from its beginning to its end.
+fn read_whole(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; file.found()?.size as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(done as u64, &mut bytes[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
 }
 
 /// Reads the map of a hidden directory without changing anything; none when there is none.
-pub(super) fn read(directory: &OwnedFd) -> Result<Option<Contents>, FilesError> {
-    match rustix::fs::openat(directory, NAME, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty()) {
-        Ok(file) => {
-            let mut bytes = Vec::new();
-            File::from(file).read_to_end(&mut bytes)?;
-            Contents::decode(&bytes).map(|(contents, _)| Some(contents))
-        }
+pub(super) fn read(directory: &Directory) -> Result<Option<Contents>, FilesError> {
+    match directory.open_file(NAME, For::Reading) {
+        Ok(file) => Contents::decode(&read_whole(&file)?).map(|(contents, _)| Some(contents)),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }
 
 /// Makes a map without files: durable when it returns, and the one before until then.
-pub(super) fn make(directory: &OwnedFd, contents: &Contents) -> io::Result<()> {
+pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()> {
     write(directory, contents).map(drop)
 }
 
 /// Writes a map over the spare file, which becomes the map, and the map the spare file. With how many bytes that has.
-fn write(directory: &OwnedFd, contents: &Contents) -> io::Result<(Written, u64)> {
-    let before = match rustix::fs::statat(directory, NAME, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat.st_size as u64,
+fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64)> {
+    let before = match directory.size_of(NAME) {
+        Ok(size) => size,
         Err(Errno::NOENT) => 0,
         Err(error) => return Err(error.into()),
     };
-    let file = open_at(directory, SPARE, OFlags::CREATE)?;
+    let file = directory.open_file(SPARE, For::Making)?;
     let mut bytes = contents.encode();
     let end = bytes.len() as u64;
-    let room = file.metadata()?.len().max(end).next_multiple_of(STEP);
+    let room = file.found()?.size.max(end).next_multiple_of(STEP);
     // No record that it had before is left behind the last one that it has now.
     bytes.resize(room as usize, 0);
-    file.write_all_at(&bytes, 0)?;
+    file.write_all_at(0, &bytes)?;
     file.sync_all()?;
-    let exchanged = rustix::fs::renameat_with(directory, SPARE, directory, NAME, RenameFlags::EXCHANGE);
-    let spare = match exchanged {
+    let spare = match directory.exchange(SPARE, NAME) {
         Ok(()) => before,
         // There is no map yet, or this file system exchanges nothing.
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            rustix::fs::renameat(directory, SPARE, directory, NAME)?;
+            directory.rename(SPARE, NAME)?;
             0
         }
         Err(error) => return Err(error.into()),
     };
-    rustix::fs::fsync(directory)?;
+    directory.sync()?;
     Ok((Written { file, end, room }, spare))
 }
 
@@ -313,22 +316,22 @@ fn room_to_close(contents: &Contents) -> u64 {
 
 /// Has a file be so long at least, the new bytes zeroes; its length.
 fn lengthen(file: &File, room: u64) -> io::Result<u64> {
-    let length = file.metadata()?.len();
+    let length = file.found()?.size;
     if length < room {
         // Written, not only reserved, so that nothing has to be found for it later.
-        file.write_all_at(&vec![0; (room - length) as usize], length)?;
+        file.write_all_at(length, &vec![0; (room - length) as usize])?;
     }
     Ok(length.max(room))
 }
 
 impl FileMap {
     /// Writes the map as it is from now on.
-    pub fn start(directory: OwnedFd, contents: Contents) -> io::Result<Self> {
+    pub fn start(directory: Directory, contents: Contents) -> io::Result<Self> {
         // The map of before will be the spare file. If it cannot be made long enough it stays the map.
-        match open_at(&directory, NAME, OFlags::empty()) {
+        match directory.open_file(NAME, For::Writing) {
             Ok(file) => drop(lengthen(&file, room_to_close(&contents))?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
         }
         let (written, spare) = write(&directory, &contents)?;
         Ok(Self { directory, written, spare, unsynced: false, contents })
@@ -338,7 +341,7 @@ impl FileMap {
     fn make_room_to_close(&mut self) -> io::Result<()> {
         let room = room_to_close(&self.contents);
         if self.spare < room {
-            self.spare = lengthen(&open_at(&self.directory, SPARE, OFlags::CREATE)?, room)?;
+            self.spare = lengthen(&self.directory.open_file(SPARE, For::Making)?, room)?;
         }
         Ok(())
     }
@@ -435,11 +438,11 @@ impl FileMap {
         let Written { file, end, room } = &mut self.written;
         if *end + BLOCK as u64 > *room {
             // Written, not only reserved: a record then changes nothing but bytes.
-            file.write_all_at(&[0; STEP as usize], *room)?;
+            file.write_all_at(*room, &[0; STEP as usize])?;
             file.sync_all()?;
             *room += STEP;
         }
-        file.write_all_at(record, *end)?;
+        file.write_all_at(*end, record)?;
         *end += BLOCK as u64;
         self.unsynced = true;
         Ok(())
@@ -450,10 +453,10 @@ impl FileMap {
 mod tests {
     use super::*;
 
-    fn directory() -> (tempfile::TempDir, OwnedFd) {
+    fn directory() -> (tempfile::TempDir, Directory) {
         let scratch = tempfile::tempdir().unwrap();
-        let fd = File::open(scratch.path()).unwrap().into();
-        (scratch, fd)
+        let directory = std::fs::File::open(scratch.path()).unwrap().into();
+        (scratch, directory)
     }
 
     fn key(inode: u64) -> FileKey {
@@ -462,10 +465,10 @@ mod tests {
 
     #[test]
     fn what_was_allocated_is_read_back_and_no_region_comes_twice() {
-        let (_scratch, fd) = directory();
+        let (scratch, fd) = directory();
         assert_eq!(read(&fd).unwrap(), None);
         let contents = Contents { state: State::Open, ..Contents::new([7; 16], key(1)) };
-        let mut map = FileMap::start(fd.try_clone().unwrap(), contents).unwrap();
+        let mut map = FileMap::start(std::fs::File::open(scratch.path()).unwrap().into(), contents).unwrap();
         for inode in 10..3000 {
             assert_eq!(map.allocate(Extent { file: key(inode), part: inode % 3 }, 1 << 20).unwrap(), inode - 10);
         }

@@ -20,6 +20,7 @@ pub use disk::FilesDisk;
 pub use places::FilePage;
 pub use start::{Backing, Found};
 
+use crate::below::{Directory, File, Found as FoundBelow, OpenDirectory as _, OpenFile};
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
@@ -30,16 +31,12 @@ use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::UNIX_EPOCH;
 
 /// The name in a backing directory that belongs to the cache. A mount does not show it.
 pub const HIDDEN: &str = ".entresol";
@@ -156,7 +153,7 @@ impl Shared {
 pub struct CachedFiles {
     shared: Arc<Shared>,
     /// Where the backing directory is for the system, to tell a file's path in it.
-    root: File,
+    root: Directory,
     direct: Vec<Pattern>,
     files: Arc<Mutex<HashMap<FileId, Known>>>,
     device: u64,
@@ -188,10 +185,9 @@ struct Known {
 }
 
 /// When a file was made.
-fn key(found: &Metadata) -> Result<FileKey, FilesError> {
-    let made = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let made = made.ok_or(FilesError::NoTimeOfMaking)?.as_nanos() as u64;
-    Ok(FileKey { inode: found.ino(), made })
+fn key(found: &FoundBelow) -> Result<FileKey, FilesError> {
+    let made = found.made.ok_or(FilesError::NoTimeOfMaking)?;
+    Ok(FileKey { inode: found.id.inode, made })
 }
 
 fn invalid(error: FilesError) -> io::Error {
@@ -202,7 +198,7 @@ fn invalid(error: FilesError) -> io::Error {
 }
 
 impl CachedFiles {
-    fn new(shared: Shared, root: File, device: u64, direct: Vec<Pattern>) -> io::Result<Self> {
+    fn new(shared: Shared, root: Directory, device: u64, direct: Vec<Pattern>) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let (errands, to_run) = channel::<Errand>();
         let common = shared.clone();
@@ -247,8 +243,7 @@ impl CachedFiles {
 
     /// Where a file is now in the backing directory.
     fn path_within(&self, file: &File) -> io::Result<PathBuf> {
-        let path = |file: &File| std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let (path, root) = (path(file)?, path(&self.root)?);
+        let (path, root) = (file.path()?, self.root.path()?);
         Ok(path.strip_prefix(&root).map(Path::to_owned).unwrap_or(path))
     }
 
@@ -334,7 +329,7 @@ impl CachedFiles {
         let lost = self.shared.cache.lost_pages()?;
         let named = lost.into_iter().filter_map(|page| {
             let (below, offset) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
-            let path = std::fs::read_link(format!("/proc/self/fd/{}", below.file().as_raw_fd())).unwrap_or_default();
+            let path = below.file().path().unwrap_or_default();
             Some((path, offset))
         });
         Ok(named.collect())
@@ -362,8 +357,9 @@ impl CachedFiles {
     }
 }
 
-impl FileLayer for CachedFiles {
-    fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+impl CachedFiles {
+    /// [`FileLayer::open`], of any file system's files.
+    fn open_file(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
         let mut files = self.files();
         if let Some(known) = files.get_mut(&id) {
             if writable {
@@ -374,13 +370,26 @@ impl FileLayer for CachedFiles {
         }
         // A file that the cache has pages of is known and stays so, whatever it is called now.
         if self.is_direct(&file)? {
-            return Ok(Arc::new(DirectFile(file)));
+            return Ok(direct(file));
         }
-        let key = key(&file.metadata()?).map_err(invalid)?;
+        let key = key(&file.found()?).map_err(invalid)?;
         let below = Arc::new(Below::new(key, file, writable, false));
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
         Ok(self.handle(id, file))
+    }
+}
+
+/// A file that goes past the cache.
+fn direct(file: File) -> Arc<dyn FileData> {
+    match file {
+        File::System(file) => Arc::new(DirectFile(file)),
+    }
+}
+
+impl FileLayer for CachedFiles {
+    fn open(&self, id: FileId, file: std::fs::File, writable: bool) -> io::Result<Arc<dyn FileData>> {
+        self.open_file(id, file.into(), writable)
     }
 
     fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {

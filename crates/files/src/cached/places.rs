@@ -1,9 +1,7 @@
 //! Which file a page of the cache belongs to, for whoever tells of pages.
 
 use super::CachedFiles;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
+use crate::below::{OpenDirectory, OpenFile};
 use std::path::PathBuf;
 
 /// Where a page of the cache lies for who uses the files.
@@ -13,11 +11,6 @@ pub struct FilePage {
     pub file: (u64, u64),
     /// The page's number in it.
     pub page: u64,
-}
-
-/// The path of an open file, whatever it is called now.
-fn path(file: &File) -> io::Result<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 impl CachedFiles {
@@ -31,7 +24,7 @@ impl CachedFiles {
     /// The path of a page's file in the directory; none when it is gone.
     pub fn path_at(&self, page: u64) -> Option<PathBuf> {
         let (below, _) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
-        let (path, root) = (path(&below.file()).ok()?, path(&self.root).ok()?);
+        let (path, root) = (below.file().path().ok()?, self.root.path().ok()?);
         Some(path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path))
     }
 }

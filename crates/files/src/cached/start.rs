@@ -5,27 +5,26 @@ use super::leaving::sync_names;
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
+use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// A directory for which a cache was made, held by this process alone.
 pub struct Backing {
+    system: FileSystem,
     path: PathBuf,
-    root: File,
+    root: Directory,
     device: u64,
-    hidden: OwnedFd,
+    hidden: Directory,
     contents: Contents,
     drop_gone: bool,
 }
@@ -57,15 +56,10 @@ fn is_passed_by(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | NotConnected | ConnectionAborted | NotFound)
 }
 
-fn open_hidden(root: &File) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(root, HIDDEN, flags, Mode::empty())
-}
-
-fn hold(hidden: &OwnedFd) -> Result<(), FilesError> {
-    match rustix::fs::flock(hidden, FlockOperation::NonBlockingLockExclusive) {
+fn hold(hidden: &Directory) -> Result<(), FilesError> {
+    match hidden.lock() {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(FilesError::InUse),
+        Err(Errno::WOULDBLOCK) => Err(FilesError::InUse),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }
@@ -76,11 +70,16 @@ impl Backing {
     /// # Errors
     /// When there is none, when it is damaged or of another directory, when another process holds it.
     pub fn open(path: &Path) -> Result<Self, FilesError> {
-        let root = File::open(path).map_err(at(path))?;
-        let found = root.metadata().map_err(at(path))?;
-        let hidden = match open_hidden(&root) {
+        Self::open_in(FileSystem::System(System), path)
+    }
+
+    /// [`open`](Self::open), in any file system.
+    pub(crate) fn open_in(system: FileSystem, path: &Path) -> Result<Self, FilesError> {
+        let root = system.open_directory(path).map_err(at(path))?;
+        let found = root.found().map_err(at(path))?;
+        let hidden = match root.open_directory(HIDDEN) {
             Ok(hidden) => hidden,
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Err(FilesError::NotFormatted),
+            Err(Errno::NOENT | Errno::NOTDIR) => return Err(FilesError::NotFormatted),
             Err(error) => return Err(at(&path.join(HIDDEN))(error.into())),
         };
         hold(&hidden)?;
@@ -88,7 +87,7 @@ impl Backing {
         if contents.directory != key(&found)? {
             return Err(FilesError::Copied);
         }
-        Ok(Self { path: path.into(), root, device: found.dev(), hidden, contents, drop_gone: false })
+        Ok(Self { system, path: path.into(), root, device: found.id.device, hidden, contents, drop_gone: false })
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -115,18 +114,30 @@ impl Backing {
         uuid: [u8; 16],
         id: [u8; 16],
     ) -> Result<(), FilesError> {
-        let root = File::open(path).map_err(at(path))?;
-        let directory = key(&root.metadata().map_err(at(path))?)?;
-        match rustix::fs::mkdirat(&root, HIDDEN, Mode::RWXU) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Self::format_in(&FileSystem::System(System), path, cache, geometry, uuid, id)
+    }
+
+    /// [`format`](Self::format), in any file system.
+    pub(crate) fn format_in<C: Disk>(
+        system: &FileSystem,
+        path: &Path,
+        cache: &C,
+        geometry: Geometry,
+        uuid: [u8; 16],
+        id: [u8; 16],
+    ) -> Result<(), FilesError> {
+        let root = system.open_directory(path).map_err(at(path))?;
+        let directory = key(&root.found().map_err(at(path))?)?;
+        match root.make_directory(HIDDEN) {
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(at(&path.join(HIDDEN))(error.into())),
         }
-        let hidden = open_hidden(&root).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
+        let hidden = root.open_directory(HIDDEN).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
         hold(&hidden)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
         BlockCache::format(cache, geometry, &disk, uuid, id).map_err(|error| FilesError::Cache(error.into()))?;
         map::make(&hidden, &Contents::new(id, directory))?;
-        Ok(root.sync_all()?)
+        Ok(root.sync().map_err(io::Error::from)?)
     }
 
     /// Has a start drop what the cache alone has of files that are not there and of whose removal it does not know.
@@ -183,7 +194,7 @@ impl Backing {
             if wanted.is_empty() {
                 break;
             }
-            let entries = match std::fs::read_dir(&directory) {
+            let entries = match self.system.entries(&directory) {
                 Err(error) if directory != self.path && is_passed_by(&error) => {
                     absent.push(directory);
                     continue;
@@ -191,8 +202,8 @@ impl Backing {
                 entries => entries.map_err(at(&directory))?,
             };
             for entry in entries {
-                let path = entry.map_err(at(&directory))?.path();
-                let found = match std::fs::symlink_metadata(&path) {
+                let path = entry.map_err(at(&directory))?;
+                let found = match self.system.found(&path) {
                     Err(error) if is_passed_by(&error) => {
                         absent.push(path);
                         continue;
@@ -202,11 +213,12 @@ impl Backing {
                 if path == self.path.join(HIDDEN) {
                     continue;
                 }
-                if found.dev() != self.device || (found.is_symlink() && path.is_dir()) {
+                let linked = || found.kind == Kind::Link && self.system.is_directory(&path);
+                if found.id.device != self.device || linked() {
                     absent.push(path);
-                } else if found.is_dir() {
+                } else if found.kind == Kind::Directory {
                     directories.push(path);
-                } else if found.is_file()
+                } else if found.kind == Kind::File
                     && let Some(parts) = wanted.remove(&key(&found)?)
                 {
                     let below = self.open_below(&path)?;
@@ -218,16 +230,15 @@ impl Backing {
     }
 
     fn open_below(&self, path: &Path) -> Result<Arc<Below>, FilesError> {
-        let (file, writable) = match OpenOptions::new().read(true).write(true).open(path) {
+        let (file, writable) = match self.system.open_file(path, true) {
             Ok(file) => (file, true),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                (File::open(path).map_err(at(path))?, false)
+                (self.system.open_file(path, false).map_err(at(path))?, false)
             }
             Err(error) => return Err(at(path)(error)),
         };
-        let found = file.metadata().map_err(at(path))?;
-        let key = key(&found)?;
-        let now = rustix::fs::statat(&file, "", AtFlags::EMPTY_PATH).map_err(|error| at(path)(error.into()))?;
+        let key = key(&file.found().map_err(at(path))?)?;
+        let now = file.attributes().map_err(|error| at(path)(error.into()))?;
         let changed = self.contents.stamps.get(&key).is_some_and(|then| *then != stamp(&now));
         Ok(Arc::new(Below::new(key, file, writable, changed)))
     }

@@ -1,7 +1,7 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
 use super::passthrough::Ways;
-use entresol_files::{FileData, FileId, FileLayer, HIDDEN};
+use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -121,6 +121,35 @@ impl Node {
     }
 }
 
+impl NamesBelow for Node {
+    type Place = OwnedFd;
+
+    fn find(&self, name: &OsStr) -> Option<(OwnedFd, FileId)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = rustix::fs::openat(&self.place, name, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&place).ok()?;
+        let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
+        let id = FileId { device: stat.st_dev, inode: stat.st_ino };
+        (regular && stat.st_dev == self.id.device).then_some((place, id))
+    }
+
+    fn has_name(place: &OwnedFd) -> bool {
+        rustix::fs::fstat(place).is_ok_and(|stat| stat.st_nlink > 0)
+    }
+
+    fn open_to_sync(&self) -> io::Result<Directory> {
+        Ok(self.open(OFlags::RDONLY | OFlags::DIRECTORY)?.into())
+    }
+
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.place, name, AtFlags::empty())?)
+    }
+
+    fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()> {
+        Ok(rustix::fs::renameat_with(&self.place, name, &to.place, new_name, flags)?)
+    }
+}
+
 /// Whether a name is the cache's own.
 pub(super) fn is_hidden(parent: &Node, name: &OsStr) -> bool {
     parent.number == ROOT && name == HIDDEN
@@ -187,42 +216,14 @@ impl Nodes {
         }
     }
 
-    /// A file that a name leads to, for its place alone, if it is one that the layer may know.
-    fn at(&self, parent: &Node, name: &OsStr) -> Option<(OwnedFd, FileId)> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::openat(&parent.place, name, flags, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&place).ok()?;
-        let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
-        let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        (regular && stat.st_dev == self.device).then_some((place, id))
-    }
-
-    /// Does what removes a name, with the layer told before and, where the file stays, afterwards.
-    fn losing(&self, parent: &Node, name: &OsStr, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let Some((place, id)) = self.at(parent, name) else { return act() };
-        self.layer.leaving(id, &|| Ok(parent.open(OFlags::RDONLY | OFlags::DIRECTORY)?))?;
-        let done = act();
-        if rustix::fs::fstat(&place).is_ok_and(|stat| stat.st_nlink > 0) {
-            self.layer.stays(id);
-        }
-        done
-    }
-
     /// `unlink`.
     pub fn remove(&self, parent: &Node, name: &OsStr) -> io::Result<()> {
-        self.losing(parent, name, || Ok(rustix::fs::unlinkat(&parent.place, name, AtFlags::empty())?))
+        entresol_files::remove(&*self.layer, parent, name)
     }
 
     /// `rename`, from a name in a directory to another.
     pub fn rename(&self, from: (&Node, &OsStr), to: (&Node, &OsStr), flags: RenameFlags) -> io::Result<()> {
-        let act = || Ok(rustix::fs::renameat_with(&from.0.place, from.1, &to.0.place, to.1, flags)?);
-        if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE) || self.at(to.0, to.1).is_none() {
-            return act();
-        }
-        if let Some((_, id)) = self.at(from.0, from.1) {
-            self.layer.replacing(id)?;
-        }
-        self.losing(to.0, to.1, act)
+        entresol_files::rename(&*self.layer, from, to, flags)
     }
 
     /// The kernel forgets a node `count` times.

@@ -1,0 +1,227 @@
+//! The file system below: all that this crate asks of one, behind traits, so that a test can put a simulated one in its place.
+//!
+//! [`System`] is the operating system's. Which one a handle belongs to is a branch of an enum, and in a build without tests
+//! there is but one: a call costs what the system call costs.
+
+mod system;
+
+pub(crate) use system::System;
+
+use crate::{FileId, Sought};
+use rustix::fs::FallocateFlags;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Declares a trait, and an enum's way of passing each of its calls on to whichever implementation it holds.
+macro_rules! passed_on {
+    ($(#[$about:meta])* trait $name:ident by $any:ty;
+     $($(#[$what:meta])* fn $call:ident(&self $(, $given:ident: $kind:ty)*) -> $answer:ty;)*) => {
+        $(#[$about])*
+        pub(crate) trait $name {
+            $($(#[$what])* fn $call(&self $(, $given: $kind)*) -> $answer;)*
+        }
+
+        impl $name for $any {
+            $(#[inline]
+            fn $call(&self $(, $given: $kind)*) -> $answer {
+                match self {
+                    Self::System(one) => $name::$call(one $(, $given)*),
+                }
+            })*
+        }
+    };
+}
+
+/// A file system, by paths.
+pub(crate) enum FileSystem {
+    /// The operating system's.
+    System(System),
+}
+
+/// An open file.
+pub(crate) enum File {
+    /// The operating system's.
+    System(std::fs::File),
+}
+
+/// An open directory of the file system below.
+#[non_exhaustive]
+pub enum Directory {
+    /// The operating system's.
+    System(std::fs::File),
+}
+
+/// What kind of thing a name leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Link,
+    Other,
+}
+
+/// What `statx` says: what tells a file from all others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub kind: Kind,
+    pub id: FileId,
+    /// When it was made, in nanoseconds since 1970, if the file system keeps that.
+    pub made: Option<u64>,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What `fstat` says. Times are seconds since 1970 and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub id: FileId,
+    /// Bytes.
+    pub size: u64,
+    pub modified: (i64, i64),
+    /// When anything about the file was changed, which nobody can set.
+    pub changed: (i64, i64),
+}
+
+/// How a file of the hidden directory is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    Reading,
+    Writing,
+    /// For writing, and made if it is not there, for its owner alone.
+    Making,
+}
+
+/// A time of modification that is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Modified {
+    /// Seconds since 1970 and nanoseconds.
+    At((i64, i64)),
+    Now,
+}
+
+/// The names in a directory, as paths.
+pub(crate) type Entries = Box<dyn Iterator<Item = io::Result<PathBuf>>>;
+
+passed_on! {
+    /// A file system, by paths.
+    trait Paths by FileSystem;
+
+    /// Opens a directory.
+    fn open_directory(&self, path: &Path) -> io::Result<Directory>;
+
+    /// Opens a file, to be written too or not.
+    fn open_file(&self, path: &Path, writable: bool) -> io::Result<File>;
+
+    /// The names in a directory.
+    fn entries(&self, path: &Path) -> io::Result<Entries>;
+
+    /// What is there itself, a symbolic link too.
+    fn found(&self, path: &Path) -> io::Result<Found>;
+
+    /// Whether a path leads to a directory, over links too.
+    fn is_directory(&self, path: &Path) -> bool;
+}
+
+passed_on! {
+    /// An open file.
+    trait OpenFile by File;
+
+    /// Reads from `offset` on; fewer bytes mean nothing but that they are fewer, and none the end.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
+
+    /// As [`read_at`](Self::read_at), of what needs no waiting for a device.
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `bytes`; after an error any part of them may have been written.
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Sets the size: zeroes are added, or bytes are cut off.
+    fn set_size(&self, bytes: u64) -> io::Result<()>;
+
+    /// `fallocate`.
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()>;
+
+    /// The next place of the kind; `ENXIO` without one.
+    fn seek(&self, sought: Sought, offset: u64) -> rustix::io::Result<u64>;
+
+    /// `fsync`.
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// `fdatasync`: bytes, and what is needed to read them.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// `syncfs`: all that was done in its file system.
+    fn sync_file_system(&self) -> rustix::io::Result<()>;
+
+    /// Size and identity, with the moment of making.
+    fn found(&self) -> io::Result<Found>;
+
+    /// Size and times.
+    fn attributes(&self) -> rustix::io::Result<Attributes>;
+
+    /// Sets the time of modification.
+    fn set_modified(&self, modified: Modified) -> rustix::io::Result<()>;
+
+    /// Where it is now.
+    fn path(&self) -> io::Result<PathBuf>;
+}
+
+passed_on! {
+    /// An open directory.
+    trait OpenDirectory by Directory;
+
+    /// Its identity, with the moment of making.
+    fn found(&self) -> io::Result<Found>;
+
+    /// Its identity.
+    fn attributes(&self) -> rustix::io::Result<Attributes>;
+
+    /// Where it is now.
+    fn path(&self) -> io::Result<PathBuf>;
+
+    /// Opens a directory in it, not over a link.
+    fn open_directory(&self, name: &str) -> rustix::io::Result<Directory>;
+
+    /// Makes a directory in it, for its owner alone.
+    fn make_directory(&self, name: &str) -> rustix::io::Result<()>;
+
+    /// Takes it for this handle alone; `EWOULDBLOCK` when another has it.
+    fn lock(&self) -> rustix::io::Result<()>;
+
+    /// Opens a file in it, not over a link.
+    fn open_file(&self, name: &str, how: For) -> rustix::io::Result<File>;
+
+    /// The size of a file in it.
+    fn size_of(&self, name: &str) -> rustix::io::Result<u64>;
+
+    /// Gives a file in it another name in it, which another file loses.
+    fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()>;
+
+    /// Has two names in it change places.
+    fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()>;
+
+    /// `fsync`: the names in it.
+    fn sync(&self) -> rustix::io::Result<()>;
+
+    /// `syncfs`: all that was done in its file system.
+    fn sync_file_system(&self) -> rustix::io::Result<()>;
+}
+
+impl From<std::fs::File> for File {
+    fn from(file: std::fs::File) -> Self {
+        File::System(file)
+    }
+}
+
+impl From<std::fs::File> for Directory {
+    fn from(directory: std::fs::File) -> Self {
+        Directory::System(directory)
+    }
+}
+
+impl From<OwnedFd> for Directory {
+    fn from(directory: OwnedFd) -> Self {
+        Directory::System(directory.into())
+    }
+}

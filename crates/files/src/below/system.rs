@@ -1,0 +1,194 @@
+//! The operating system's files and directories: each call is one system call, or those of the standard library.
+
+use super::{Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths};
+use crate::direct::read_now;
+use crate::{FileId, Sought};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
+    UTIME_NOW, UTIME_OMIT,
+};
+use std::fs::{Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// The operating system's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct System;
+
+fn found(metadata: &Metadata) -> Found {
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => Kind::File,
+        kind if kind.is_dir() => Kind::Directory,
+        kind if kind.is_symlink() => Kind::Link,
+        _ => Kind::Other,
+    };
+    let made = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Found {
+        kind,
+        id: FileId { device: metadata.dev(), inode: metadata.ino() },
+        made: made.map(|since| since.as_nanos() as u64),
+        size: metadata.len(),
+    }
+}
+
+fn attributes(stat: &Stat) -> Attributes {
+    Attributes {
+        id: FileId { device: stat.st_dev, inode: stat.st_ino },
+        size: stat.st_size as u64,
+        modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
+    }
+}
+
+/// Where something is now for the system.
+fn path_of(open: &impl AsRawFd) -> io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd()))
+}
+
+impl Paths for System {
+    fn open_directory(&self, path: &Path) -> io::Result<Directory> {
+        Ok(std::fs::File::open(path)?.into())
+    }
+
+    fn open_file(&self, path: &Path, writable: bool) -> io::Result<File> {
+        Ok(OpenOptions::new().read(true).write(writable).open(path)?.into())
+    }
+
+    fn entries(&self, path: &Path) -> io::Result<Entries> {
+        Ok(Box::new(std::fs::read_dir(path)?.map(|entry| Ok(entry?.path()))))
+    }
+
+    fn found(&self, path: &Path) -> io::Result<Found> {
+        Ok(found(&std::fs::symlink_metadata(path)?))
+    }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+}
+
+impl OpenFile for std::fs::File {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(self, bytes, offset)
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        read_now(self, offset, bytes)
+    }
+
+    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn set_size(&self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+
+    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+        rustix::fs::fallocate(self, how, offset, bytes)
+    }
+
+    fn seek(&self, sought: Sought, offset: u64) -> rustix::io::Result<u64> {
+        // The position is of no use to anybody: all else says its offset.
+        rustix::fs::seek(
+            self,
+            match sought {
+                Sought::Data => SeekFrom::Data(offset),
+                Sought::Hole => SeekFrom::Hole(offset),
+            },
+        )
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        std::fs::File::sync_all(self)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        std::fs::File::sync_data(self)
+    }
+
+    fn sync_file_system(&self) -> rustix::io::Result<()> {
+        rustix::fs::syncfs(self)
+    }
+
+    fn found(&self) -> io::Result<Found> {
+        Ok(found(&self.metadata()?))
+    }
+
+    fn attributes(&self) -> rustix::io::Result<Attributes> {
+        Ok(attributes(&rustix::fs::fstat(self)?))
+    }
+
+    fn set_modified(&self, modified: Modified) -> rustix::io::Result<()> {
+        let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let last_modification = match modified {
+            Modified::At((tv_sec, tv_nsec)) => Timespec { tv_sec, tv_nsec },
+            Modified::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        };
+        rustix::fs::futimens(self, &Timestamps { last_access, last_modification })
+    }
+
+    fn path(&self) -> io::Result<PathBuf> {
+        path_of(self)
+    }
+}
+
+impl OpenDirectory for std::fs::File {
+    fn found(&self) -> io::Result<Found> {
+        Ok(found(&self.metadata()?))
+    }
+
+    fn attributes(&self) -> rustix::io::Result<Attributes> {
+        Ok(attributes(&rustix::fs::fstat(self)?))
+    }
+
+    fn path(&self) -> io::Result<PathBuf> {
+        path_of(self)
+    }
+
+    fn open_directory(&self, name: &str) -> rustix::io::Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Directory::from(rustix::fs::openat(self, name, flags, Mode::empty())?))
+    }
+
+    fn make_directory(&self, name: &str) -> rustix::io::Result<()> {
+        rustix::fs::mkdirat(self, name, Mode::RWXU)
+    }
+
+    fn lock(&self) -> rustix::io::Result<()> {
+        rustix::fs::flock(self, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn open_file(&self, name: &str, how: For) -> rustix::io::Result<File> {
+        let (flags, mode) = match how {
+            For::Reading => (OFlags::RDONLY, Mode::empty()),
+            For::Writing => (OFlags::RDWR, Mode::RUSR | Mode::WUSR),
+            For::Making => (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR),
+        };
+        let file = rustix::fs::openat(self, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode)?;
+        Ok(std::fs::File::from(file).into())
+    }
+
+    fn size_of(&self, name: &str) -> rustix::io::Result<u64> {
+        Ok(rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW)?.st_size as u64)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
+        rustix::fs::renameat(self, from, self, to)
+    }
+
+    fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {
+        rustix::fs::renameat_with(self, one, self, other, RenameFlags::EXCHANGE)
+    }
+
+    fn sync(&self) -> rustix::io::Result<()> {
+        rustix::fs::fsync(self)
+    }
+
+    fn sync_file_system(&self) -> rustix::io::Result<()> {
+        rustix::fs::syncfs(self)
+    }
+}

@@ -1,0 +1,80 @@
+//! Names that are removed below, by `unlink` or by a rename over a file: in which order the layer is told of it.
+
+use crate::{Directory, FileId, FileLayer};
+use rustix::fs::RenameFlags;
+use std::ffi::OsStr;
+use std::io;
+
+/// A directory below, with the calls that change names in it.
+pub trait NamesBelow {
+    /// A file that is held for its place alone, so that its number stays its own.
+    type Place;
+
+    /// The file that a name leads to, if it is one that a layer may know.
+    fn find(&self, name: &OsStr) -> Option<(Self::Place, FileId)>;
+
+    /// Whether a file has a name still.
+    fn has_name(place: &Self::Place) -> bool;
+
+    /// The directory, opened so that it can be synced.
+    ///
+    /// # Errors
+    /// What the file system below answered.
+    fn open_to_sync(&self) -> io::Result<Directory>;
+
+    /// `unlink`.
+    ///
+    /// # Errors
+    /// What the file system below answered.
+    fn unlink(&self, name: &OsStr) -> io::Result<()>;
+
+    /// `rename` to a name in another directory, or in this one.
+    ///
+    /// # Errors
+    /// What the file system below answered.
+    fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()>;
+}
+
+/// Does what removes a name, with the layer told before and, where the file stays, afterwards.
+fn losing<D: NamesBelow>(
+    layer: &(impl FileLayer + ?Sized),
+    directory: &D,
+    name: &OsStr,
+    act: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let Some((place, id)) = directory.find(name) else { return act() };
+    layer.leaving(id, &|| directory.open_to_sync())?;
+    let done = act();
+    if D::has_name(&place) {
+        layer.stays(id);
+    }
+    done
+}
+
+/// `unlink`, of a file of this layer or of anything else.
+///
+/// # Errors
+/// What the layer or the file system below answered; the name is there then.
+pub fn remove<D: NamesBelow>(layer: &(impl FileLayer + ?Sized), directory: &D, name: &OsStr) -> io::Result<()> {
+    losing(layer, directory, name, || directory.unlink(name))
+}
+
+/// `rename`, from a name in a directory to another.
+///
+/// # Errors
+/// What the layer or the file system below answered; the names are as they were then.
+pub fn rename<D: NamesBelow>(
+    layer: &(impl FileLayer + ?Sized),
+    from: (&D, &OsStr),
+    to: (&D, &OsStr),
+    flags: RenameFlags,
+) -> io::Result<()> {
+    let act = || from.0.rename_to(from.1, to.0, to.1, flags);
+    if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE) || to.0.find(to.1).is_none() {
+        return act();
+    }
+    if let Some((_, id)) = from.0.find(from.1) {
+        layer.replacing(id)?;
+    }
+    losing(layer, to.0, to.1, act)
+}
