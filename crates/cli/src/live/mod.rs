@@ -25,6 +25,7 @@ pub mod stats;
 mod survey;
 mod survey_slots;
 pub mod tables;
+mod unwritable;
 mod watchman;
 
 use crate::args::bytes;

@@ -47,6 +47,21 @@ impl Image {
         output("mount", &["-o", &format!("remount,{options}"), text(&self.at)]).expect("other options");
     }
 
+    /// Makes it read-only as an error of the device does (ext4).
+    pub fn break_off(&self) {
+        self.remount("errors=remount-ro");
+        let name = self.device.trim_start_matches("/dev/");
+        std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").expect("an error");
+    }
+
+    /// Mends it after that, and mounts it with these options.
+    pub fn mend(&self, options: &str) {
+        output("umount", &[text(&self.at)]).expect("nobody uses it");
+        // Its exit code is 1 when there was something to be mended.
+        let _mended = output("e2fsck", &["-fp", &self.device]);
+        output("mount", &["-o", options, &self.device, text(&self.at)]).expect("a file system");
+    }
+
     /// Bytes that are free.
     pub fn free_bytes(&self) -> u64 {
         let found = rustix::fs::statvfs(&self.at).expect("a file system");

@@ -1,6 +1,7 @@
 //! What a store of some size asks of the machine that it is used on. Both figures go by its size, not by what it holds.
 
 use super::index::Index;
+use super::recovery;
 use super::slots::Areas;
 use super::superblock::{Geometry, Layout, Superblock, Tables};
 use super::table;
@@ -21,7 +22,8 @@ impl Geometry {
         let blocks = match self.layout {
             Layout::Log => {
                 let entries = table::entries_max(Tables::V3, self.page_bytes as usize) as u64;
-                u64::from(self.segments) * u64::from(self.segment_pages).div_ceil(entries + 1)
+                let tables = u64::from(self.segments) * u64::from(self.segment_pages).div_ceil(entries + 1);
+                tables + recovery::first_blocks_read_again(self)
             }
             Layout::Slots => Areas::of(self, Tables::V3).journal,
         };

@@ -165,6 +165,9 @@ passed_on! {
 
     /// Where it is now.
     fn path(&self) -> io::Result<PathBuf>;
+
+    /// The same file, opened to be written too. Where its mode forbids that to its owner, its mode allows it for the moment of the call.
+    fn to_write(&self) -> io::Result<File>;
 }
 
 passed_on! {

@@ -1,6 +1,7 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
 use super::FilesError;
+use super::blocks::Blocks;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
 use entresol_engine::disk::Disk;
@@ -29,6 +30,8 @@ pub(super) struct Below {
     failed: AtomicBool,
     /// Size or allocation may not be durable.
     reshaped: AtomicBool,
+    /// What has blocks of it.
+    blocks: Blocks,
     /// Held to make attributes durable: who finds nothing to do must not return before it is done.
     syncing: Mutex<()>,
     /// When a write above was not yet told to the file's times: nanoseconds since 1970, else 0.
@@ -62,6 +65,7 @@ impl Below {
             unsynced: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
+            blocks: Blocks::default(),
             syncing: Mutex::default(),
             modified: AtomicI64::new(0),
             times: Mutex::default(),
@@ -89,6 +93,19 @@ impl Below {
         }
     }
 
+    /// Has the file open so that it can be written: it may have been found with a mode that forbids that, as `git` makes its objects,
+    /// while the cache had dirty pages of it.
+    ///
+    /// # Errors
+    /// What the system answered: it is somebody else's, say, or its file system is read-only.
+    pub fn ensure_writable(&self) -> io::Result<()> {
+        if !self.writable.load(Relaxed) {
+            let again = self.file().to_write()?;
+            self.may_write(again);
+        }
+        Ok(())
+    }
+
     pub fn is_changed(&self) -> bool {
         self.changed.load(Relaxed)
     }
@@ -104,7 +121,7 @@ impl Below {
     }
 
     /// Fills `bytes`, with zeroes beyond the end.
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let file = self.file();
         let mut done = 0;
         while done < bytes.len() {
@@ -128,6 +145,7 @@ impl Below {
 
     /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.ensure_writable()?;
         let file = self.file();
         let mut times = self.times();
         let before = file.attributes()?;
@@ -155,9 +173,16 @@ impl Below {
         if modified == 0 {
             return Ok(());
         }
-        let modified = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
+        let told = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
         let before = file.attributes()?;
-        times.change(&file, before, modified)
+        match times.change(&file, before, told) {
+            // It will be told if the file system can be written again; meanwhile the file can be looked at.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let _newer = self.modified.compare_exchange(0, modified, Relaxed, Relaxed);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
@@ -202,8 +227,18 @@ impl Below {
         Ok(stamp(&file.attributes()?))
     }
 
+    /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
+    pub fn take_blocks(&self, range: Range<u64>, size: u64) -> io::Result<()> {
+        let file = self.file();
+        if self.blocks.take(&*file, range, size)? {
+            self.reshaped.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
     /// Sets the size.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        self.blocks.forget(bytes..u64::MAX);
         self.reshape(|| self.alone().set_size(bytes))
     }
 
@@ -220,13 +255,25 @@ impl Below {
         let file = self.file();
         self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
-            other => Ok(other?),
+            other => {
+                other?;
+                self.blocks.note(offset..offset + bytes);
+                Ok(())
+            }
         })
     }
 
     /// `fallocate`.
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
-        self.reshape(|| Ok(self.file().allocate(how, offset, bytes)?))
+        let range = offset..offset.saturating_add(bytes);
+        if how.contains(FallocateFlags::PUNCH_HOLE) {
+            self.blocks.forget(range.clone());
+        }
+        self.reshape(|| Ok(self.file().allocate(how, offset, bytes)?))?;
+        if !how.contains(FallocateFlags::PUNCH_HOLE) {
+            self.blocks.note(range);
+        }
+        Ok(())
     }
 }
 

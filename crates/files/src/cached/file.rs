@@ -239,8 +239,12 @@ impl CachedFile {
         while done < count {
             let from = offset + done as u64;
             let len = within(from, (count - done) as u64) as usize;
-            let tag = self.tag(0, from, len);
-            self.shared.cache.read_tagged(self.place(from)?, &mut bytes[done..done + len], tag)?;
+            let part = &mut bytes[done..done + len];
+            match self.place(from) {
+                Ok(at) => self.shared.cache.read_tagged(at, part, self.tag(0, from, len))?,
+                // The map cannot be written, as on a file system that is full or read-only. The cache has nothing of what has no region.
+                Err(_) => self.below.read(from, part)?,
+            }
             done += len;
         }
         Ok(count)
@@ -294,6 +298,7 @@ impl CachedFile {
 
     /// Writes to the cache.
     fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.take_blocks(offset, offset + bytes.len() as u64)?;
         let mut done = 0;
         while done < bytes.len() {
             let from = offset + done as u64;
@@ -308,14 +313,22 @@ impl CachedFile {
         Ok(())
     }
 
+    /// Whole pages are written back: each block of them that the file has none of is taken now.
+    fn take_blocks(&self, offset: u64, end: u64) -> io::Result<()> {
+        let pages = self.pages(offset, end);
+        let range = pages.start * self.page_bytes()..pages.end.saturating_mul(self.page_bytes());
+        self.below.take_blocks(range, self.size())
+    }
+
     fn check_mode(&self) -> io::Result<()> {
-        if self.shared.cache.is_read_only() { Err(Errno::ROFS.into()) } else { Ok(()) }
+        if self.shared.read_only || self.shared.cache.is_read_only() { Err(Errno::ROFS.into()) } else { Ok(()) }
     }
 
     /// Writes zeroes over a part of a page where the cache may have something else.
     fn clear(&self, offset: u64, end: u64) -> io::Result<()> {
         match self.find(offset) {
             Some(at) if offset < end => {
+                self.take_blocks(offset, end)?;
                 self.note_dirty(offset, end - offset);
                 self.note_unsynced()?;
                 self.shared.cache.write(at, &vec![0; (end - offset) as usize], false)

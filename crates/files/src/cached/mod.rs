@@ -8,6 +8,7 @@
 //! the end of its file is void, and one across the end is zeroes beyond it.
 
 mod advised;
+mod blocks;
 mod disk;
 mod file;
 mod leaving;
@@ -123,6 +124,8 @@ struct Shared {
     /// Held while a range is made void, alone while nothing may be.
     voiding: RwLock<()>,
     page_bytes: u64,
+    /// The map cannot be written: nothing may become dirty that it does not know of.
+    read_only: bool,
 }
 
 impl Shared {
@@ -335,6 +338,22 @@ impl CachedFiles {
         Ok(named.collect())
     }
 
+    /// Files that the cache has dirty pages of and that cannot be written, each with what the system says of that.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn unwritable(&self) -> io::Result<Vec<(PathBuf, io::Error)>> {
+        let dirty = self.shared.cache.dirty_by_object()?;
+        let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
+        let is_dirty = |file: &Arc<CachedFile>| file.object().is_some_and(|object| dirty.contains_key(&object));
+        let refused = |file: Arc<CachedFile>| {
+            let error = file.below.ensure_writable().err()?;
+            let path = self.path_within(&file.below.file()).unwrap_or_default();
+            Some((path, error))
+        };
+        Ok(known.into_iter().filter(is_dirty).filter_map(refused).collect())
+    }
+
     /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.
     ///
     /// # Errors
@@ -348,6 +367,9 @@ impl CachedFiles {
             let _ = janitor.join();
         }
         self.shared.cache.close()?;
+        if self.shared.read_only {
+            return Ok(());
+        }
         let dirty = self.shared.cache.stats()?.dirty_pages > 0;
         let mut stamps = HashMap::new();
         for known in self.files().values().filter(|known| !known.file.regions().is_empty()) {

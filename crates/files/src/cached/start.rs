@@ -9,7 +9,7 @@ use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, 
 use crate::descriptors;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
 use rustix::io::Errno;
@@ -163,7 +163,7 @@ impl Backing {
     pub fn disk(&self, page_bytes: u64) -> Result<FilesDisk, FilesError> {
         let mut disk = FilesDisk::new(page_bytes);
         disk.remember(&self.contents.voids);
-        let (present, absent) = self.present()?;
+        let (present, absent) = self.present(false)?;
         disk.miss(self.missing(&present), absent);
         for file in present.into_values() {
             for (&part, &region) in &file.parts {
@@ -182,7 +182,7 @@ impl Backing {
 
     /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
     /// system, are links, or may not be read.
-    fn present(&self) -> Result<(HashMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
+    fn present(&self, writable: bool) -> Result<(HashMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
         descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
@@ -221,7 +221,7 @@ impl Backing {
                 } else if found.kind == Kind::File
                     && let Some(parts) = wanted.remove(&key(&found)?)
                 {
-                    let below = self.open_below(&path)?;
+                    let below = self.open_below(&path, writable)?;
                     present.insert(below.key, Present { below, path, parts });
                 }
             }
@@ -229,10 +229,11 @@ impl Backing {
         Ok((present, absent))
     }
 
-    fn open_below(&self, path: &Path) -> Result<Arc<Below>, FilesError> {
-        let (file, writable) = match self.system.open_file(path, true) {
-            Ok(file) => (file, true),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+    fn open_below(&self, path: &Path, writable: bool) -> Result<Arc<Below>, FilesError> {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let (file, writable) = match self.system.open_file(path, writable) {
+            Ok(file) => (file, writable),
+            Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
                 (self.system.open_file(path, false).map_err(at(path))?, false)
             }
             Err(error) => return Err(at(path)(error)),
@@ -272,7 +273,8 @@ impl CachedFiles {
         below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
-        let (present, absent) = backing.present()?;
+        let read_only = config.mode == Mode::ReadOnly;
+        let (present, absent) = backing.present(true)?;
         let missing = backing.missing(&present);
         let disk = Arc::new(FilesDisk::new(page_bytes));
         disk.remember(&backing.contents.voids);
@@ -318,9 +320,10 @@ impl CachedFiles {
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
         let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
-        let (cache, map) = opening.start(|| FileMap::start(hidden, contents).map_err(FilesError::Io))?;
+        let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
+        let read_only = map.is_read_only();
         let shared =
-            Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
+            Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes, read_only };
         let files = Self::new(shared, root, device, direct)?;
         files.reconcile(&present, &known, &held)?;
         Ok((files, found))
