@@ -135,7 +135,9 @@ fn a_read_only_file_system_below_is_read_and_checked() {
     }
     let above = |name: &str| fs::read(mounted.above().join(name));
     assert!(above("read").expect("a read") == bytes);
-    File::create(mounted.above().join("written")).and_then(|mut file| file.write_all(&bytes).and(file.sync_all())).unwrap();
+    File::create(mounted.above().join("written"))
+        .and_then(|mut file| file.write_all(&bytes).and(file.sync_all()))
+        .unwrap();
     image.break_off();
     assert!(fs::write(mounted.below().join("new"), "").is_err(), "it is read-only now");
     for name in ["read", "written", "never", "pg_wal/1"] {
@@ -184,7 +186,8 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         fs::create_dir(scratch.path("fs/d")).expect("a directory");
         fs::create_dir(scratch.path("mount")).expect("a directory");
         std::os::unix::fs::symlink("fs/d", scratch.path("backing")).expect("a link");
-        let format = ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout];
+        let format =
+            ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout];
         scratch.ok(&format);
         let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
         if !mounted.start() {
@@ -204,7 +207,11 @@ fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
         let sparse = open("sparse");
         sparse.set_len(12 * MIB as u64).expect("a hole");
         fill(&sparse, 8 * MIB, b's').and_then(|_| sparse.sync_all()).expect("room");
-        assert!((8192..=9300).contains(&taken_kib(&sparse)), "{} KiB, and no more than a MiB ahead", taken_kib(&sparse));
+        assert!(
+            (8192..=9300).contains(&taken_kib(&sparse)),
+            "{} KiB, and no more than a MiB ahead",
+            taken_kib(&sparse)
+        );
         let punched = open("punched");
         fill(&punched, 4 * MIB, b'o').expect("room");
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -282,7 +289,8 @@ fn many_files(files: usize, descriptors: u64, size: &str) {
     fs::write(above(format!("d1/f{per_folder}")), "another").expect("a file of that name");
     fs::rename(above("d2".into()), above("moved/d2".into())).expect("another folder");
     fs::rename(above("d3/f".to_owned() + &(3 * per_folder).to_string()), above("three".into())).expect("another name");
-    fs::rename(above(format!("d4/f{}", 4 * per_folder)), above(format!("d4/f{}", 4 * per_folder + 1))).expect("over another");
+    fs::rename(above(format!("d4/f{}", 4 * per_folder)), above(format!("d4/f{}", 4 * per_folder + 1)))
+        .expect("over another");
     fs::hard_link(above(format!("d5/f{}", 5 * per_folder)), above("link".into())).expect("a link");
     fs::remove_file(above(format!("d5/f{}", 5 * per_folder))).expect("one of two names");
     fs::remove_dir_all(above("d6".into())).expect("all of a folder");

@@ -280,7 +280,11 @@ mod tests {
             let from = random.below(490);
             let to = from + 1 + random.below(10);
             let add = random.chance(0.5);
-            if add { known.add(from..to) } else { known.remove(from..to) }
+            if add {
+                known.add(from..to)
+            } else {
+                known.remove(from..to)
+            }
             model[from as usize..to as usize].fill(add);
             for (at, &within) in model.iter().enumerate() {
                 assert_eq!(known.end_at(at as u64).is_some(), within, "step {step}, {at}");

@@ -479,7 +479,7 @@ impl CachedFile {
             return Err(Errno::NXIO.into());
         }
         let page = self.page_bytes();
-        let file = self.below.file();
+        let file = self.below.file()?;
         let written = self.written();
         if sought == Sought::Data {
             let below = match file.seek(Sought::Data, offset) {

@@ -1,12 +1,13 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
 use super::disk::{Below, FilesDisk, stamp};
-use super::leaving::sync_names;
+use super::leaving::{Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
 use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
+use crate::places::Places;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
@@ -23,6 +24,7 @@ pub struct Backing {
     system: FileSystem,
     path: PathBuf,
     root: Directory,
+    places: Option<Arc<Places>>,
     device: u64,
     hidden: Directory,
     contents: Contents,
@@ -87,7 +89,17 @@ impl Backing {
         if contents.directory != key(&found)? {
             return Err(FilesError::Copied);
         }
-        Ok(Self { system, path: path.into(), root, device: found.id.device, hidden, contents, drop_gone: false })
+        let places = root.descriptor().and_then(|root| root.try_clone_to_owned().ok()).map(Places::new);
+        Ok(Self {
+            system,
+            path: path.into(),
+            root,
+            places,
+            device: found.id.device,
+            hidden,
+            contents,
+            drop_gone: false,
+        })
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -241,7 +253,9 @@ impl Backing {
         let key = key(&file.found().map_err(at(path))?)?;
         let now = file.attributes().map_err(|error| at(path)(error.into()))?;
         let changed = self.contents.stamps.get(&key).is_some_and(|then| *then != stamp(&now));
-        Ok(Arc::new(Below::new(key, file, writable, changed)))
+        let below = Below::new(key, file, writable, changed, self.places.clone());
+        below.admit();
+        Ok(below)
     }
 }
 
@@ -293,7 +307,7 @@ impl CachedFiles {
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
         let mut found =
             Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
-        let Backing { root, device, hidden, contents, drop_gone, .. } = backing;
+        let Backing { root, places, device, hidden, contents, drop_gone, .. } = backing;
         let (objects, known) = objects(&present, page_bytes)?;
         let opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
         let held = opening.held_pages();
@@ -322,9 +336,16 @@ impl CachedFiles {
         let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
         let read_only = map.is_read_only();
-        let shared =
-            Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes, read_only };
-        let files = Self::new(shared, root, device, direct)?;
+        let shared = Shared {
+            cache: Arc::new(cache),
+            disk,
+            map: Mutex::new(map),
+            voiding: RwLock::default(),
+            page_bytes,
+            emptied: Emptied::default(),
+            read_only,
+        };
+        let files = Self::new(shared, root, places, device, direct)?;
         files.reconcile(&present, &known, &held)?;
         Ok((files, found))
     }
