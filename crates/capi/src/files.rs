@@ -3,7 +3,7 @@
 use crate::error::{Code, Failure, Result, argument};
 use crate::{Cache, FormatOptions};
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity};
+use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity, take_room};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
 use std::ffi::{CStr, OsStr};
@@ -70,7 +70,9 @@ pub(crate) fn format(cache: &Path, backing: &Path, options: FormatOptions) -> Re
         }
         // Nobody else's file may appear in between and be taken for the one just made.
         let new = OpenOptions::new().write(true).create_new(true).open(cache);
-        new.and_then(|file| file.set_len(options.size_bytes)).map_err(named(cache))?;
+        let new = new.map_err(named(cache))?;
+        let room = take_room(&new, options.size_bytes).map_err(named(cache));
+        room.inspect_err(|_| drop(std::fs::remove_file(cache)))?;
     }
     let done = format_there(cache, backing, options);
     if done.is_err() && made {
@@ -90,7 +92,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     let size = if options.size_bytes == 0 { held.size_bytes() } else { options.size_bytes };
     let geometry = Geometry::for_device(size, page_bytes)?;
     if size > held.size_bytes() {
-        OpenOptions::new().write(true).open(cache).and_then(|file| file.set_len(size)).map_err(named(cache))?;
+        OpenOptions::new().write(true).open(cache).and_then(|file| take_room(&file, size)).map_err(named(cache))?;
     }
     // The size of a disk is what it was when it was opened.
     drop(held);

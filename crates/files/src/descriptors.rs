@@ -8,4 +8,5 @@ pub fn allow_many() {
     let files = getrlimit(Resource::Nofile);
     // If it may not be raised then it is as it was, and opening a file too many says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+    crate::places::measure();
 }

@@ -7,6 +7,7 @@ mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod names;
+pub mod places;
 mod removing;
 
 pub use below::Directory;
@@ -18,6 +19,7 @@ pub use emulated::EmulatedFiles;
 pub use names::{NOT_CACHED, Pattern};
 pub use removing::{NamesBelow, remove, rename};
 
+use places::Places;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io;
@@ -65,6 +67,11 @@ pub trait FileLayer: Send + Sync + 'static {
 
     /// The file has no name and no handle any more: nothing will ask for its bytes.
     fn removed(&self, id: FileId);
+
+    /// Names in the directory by which the layer finds files again whose descriptors it closed. Whoever changes names tells them.
+    fn places(&self) -> Option<Arc<Places>> {
+        None
+    }
 }
 
 /// Who wants to know of queries.

@@ -7,11 +7,9 @@ use crate::record::Recorder;
 use entresol_core::{Op, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Tag};
-use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
 use entresol_engine::store::{self, Geometry, StoreError};
 use entresol_policy::Info;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -269,7 +267,8 @@ fn device(
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
         Err(source) => return Err(Error::File { path: path.to_owned(), source }),
     };
-    let reserved = made.as_ref().map_or(Ok(()), |file| reserve(file, options.size_bytes));
+    // Taken now, so that it cannot be missing later.
+    let reserved = made.as_ref().map_or(Ok(()), |file| take_room(file, options.size_bytes).map(drop));
     let reserved = reserved.map_err(|source| Error::File { path: path.to_owned(), source });
     let opened = reserved.and_then(|()| formatted(path, below, options, identity));
     if made.is_some() && opened.is_err() {
@@ -297,14 +296,6 @@ fn formatted(
     }
     let geometry = store::geometry(&device).map_err(cache)?;
     Ok((device, geometry))
-}
-
-/// Takes the room now, so that it cannot be missing later. Where the file system cannot do that, the size alone.
-fn reserve(file: &File, bytes: u64) -> io::Result<()> {
-    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(bytes),
-        other => Ok(other?),
-    }
 }
 
 /// Are there zeros where a cache, a file system or anything else begins?

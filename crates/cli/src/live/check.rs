@@ -1,11 +1,11 @@
 //! `entresol check`: is what a cache holds what was written to it?
 
 use super::identity::{self, Identity};
-use super::serve::is_database;
+use super::serve::{check_size, is_database};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
 use super::{Damage, ReadFile, check_apart, hold, is_damage};
 use crate::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use entresol_engine::disk::{Caching, Disk};
 use entresol_engine::store::{self, Generations, StoreError};
@@ -93,17 +93,17 @@ fn check(arguments: &CheckArgs) -> Result<()> {
         disk.check_missing(dirty).map_err(|error| super::files::refusal(&arguments.backing, error))?;
         return report(arguments, &cache, &Files(&disk), |at, dirty| disk.is_void(at, dirty));
     }
-    let backing = ReadFile::open(&arguments.backing)?;
+    let mut backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
-    identity::check(&arguments.cache, superblock.backing, &arguments.backing, arguments.identity)?;
+    identity::check(&arguments.cache, &superblock, &arguments.backing, arguments.identity)?;
     if is_database(&superblock) {
         // What lies beyond the end of the database is nobody's.
         return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes());
     }
-    let pages = backing.size_bytes().div_ceil(superblock.geometry.page_bytes.into());
-    if pages != superblock.backing_pages {
-        let made_for = superblock.backing_pages;
-        bail!("{}: has {pages} pages, the cache was made for {made_for}", arguments.backing.display());
+    check_size(&arguments.backing, backing.size_bytes(), &superblock)?;
+    if superblock.backing_bytes > 0 {
+        // Of what was added the cache knows nothing yet, also in the page in which the old end lies.
+        backing.size_bytes = superblock.backing_bytes;
     }
     report(arguments, &cache, &backing, |_, _| false)
 }

@@ -3,17 +3,16 @@
 use super::files;
 use super::identity::{self, Identity, identity};
 use super::survey::{self, SurveyError};
-use super::{ReadFile, bytes, check_apart, hex, hold};
+use super::{ReadFile, bytes, check_apart, hex, hold, memory};
 use crate::args::layout;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::cache::BlockCache;
-use entresol_engine::disk::{Caching, Disk, FileDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::Backing;
-use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -62,18 +61,16 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
         (None, false) => bail!("{name}: is not there; --size says how large to make it"),
     };
     let geometry = geometry(arguments, size).with_context(|| name.to_string())?;
-    let made = if exists {
-        prepare(arguments, size)?;
-        make(arguments, geometry, &backing)
+    if exists {
+        make_over(arguments, size, geometry, &backing)?;
     } else {
         // Nobody else's file may appear in between and be taken for the one just made.
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&arguments.cache);
         let file = new.with_context(|| name.to_string())?;
-        let made = reserve(&file, size).with_context(|| name.to_string());
-        let made = made.and_then(|()| make(arguments, geometry, &backing));
-        made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))
-    };
-    made?;
+        let made = take_room(&file, size).with_context(|| name.to_string());
+        let made = made.and_then(|_room| make(arguments, geometry, &backing));
+        made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))?;
+    }
     if !quiet {
         let Geometry { page_bytes, segment_pages, segments, layout } = geometry;
         let of_slots = if layout == Layout::Slots { "a journal and slots in " } else { "" };
@@ -82,6 +79,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
             geometry.capacity_pages(),
             arguments.backing.display()
         );
+        say!("{name}: {}", memory::needs(&geometry));
     }
     Ok(())
 }
@@ -107,8 +105,8 @@ fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {
     Ok(geometry)
 }
 
-/// Looks at what is there, and gives a file its size.
-fn prepare(arguments: &FormatArgs, size: u64) -> Result<()> {
+/// Makes a cache of a file or device that is there. A file has all its blocks from then on; if it cannot have them it is as before.
+fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
     let path = &arguments.cache;
     if !arguments.force
         && let Some(found) = holds(path)?
@@ -117,23 +115,22 @@ fn prepare(arguments: &FormatArgs, size: u64) -> Result<()> {
     }
     // A process that uses it must be found before its file changes size.
     let held = hold(path, Caching::Buffered)?;
+    let before = held.size_bytes();
     let file_type = super::metadata(path)?.file_type();
     if file_type.is_block_device() {
-        if size > held.size_bytes() {
-            bail!("{}: has {} bytes, fewer than --size {size}", path.display(), held.size_bytes());
+        if size > before {
+            bail!("{}: has {before} bytes, fewer than --size {size}", path.display());
         }
-        return Ok(());
+        drop(held);
+        return make(arguments, geometry, backing);
     }
-    let file = OpenOptions::new().write(true).open(path).with_context(|| path.display().to_string())?;
-    file.set_len(size).and_then(|()| reserve(&file, size)).with_context(|| path.display().to_string())
-}
-
-/// Takes the room now, so that it cannot be missing later. Where the file system cannot do that, the size alone.
-fn reserve(file: &File, size: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(size),
-        other => Ok(other?),
-    }
+    let name = || path.display().to_string();
+    let file = OpenOptions::new().write(true).open(path).with_context(name)?;
+    let room = take_room(&file, size).with_context(name)?;
+    drop(held);
+    make(arguments, geometry, backing).inspect_err(|_| room.give_back(&file))?;
+    // Not before the new cache is there: what it replaces may be somebody's until then.
+    if size < before { file.set_len(size).with_context(name) } else { Ok(()) }
 }
 
 fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<()> {

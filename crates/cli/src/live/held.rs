@@ -98,8 +98,11 @@ impl Held {
     /// Writes everything dirty below and closes the cache; says how much that was.
     pub fn drain(self, quiet: bool) -> Result<()> {
         let (name, backing) = (self.path.display(), self.backing.display());
-        past_lost_pages(|| self.cache.drain(), || Ok(self.cache.lost_pages()?.len()))
-            .with_context(|| name.to_string())?;
+        let drained = past_lost_pages(|| self.cache.drain(), || Ok(self.cache.lost_pages()?.len()));
+        if let Err(error) = drained {
+            self.check_writable()?;
+            return Err(error).with_context(|| name.to_string());
+        }
         let stats = self.close()?;
         let lost = self.lost()?;
         if let Some(first) = lost.first() {
@@ -171,6 +174,7 @@ impl Served {
             let cache = &self.held.cache;
             past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len()))
         });
+        let writable = self.held.check_writable();
         let closed = self.held.close();
         self.watchman.stop();
         let stats = closed?;
@@ -198,7 +202,7 @@ impl Served {
             let name = self.path().display();
             bail!("{name}: lost until they are written again: {} pages, first: {first}", lost.len());
         }
-        Ok(())
+        writable
     }
 }
 

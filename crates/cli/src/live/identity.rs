@@ -1,11 +1,13 @@
 //! What tells a backing store from all others, so that no cache is ever put in front of another one.
 
 use super::metadata;
+use super::survey::Superblock;
 use anyhow::{Context, Result, bail};
 use entresol_engine::disk::file_identity;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The identity as the superblock has it.
 pub type Identity = [u8; 16];
@@ -25,10 +27,7 @@ pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
         if let Some(given) = given {
             return Ok(given);
         }
-        let number = found.rdev();
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        let directory = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok();
-        return match directory.and_then(|directory| name_in(&directory)) {
+        return match sysfs(path).and_then(|directory| name_in(&directory)) {
             Some(name) => Ok(fnv128(name.as_bytes())),
             None => bail!(
                 "{}: is a block device without a serial number, whose name may be another's after a restart; --identity \
@@ -46,19 +45,52 @@ pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
     file_identity(path).with_context(|| path.display().to_string())
 }
 
+/// Bytes of a sector as sysfs counts them.
+const SECTOR: u64 = 512;
+
+/// The directory of a block device in sysfs.
+fn sysfs(path: &Path) -> Option<PathBuf> {
+    let number = fs::metadata(path).ok().filter(|found| found.file_type().is_block_device())?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+fn text(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// What sysfs says of a device but for its size, and of a partition where it begins.
+struct DeviceName {
+    kind: &'static str,
+    name: String,
+    start: String,
+}
+
+impl DeviceName {
+    fn with_size(&self, sectors: &str) -> String {
+        let DeviceName { kind, name, start } = self;
+        format!("{kind}\n{name}\n{sectors}\n{start}")
+    }
+
+    /// Was it known as this when it had one of these sizes?
+    fn was(&self, identity: Identity, mut sectors: RangeInclusive<u64>) -> bool {
+        sectors.any(|sectors| fnv128(self.with_size(&sectors.to_string()).as_bytes()) == identity)
+    }
+}
+
 /// What sysfs says of the device whose directory this is: name and size, and of a partition where it begins.
 fn name_in(directory: &Path) -> Option<String> {
-    let text = |path: &Path| {
-        let text = fs::read_to_string(path).ok()?;
-        let text = text.trim();
-        (!text.is_empty()).then(|| text.to_owned())
-    };
+    Some(name_of(directory)?.with_size(&text(&directory.join("size"))?))
+}
+
+fn name_of(directory: &Path) -> Option<DeviceName> {
     let partition = directory.join("partition").exists();
     let disk = if partition { directory.parent()? } else { directory };
     let (kind, name) = NAMES.iter().find_map(|kind| Some((kind, text(&disk.join(kind))?)))?;
-    let size = text(&directory.join("size"))?;
     let start = if partition { text(&directory.join("start"))? } else { String::new() };
-    Some(format!("{kind}\n{name}\n{size}\n{start}"))
+    Some(DeviceName { kind, name, start })
 }
 
 /// FNV-1a of 128 bits (Fowler, Noll, Vo). Names are few and nobody's enemy chooses them.
@@ -77,13 +109,25 @@ pub fn uuid(text: &str) -> Result<Identity, String> {
         .ok_or_else(|| "it must be a UUID of 32 hexadecimal digits, as `uuidgen` prints".to_owned())
 }
 
-/// Checks that a cache is that of a backing store.
-pub fn check(cache: &Path, made_for: Identity, backing: &Path, given: Option<Identity>) -> Result<()> {
+/// Checks that a cache is that of a backing store; what that is known as now, as a device that has grown is known by its new size.
+pub fn check(cache: &Path, superblock: &Superblock, backing: &Path, given: Option<Identity>) -> Result<Identity> {
     let found = identity(backing, given).with_context(|| format!("the backing store of {}", cache.display()))?;
-    if found != made_for {
+    let name = || sysfs(backing).and_then(|directory| name_of(&directory)).filter(|_| given.is_none());
+    let grown = || name().is_some_and(|name| name.was(superblock.backing, sectors_before(superblock)));
+    if found != superblock.backing && !grown() {
         bail!("{}: this is the cache of another backing store than {}", cache.display(), backing.display());
     }
-    Ok(())
+    Ok(found)
+}
+
+/// Sizes that the device may have had when its cache was last opened. A store of version 2 knows that in pages alone.
+fn sectors_before(superblock: &Superblock) -> RangeInclusive<u64> {
+    let page = u64::from(superblock.geometry.page_bytes);
+    let (least, most) = match superblock.backing_bytes {
+        0 => (superblock.backing_pages.saturating_sub(1) * page + 1, superblock.backing_pages.saturating_mul(page)),
+        bytes => (bytes, bytes),
+    };
+    least.div_ceil(SECTOR)..=most / SECTOR
 }
 
 #[cfg(test)]
@@ -130,5 +174,12 @@ mod tests {
         }
         assert_eq!(name("disk/p1").as_deref(), Some("device/wwid\nnaa.5000\n512\n64"));
         assert_ne!(name("disk/p1"), name("disk/p2"));
+        // One that has grown is the same, and another's of that size is not.
+        let before = fnv128(name("disk").expect("a name").as_bytes());
+        put("disk/size", "8192\n");
+        let grown = name_of(&root.path().join("disk")).expect("a name");
+        assert!(grown.was(before, 4096..=4096) && grown.was(before, 4089..=4096) && !grown.was(before, 4097..=8192));
+        put("disk/device/wwid", "naa.5001\n");
+        assert!(!name_of(&root.path().join("disk")).expect("a name").was(before, 4096..=4096));
     }
 }

@@ -13,6 +13,7 @@ pub mod held;
 pub mod hints;
 mod identity;
 pub mod log;
+mod memory;
 pub mod objects;
 pub mod observed;
 mod places;
@@ -24,6 +25,7 @@ pub mod stats;
 mod survey;
 mod survey_slots;
 pub mod tables;
+mod unwritable;
 mod watchman;
 
 use crate::args::bytes;

@@ -2,6 +2,7 @@
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
+use entresol_files::places::Places;
 use entresol_files::{AtOnce, FileData, FileId, FileLayer, OpenDirectory, Sought};
 use rustix::fs::FallocateFlags;
 use serde::{Deserialize, Serialize};
@@ -169,6 +170,10 @@ impl FileLayer for ObservedFiles {
     fn open(&self, id: FileId, file: File, writable: bool) -> io::Result<Arc<dyn FileData>> {
         let data = self.layer.open(id, file, writable)?;
         Ok(Arc::new(ObservedFile { data, calls: Arc::clone(&self.calls) }))
+    }
+
+    fn places(&self) -> Option<Arc<Places>> {
+        self.layer.places()
     }
 
     fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {

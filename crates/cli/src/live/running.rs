@@ -5,16 +5,18 @@ use super::control::{Controlled, Tape};
 use super::figures::{Figures, HintFigures, State};
 use super::held::{Below, Held};
 use super::log::{Level, Log};
+use super::memory;
 use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
-use super::serve::{LOW_BY_HIGH, ModeArg, one_policy, percent, top_tier};
+use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
 use crate::args::{bytes_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_engine::store::Geometry;
 use entresol_files::{CachedFiles, FileCounts, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
@@ -53,6 +55,8 @@ pub struct Running {
     below: Below,
     backing: PathBuf,
     page_bytes: u32,
+    /// As it was opened: since then it may have grown.
+    geometry: Geometry,
     places: PlacesOf,
     started: Instant,
     log: Log,
@@ -86,8 +90,8 @@ impl Running {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let (below, backing) = (held.below.clone(), held.backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
-        let (started, seen) = (Instant::now(), OnceLock::new());
-        Running { cache, calls, file, below, backing, page_bytes, places, started, log, seen }
+        let (started, seen, geometry) = (Instant::now(), OnceLock::new(), held.geometry);
+        Running { cache, calls, file, below, backing, page_bytes, geometry, places, started, log, seen }
     }
 
     /// The cache as a door for a block serves it.
@@ -137,6 +141,10 @@ impl Running {
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
             }
             Setting::DeviceSize(bytes) => {
+                if let Ok(grown) = self.geometry.grown_to(bytes) {
+                    let CacheConfig { tiers, .. } = self.cache.config();
+                    memory::check(&grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
+                }
                 let room = self.cache.grow(bytes).context("device-size")?;
                 Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
             }
@@ -159,6 +167,7 @@ impl Running {
                     bail!("dram: policy '{}' manages one tier, the cache", policy.name);
                 };
                 tiers[0] = top_tier(policy, room as u64, Some(size), self.page_bytes);
+                memory::check(&self.geometry, above_bytes(&tiers, self.page_bytes)).context("dram")?;
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("dram")
             }
             Setting::Place(path) => self.place(&path).context("place"),

@@ -3,13 +3,14 @@
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::log::LogArg;
+use super::memory;
 use super::survey::{self, Superblock};
 use super::{ReadFile, check_apart, hold, in_use_or, patiently};
 use crate::args::bytes_or_none;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Recovered};
 use entresol_policy::Info;
@@ -195,18 +196,34 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
     let store = hold(path, devices.caching())?;
     let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
     let below = hold(backing, devices.caching())?;
-    identity::check(path, superblock.backing, backing, devices.identity)?;
+    let known_as = identity::check(path, &superblock, backing, devices.identity)?;
     let page_bytes = superblock.geometry.page_bytes;
     if devices.direct {
         check_direct(backing, Disk::size_bytes(&below), page_bytes)?;
     }
-    let backing_pages = Disk::size_bytes(&below).div_ceil(page_bytes.into());
-    if superblock.backing_pages != backing_pages {
-        let made_for = superblock.backing_pages;
-        let hint = if is_database(&superblock) { "; it is SQLite's: open it by the VFS" } else { "" };
-        bail!("{}: has {backing_pages} pages, the cache was made for {made_for}{hint}", backing.display());
+    if is_database(&superblock) {
+        bail!("{}: is a database of SQLite's to this cache: open it by the VFS", backing.display());
     }
-    open_over(path, backing, store, below, &superblock, arguments, started)
+    check_size(backing, Disk::size_bytes(&below), &superblock)?;
+    open_over(path, backing, store, below, &superblock, known_as, arguments, started)
+}
+
+/// Refuses a backing store that has become smaller. One that has grown is served as a whole.
+pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) -> Result<()> {
+    let page_bytes = u64::from(superblock.geometry.page_bytes);
+    let (had, about) = match superblock.backing_bytes {
+        // A store of version 2 knows the pages alone.
+        0 => ((superblock.backing_pages.saturating_sub(1)) * page_bytes + 1, "at least "),
+        bytes => (bytes, ""),
+    };
+    if bytes >= had && bytes.div_ceil(page_bytes) >= superblock.backing_pages {
+        return Ok(());
+    }
+    bail!(
+        "{}: has {bytes} bytes, fewer than the {about}{had} that it had when this cache was last opened: give it that size again, and \
+         what the cache holds of its end is not lost",
+        backing.display()
+    );
 }
 
 /// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
@@ -221,8 +238,8 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) ->
     let store = hold(path, Caching::Buffered)?;
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
-    identity::check(path, superblock.backing, backing, identity)?;
-    open_over(path, backing, store, below, &superblock, &arguments, started)
+    let known_as = identity::check(path, &superblock, backing, identity)?;
+    open_over(path, backing, store, below, &superblock, known_as, &arguments, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -236,13 +253,18 @@ fn open_over(
     store: FileDisk,
     below: impl Disk + 'static,
     superblock: &Superblock,
+    known_as: Identity,
     arguments: &CacheArgs,
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
     let config = config(arguments, geometry)?;
-    let cache = BlockCache::open(store, below, superblock.backing, &config);
-    let cache = Arc::new(cache.with_context(|| path.display().to_string())?);
+    let found = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
+    let cache = found.and_then(|mut opening| {
+        opening.rename_backing(known_as);
+        opening.start(|| Ok::<(), CacheError>(()))
+    });
+    let cache = Arc::new(cache.with_context(|| path.display().to_string())?.0);
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
@@ -259,6 +281,7 @@ pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheC
         bail!("--cache-size: {held} pages; the store has room for {room}");
     }
     let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
+    memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
     Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
 }
 
@@ -291,6 +314,12 @@ pub fn top_tier(info: &Info, room: u64, dram: Option<Size>, page_bytes: u32) -> 
         Some(size) => size.pages(page_bytes, room) as usize,
         None => ((room as f64 * info.top_share) as usize).max(info.min_pages[0]),
     }
+}
+
+/// Bytes of the memory above a cache with these tiers.
+pub fn above_bytes(tiers: &[usize], page_bytes: u32) -> u64 {
+    let above = if let [above, _] = tiers { *above as u64 } else { 0 };
+    above.saturating_mul(page_bytes.into())
 }
 
 /// The policy that a text names, with its options.

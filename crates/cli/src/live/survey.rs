@@ -70,6 +70,8 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     pub backing: [u8; 16],
     pub backing_pages: u64,
+    /// Bytes of the backing store; 0 where that is not known.
+    pub backing_bytes: u64,
     pub state: State,
     pub epoch: u64,
     /// The form of what lies behind the superblocks: 2 or 3.
@@ -198,6 +200,7 @@ fn decode_superblock(bytes: &[u8]) -> Result<Superblock, SurveyError> {
         uuid: id_at(bytes, 24),
         backing: id_at(bytes, 40),
         backing_pages: u64_at(bytes, 56),
+        backing_bytes: if version == 2 { 0 } else { u64_at(bytes, 160) },
         state,
         epoch: u64_at(bytes, 64),
         tables,

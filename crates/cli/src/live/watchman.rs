@@ -5,6 +5,7 @@ use super::choice::why;
 use super::log::{Level, Log};
 use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::DeviceCounts;
+use entresol_files::places::{closed_descriptors, descriptors_bound};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -24,6 +25,7 @@ struct Seen {
     lost: u64,
     switches: u64,
     change: Option<Change>,
+    descriptors_closed: u64,
 }
 
 impl Watchman {
@@ -38,10 +40,12 @@ impl Watchman {
                 panic_if_asked();
                 seen.look_at_file(&file, &log);
                 seen.look(&cache, &log);
+                seen.look_at_descriptors(&log);
             }
             // What happened at the end is seen too.
             seen.look_at_file(&file, &log);
             seen.look(&cache, &log);
+            seen.look_at_descriptors(&log);
         };
         let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
         Watchman(thread.ok().map(|thread| (stop, thread)))
@@ -104,6 +108,20 @@ impl Seen {
         }
         self.lost = lost;
         self.look_at_choice(cache, log);
+    }
+
+    /// The first files whose descriptors were closed for others.
+    fn look_at_descriptors(&mut self, log: &Log) {
+        let closed = closed_descriptors();
+        if self.descriptors_closed == 0 && closed > 0 {
+            let bound = descriptors_bound();
+            let message = format!(
+                "files are remembered, more than half of the descriptors ({bound}); the coldest are closed, and opened again when they \
+                 are used"
+            );
+            log.event(Level::Info, "descriptors", &message, json!({ "bound": bound, "closed": closed }));
+        }
+        self.descriptors_closed = closed;
     }
 
     /// A policy that has one of several decide may have taken another one.

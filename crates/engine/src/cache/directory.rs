@@ -13,6 +13,9 @@ struct Name {
     high: u16,
 }
 
+/// Bytes that a page takes which the policy knows, the policy's own apart: its name, and five for finding it.
+pub const HANDLE_BYTES: u64 = size_of::<Name>() as u64 + 5;
+
 impl Name {
     fn new(page: u64) -> Self {
         Name { low: page as u32, high: (page >> 32) as u16 }

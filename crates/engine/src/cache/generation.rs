@@ -84,7 +84,7 @@ mod tests {
             let geometry = Geometry { page_bytes: 1024, segment_pages: 8, segments: 40, layout };
             let power = Power::steady();
             let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(64 << 10, &power)];
-            let identity = Identity { uuid: [1; 16], backing: BACKING, backing_pages: 64 };
+            let identity = Identity { uuid: [1; 16], backing: BACKING, backing_pages: 64, backing_bytes: 0 };
             format_before(&disks[0], geometry, identity).expect("room");
             leave_open(&disks[0]).expect("a superblock");
             let opening = found(&disks);

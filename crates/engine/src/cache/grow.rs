@@ -1,6 +1,6 @@
 //! A larger cache device while the cache is in use: what it holds stays where it is.
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Store};
 use super::upkeep::Lease;
 use super::{BlockCache, CacheError};
 use crate::disk::Disk;
@@ -10,6 +10,12 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 impl Keeper {
+    /// The log's device, and how large it has to be for the cache to take up so many bytes of it.
+    fn to_grow(&self, device_bytes: u64) -> Result<(Store, u64), StoreError> {
+        let grown = self.log.geometry().grown_to(device_bytes)?;
+        Ok((self.log.disk().clone(), grown.size_bytes()))
+    }
+
     /// Goes on with as much of the log's device as so many bytes are.
     fn grow(&mut self, device_bytes: u64) -> Result<Geometry, StoreError> {
         let grown = self.log.geometry().grown_to(device_bytes)?;
@@ -26,8 +32,8 @@ impl Keeper {
 }
 
 impl BlockCache {
-    /// Takes up more of the cache device: as many segments as so many bytes of it have room for. A file is extended to that;
-    /// a block device must have been made larger before. What is cached stays cached; requests wait for four syncs, and
+    /// Takes up more of the cache device: as many segments as so many bytes of it have room for. A file is extended to that,
+    /// with its blocks taken first; a block device must have been made larger before. What is cached stays cached; requests wait for four syncs, and
     /// while the index is made anew: a fifth of a second for two million pages.
     ///
     /// The tiers stay as they are: [`set_tiers`](BlockCache::set_tiers) gives the policy the new room, of which this returns
@@ -36,8 +42,12 @@ impl BlockCache {
     /// A cache is not made smaller in use. Drained and closed it can be formatted anew.
     ///
     /// # Errors
-    /// When that is no larger than the cache is, when the device cannot be made so large, when it fails.
+    /// When that is no larger than the cache is, when the device cannot be made so large or its file system has no room for that: all
+    /// stays as it was then. When the device fails.
     pub fn grow(&self, device_bytes: u64) -> Result<u64, CacheError> {
+        // Requests go on while the file system looks for room.
+        let (disk, bytes) = self.locks.exclusive().map_err(StoreError::Io)?.keeper().to_grow(device_bytes)?;
+        disk.grow(bytes).map_err(StoreError::Io)?;
         let mut turn = self.locks.exclusive().map_err(StoreError::Io)?;
         if turn.core().is_off() {
             let error = io::Error::other("the cache device has failed; it cannot be made larger any more");

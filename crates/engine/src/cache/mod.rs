@@ -12,6 +12,7 @@ mod frames;
 mod gaps;
 mod generation;
 mod grow;
+mod grown;
 mod keeper;
 mod neighbours;
 mod objects;
@@ -29,6 +30,7 @@ mod vacate;
 mod world;
 
 pub use counts::Counts;
+pub use directory::HANDLE_BYTES;
 pub use keeper::KeeperCounts;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
@@ -116,7 +118,7 @@ impl CacheConfig {
             policy,
             options: Options::defaults(policy),
             tiers: tiers.to_vec(),
-            handles: policy.known_per_page * tiers.iter().sum::<usize>() + 16,
+            handles: known(policy, tiers),
             mode: Mode::WriteBack,
             seed: 42,
             upkeep: Upkeep::default(),
@@ -150,6 +152,12 @@ impl CacheConfig {
     }
 }
 
+/// Pages that a policy knows with tiers of these sizes.
+fn known(policy: &Info, tiers: &[usize]) -> usize {
+    let pages = tiers.iter().fold(0, |sum: usize, &tier| sum.saturating_add(tier));
+    policy.known_per_page.saturating_mul(pages).saturating_add(16)
+}
+
 /// Why a cache cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
@@ -174,6 +182,16 @@ pub enum CacheError {
         given: usize,
         /// Pages that fit.
         room: u64,
+    },
+    /// The tiers have more pages than policies have numbers for.
+    #[error(
+        "tiers of {pages} pages in all are too many: the policy would know {known} pages, and there are numbers for 2^32"
+    )]
+    TooManyPages {
+        /// Pages asked for.
+        pages: usize,
+        /// Pages that the policy would know.
+        known: usize,
     },
 }
 
@@ -258,8 +276,14 @@ impl BlockCache {
         identity: [u8; 16],
         generation: Generation,
     ) -> Result<(), StoreError> {
-        let backing_pages = backing.size_bytes().div_ceil(u64::from(geometry.page_bytes));
-        crate::store::format(cache, geometry, Identity { uuid, backing: identity, backing_pages }, generation)
+        let backing_bytes = backing.size_bytes();
+        let backing_pages = backing_bytes.div_ceil(u64::from(geometry.page_bytes));
+        crate::store::format(
+            cache,
+            geometry,
+            Identity { uuid, backing: identity, backing_pages, backing_bytes },
+            generation,
+        )
     }
 
     /// Opens a formatted cache; what it held is held again, after a crash too.
@@ -656,7 +680,11 @@ impl Block for BlockCache {
 
 fn check_room(config: &CacheConfig, room: u64) -> Result<(), CacheError> {
     let given = config.tiers.last().copied().unwrap_or(0);
-    if given as u64 > room { Err(CacheError::TierTooLarge { given, room }) } else { Ok(()) }
+    if given as u64 > room {
+        return Err(CacheError::TierTooLarge { given, room });
+    }
+    let (pages, known) = (config.tiers.iter().fold(0, |sum: usize, &tier| sum.saturating_add(tier)), config.handles);
+    if known >= u32::MAX as usize { Err(CacheError::TooManyPages { pages, known }) } else { Ok(()) }
 }
 
 fn check_writable(mode: Mode) -> io::Result<()> {

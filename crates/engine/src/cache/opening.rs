@@ -2,13 +2,14 @@
 
 use super::background::Background;
 use super::core::{Core, Engine};
+use super::grown::Grown;
 use super::keeper::{Keeper, Store};
 use super::tape::Tape;
 use super::turn::Locks;
 use super::world::World;
 use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room};
 use crate::disk::{Disk, Gauge, Metered};
-use crate::store::{AnyLog, Generation, Generations, Recovered, StoreError};
+use crate::store::{AnyLog, Generation, Generations, Identity, Recovered, StoreError};
 use entresol_policy::Policy;
 use entresol_policy::catalogue::{self, Visitor};
 use std::io;
@@ -29,6 +30,7 @@ pub struct Opening {
     generations: Generations,
     keeps_generations: bool,
     gauges: [Gauge; 2],
+    grown: Grown,
 }
 
 struct Build {
@@ -70,7 +72,8 @@ impl BlockCache {
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
-        let (log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let (mut log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let grown = Grown::found(&mut log, &backing, config.mode)?;
         let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
@@ -91,6 +94,7 @@ impl BlockCache {
             generations,
             keeps_generations,
             gauges,
+            grown,
         })
     }
 }
@@ -99,6 +103,13 @@ impl Opening {
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
         self.core.held_pages()
+    }
+
+    /// The backing store is known by this name from now on: what marks the cache as in use says so. For one whose size is part of its
+    /// name, when it has grown.
+    pub fn rename_backing(&mut self, identity: [u8; 16]) {
+        let log = &mut self.core.keeper().log;
+        log.set_identity(Identity { backing: identity, ..log.identity() });
     }
 
     /// The generations of the cache: its backing store must have one of them.
@@ -153,6 +164,7 @@ impl Opening {
             tape: Arc::<Tape>::default(),
             gauges: self.gauges,
         };
+        self.grown.settle(&cache).map_err(failed)?;
         Ok((cache, begun))
     }
 }

@@ -244,7 +244,7 @@ impl History {
     fn format(&mut self) {
         self.uuid += 1;
         let (geometry, backing_pages) = (self.setup.geometry, self.setup.backing_pages);
-        let identity = Identity { uuid: [self.uuid; 16], backing: BACKING, backing_pages };
+        let identity = Identity { uuid: [self.uuid; 16], backing: BACKING, backing_pages, backing_bytes: 0 };
         if self.setup.of_before {
             format_before(&self.cache, geometry, identity).expect("room for the cache");
         } else {

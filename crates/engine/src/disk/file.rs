@@ -3,7 +3,7 @@
 
 use super::aligned::ALIGN;
 use super::rings::{Job, Reads, Rings};
-use super::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer, queue};
+use super::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer, queue, take_room};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -273,10 +273,11 @@ impl Disk for FileDisk {
         }
     }
 
-    /// A file is extended; of a block device that was made larger the new size is taken notice of.
+    /// A file is extended, with its blocks taken, or stays as it was; of a block device that was made larger the new size is taken
+    /// notice of.
     fn grow(&self, size_bytes: u64) -> io::Result<()> {
-        if size_bytes > self.size_bytes() && self.file.metadata()?.is_file() {
-            self.file.set_len(size_bytes)?;
+        if self.file.metadata()?.is_file() {
+            let _room = take_room(&self.file, size_bytes)?;
         }
         // Every transfer says where it begins: the file's own position is nobody else's.
         let found = (&self.file).seek(SeekFrom::End(0))?;

@@ -10,6 +10,7 @@ mod identity;
 mod metered;
 mod queue;
 mod rings;
+mod room;
 mod sim;
 
 pub use aligned::AlignedBytes;
@@ -17,6 +18,7 @@ pub use file::{Caching, FileDisk};
 pub use identity::file_identity;
 pub use metered::{CallCounts, DeviceCounts, Gauge, Metered, TIME_BUCKETS};
 pub use queue::{QueuedRead, ReadSource};
+pub use room::{Taken, take_room};
 pub use sim::{Fault, Power, SimDisk};
 
 use std::io;

@@ -3,7 +3,7 @@
 use super::generation::{Generation, Generations};
 use super::slots::Slots;
 use super::standing::Standing;
-use super::superblock::Superblock;
+use super::superblock::{Identity, Superblock};
 use super::{Batch, Entry, Geometry, Index, Layout, Log, LogCounts, Recovered, StoreError, SyncPoint};
 use crate::disk::Disk;
 use std::io;
@@ -59,6 +59,16 @@ impl<D: Disk> AnyLog<D> {
 
     fn standing_mut(&mut self) -> &mut Standing {
         either!(self, store => &mut store.standing)
+    }
+
+    /// Whose cache it is.
+    pub fn identity(&self) -> Identity {
+        self.standing().identity()
+    }
+
+    /// The backing store is larger now, or known by another name. The next superblock says so.
+    pub fn set_identity(&mut self, identity: Identity) {
+        self.standing_mut().set_identity(identity);
     }
 
     /// Its generations: the backing store has one of them.

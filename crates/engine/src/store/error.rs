@@ -21,7 +21,7 @@ pub enum StoreError {
     #[error("both superblocks of the cache are damaged")]
     Superblocks,
     /// The sizes make no store.
-    #[error("no cache can have {geometry:?}: {why}")]
+    #[error("no cache can have {geometry}: {why}")]
     Geometry {
         /// The sizes.
         geometry: Geometry,
@@ -45,21 +45,26 @@ pub enum StoreError {
         found: u64,
     },
     /// The store caches something else.
-    #[error("this is the cache of another backing store ({found:02x?}, not {expected:02x?})")]
+    #[error("this is the cache of another backing store ({}, not {})", hex(.found), hex(.expected))]
     OtherBacking {
         /// Identity in the superblock.
         found: [u8; 16],
         /// Identity of the backing store at hand.
         expected: [u8; 16],
     },
-    /// The backing store has another size than the cache was made for.
-    #[error("the backing store has {found} pages, the cache was made for {expected}")]
+    /// The backing store has become smaller.
+    #[error("the backing store has {found} pages, fewer than the {expected} that the cache was used with")]
     BackingSize {
         /// Pages now.
         found: u64,
-        /// Pages when the cache was formatted.
+        /// Pages when the cache was last opened.
         expected: u64,
     },
+    /// The backing store has grown, and the cache has the page in which it ended.
+    #[error(
+        "the backing store has grown in the middle of a page that the cache has: open it once in a mode that may write, or drain it"
+    )]
+    GrownReadOnly,
     /// The device failed while the cache was in use; what it holds may be out of date.
     #[error("this cache was retired when its device failed; what it holds may be out of date: format it")]
     Retired,
@@ -78,6 +83,11 @@ pub enum StoreError {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// An identity as UUIDs are written, without hyphens.
+fn hex(identity: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*identity))
 }
 
 impl From<StoreError> for io::Error {

@@ -2,6 +2,7 @@
 //! for finding a page among them. In the slots layout four more for every slot.
 
 use super::numbers::Numbers;
+use super::superblock::Layout;
 use entresol_core::Random;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -156,6 +157,12 @@ impl Index {
     pub fn dirty_in(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = u64> {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
         self.slots[blocks].iter().filter(|slot| slot.is_current() && slot.is_dirty()).map(|slot| slot.page())
+    }
+
+    /// Bytes that the index of so many blocks or slots takes, lost pages apart.
+    pub(super) fn bytes_of(blocks: u64, layout: Layout) -> u64 {
+        let version = if layout == Layout::Slots { size_of::<u32>() } else { 0 };
+        blocks * (size_of::<Slot>() + version) as u64 + Numbers::bytes_of(blocks)
     }
 
     /// Bytes that it takes, lost pages apart.
@@ -490,5 +497,7 @@ mod tests {
     fn a_block_costs_sixteen_bytes() {
         let index = Index::new(100_000, 0);
         assert!(index.memory_bytes() <= 16 * 100_000 + 64, "{}", index.memory_bytes());
+        assert_eq!(Index::bytes_of(100_000, Layout::Log), index.memory_bytes() as u64);
+        assert_eq!(Index::bytes_of(7777, Layout::Slots), Index::of_slots(7777).memory_bytes() as u64);
     }
 }

@@ -10,6 +10,7 @@ mod either;
 mod error;
 mod generation;
 mod index;
+mod needs;
 mod numbers;
 mod recovery;
 mod repair;

@@ -21,7 +21,16 @@ impl Numbers {
     /// An empty table with room for so many pages, for numbers below `end`.
     pub fn new(room: usize, end: u32) -> Self {
         assert!(end < u32::MAX, "{end} is no number");
-        Numbers { places: vec![EMPTY; (room * PLACES_OF_FOUR).div_ceil(4) + 1], bits: 32 - end.leading_zeros(), len: 0 }
+        Numbers { places: vec![EMPTY; Self::places_of(room)], bits: 32 - end.leading_zeros(), len: 0 }
+    }
+
+    const fn places_of(room: usize) -> usize {
+        (room * PLACES_OF_FOUR).div_ceil(4) + 1
+    }
+
+    /// Bytes of a table with room for so many pages.
+    pub fn bytes_of(room: u64) -> u64 {
+        (Self::places_of(room as usize) * size_of::<u32>()) as u64
     }
 
     /// Has it as many pages as it has room for?

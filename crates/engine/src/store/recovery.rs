@@ -174,6 +174,12 @@ impl<D: Disk> Log<D> {
     }
 }
 
+/// First blocks of segments that an open reads once more, as they are too many to keep.
+pub(super) fn first_blocks_read_again(geometry: &Geometry) -> u64 {
+    let blocks = u64::from(geometry.segments);
+    if blocks * u64::from(geometry.page_bytes) > KEPT_BYTES_MAX as u64 { blocks } else { 0 }
+}
+
 pub(super) fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pages: u64) -> Result<(), StoreError> {
     let identity = superblock.identity;
     if superblock.state == State::Retired {
@@ -185,7 +191,7 @@ pub(super) fn check_owner(superblock: &Superblock, backing: [u8; 16], backing_pa
     if identity.backing != backing {
         return Err(StoreError::OtherBacking { found: identity.backing, expected: backing });
     }
-    if identity.backing_pages != backing_pages {
+    if identity.backing_pages > backing_pages {
         return Err(StoreError::BackingSize { found: backing_pages, expected: identity.backing_pages });
     }
     Ok(())

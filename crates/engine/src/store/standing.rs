@@ -3,7 +3,7 @@
 use super::carried::Carried;
 use super::commit::{self, Commit, Commits};
 use super::generation::{Generation, Generations};
-use super::superblock::{LogEnd, State, Superblock, Tables};
+use super::superblock::{Identity, LogEnd, State, Superblock, Tables};
 use crate::disk::Disk;
 use std::io;
 use std::sync::Arc;
@@ -60,6 +60,16 @@ impl Standing {
     /// The store has so many segments now.
     pub fn set_segments(&mut self, segments: u32) {
         self.superblock.geometry.segments = segments;
+    }
+
+    /// Whose cache it is.
+    pub fn identity(&self) -> Identity {
+        self.superblock.identity
+    }
+
+    /// The backing store is larger now, or known by another name: the next superblock says so.
+    pub fn set_identity(&mut self, identity: Identity) {
+        self.superblock.identity = identity;
     }
 
     /// Seconds of cache time.

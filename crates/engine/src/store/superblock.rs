@@ -8,6 +8,7 @@ use super::{crc32c, table};
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
 use entresol_policy::Info;
+use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -59,6 +60,13 @@ pub struct Geometry {
     pub segments: u32,
     /// How pages are kept in them.
     pub layout: Layout,
+}
+
+impl fmt::Display for Geometry {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Geometry { page_bytes, segment_pages, segments, layout } = self;
+        write!(f, "{segments} segments of {segment_pages} pages of {page_bytes} B as {}", layout.name())
+    }
 }
 
 impl Geometry {
@@ -238,6 +246,15 @@ pub struct Identity {
     pub backing: [u8; 16],
     /// Size of the backing store in pages.
     pub backing_pages: u64,
+    /// Size of the backing store in bytes; 0 where that is not known.
+    pub backing_bytes: u64,
+}
+
+impl Identity {
+    /// Where the last page of the backing store ended, if in the middle of a page.
+    pub(crate) fn torn_end(&self, page_bytes: u64) -> Option<u64> {
+        (!self.backing_bytes.is_multiple_of(page_bytes)).then_some(self.backing_bytes)
+    }
 }
 
 /// Whether the cache was left in order.
@@ -292,7 +309,8 @@ struct Raw {
     settled: RawGeneration,
     pending: RawGeneration,
     clock: U64,
-    zeros: [u8; 348],
+    backing_bytes: U64,
+    zeros: [u8; 340],
     crc: U32,
 }
 
@@ -350,7 +368,8 @@ impl Superblock {
             settled: Generation::default().into(),
             pending: Generation::default().into(),
             clock: 0.into(),
-            zeros: [0; 348],
+            backing_bytes: 0.into(),
+            zeros: [0; 340],
             crc: 0.into(),
         };
         if !self.before {
@@ -358,6 +377,7 @@ impl Superblock {
             raw.settled = self.generations.settled.into();
             raw.pending = self.generations.pending.unwrap_or_default().into();
             raw.clock = self.clock.into();
+            raw.backing_bytes = self.identity.backing_bytes.into();
         }
         raw.crc = crc32c(&raw.as_bytes()[..RAW - 4]).into();
         into[..RAW].copy_from_slice(raw.as_bytes());
@@ -417,9 +437,15 @@ impl Superblock {
         if counts.into_iter().any(|count| count > PLACES_MAX) {
             return Err(StoreError::Superblocks);
         }
+        let backing_pages = raw.backing_pages.get();
+        let backing_bytes = if before { 0 } else { raw.backing_bytes.get() };
+        // After a crash while it grew the pages are those of now, and the bytes of before.
+        if backing_bytes.div_ceil(geometry.page_bytes.into()) > backing_pages {
+            return Err(StoreError::Superblocks);
+        }
         Ok(Superblock {
             geometry,
-            identity: Identity { uuid: raw.uuid, backing: raw.backing, backing_pages: raw.backing_pages.get() },
+            identity: Identity { uuid: raw.uuid, backing: raw.backing, backing_pages, backing_bytes },
             state,
             writes: raw.writes.get(),
             epoch: raw.epoch.get(),
@@ -500,7 +526,7 @@ mod tests {
     fn example() -> Superblock {
         Superblock {
             geometry: Geometry { page_bytes: 4096, segment_pages: 256, segments: 100, layout: Layout::Slots },
-            identity: Identity { uuid: [1; 16], backing: [2; 16], backing_pages: 77 },
+            identity: Identity { uuid: [1; 16], backing: [2; 16], backing_pages: 77, backing_bytes: 76 * 4096 + 5 },
             state: State::Closed,
             writes: 5,
             epoch: 6,

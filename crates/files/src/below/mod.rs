@@ -10,7 +10,7 @@ pub(crate) use system::System;
 use crate::{FileId, Sought};
 use rustix::fs::FallocateFlags;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Declares a trait, and an enum's way of passing each of its calls on to whichever implementation it holds.
@@ -165,6 +165,9 @@ passed_on! {
 
     /// Where it is now.
     fn path(&self) -> io::Result<PathBuf>;
+
+    /// The same file, opened to be written too. Where its mode forbids that to its owner, its mode allows it for the moment of the call.
+    fn to_write(&self) -> io::Result<File>;
 }
 
 passed_on! {
@@ -206,6 +209,30 @@ passed_on! {
 
     /// `syncfs`: all that was done in its file system.
     fn sync_file_system(&self) -> rustix::io::Result<()>;
+}
+
+impl File {
+    /// The file whose place is open here.
+    pub fn at(place: &OwnedFd, writable: bool) -> io::Result<Self> {
+        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+        Ok(std::fs::OpenOptions::new().read(true).write(writable).open(path)?.into())
+    }
+
+    /// Its descriptor, where it has one.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            File::System(file) => Some(file.as_fd()),
+        }
+    }
+}
+
+impl Directory {
+    /// Its descriptor, where it has one.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Directory::System(directory) => Some(directory.as_fd()),
+        }
+    }
 }
 
 impl From<std::fs::File> for File {

@@ -1,25 +1,32 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
 use super::FilesError;
+use super::blocks::Blocks;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
+use crate::places::{Holder, Place, Places};
 use entresol_engine::disk::Disk;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::ops::Deref;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A file below the cache.
 pub(super) struct Below {
     pub key: FileKey,
+    /// Ourselves, for who closes descriptors.
+    me: Weak<Self>,
     /// Held to read and write bytes, and alone to make the file shorter: a write that is under way must not lengthen it
     /// again.
-    file: RwLock<File>,
+    shape: RwLock<()>,
+    place: Place<File>,
     writable: AtomicBool,
     /// It was changed without the cache: what the cache has of it must not be written here.
     changed: AtomicBool,
@@ -29,6 +36,8 @@ pub(super) struct Below {
     failed: AtomicBool,
     /// Size or allocation may not be durable.
     reshaped: AtomicBool,
+    /// What has blocks of it.
+    blocks: Blocks,
     /// Held to make attributes durable: who finds nothing to do must not return before it is done.
     syncing: Mutex<()>,
     /// When a write above was not yet told to the file's times: nanoseconds since 1970, else 0.
@@ -53,28 +62,74 @@ fn now() -> i64 {
 
 impl Below {
     /// A file, of which it is not known whether anything about it is durable.
-    pub fn new(key: FileKey, file: File, writable: bool, changed: bool) -> Self {
-        Self {
+    pub fn new(key: FileKey, file: File, writable: bool, changed: bool, places: Option<Arc<Places>>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             key,
-            file: RwLock::new(file),
+            shape: RwLock::default(),
+            place: Place::new(file, places),
             writable: AtomicBool::new(writable),
             changed: AtomicBool::new(changed),
             unsynced: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
+            blocks: Blocks::default(),
             syncing: Mutex::default(),
             modified: AtomicI64::new(0),
             times: Mutex::default(),
+        })
+    }
+
+    /// From now on its descriptor may be closed when there are too many. Not to be called with a lock held that `removed` takes.
+    pub fn admit(&self) {
+        self.place.admit(self.holder());
+    }
+
+    fn holder(&self) -> Weak<dyn Holder> {
+        self.me.clone()
+    }
+
+    /// Opens it again by its place alone.
+    fn open_again(&self, place: OwnedFd) -> io::Result<File> {
+        let writable = self.writable.load(Relaxed);
+        match File::at(&place, writable) {
+            Err(error) if writable && error.kind() == io::ErrorKind::PermissionDenied => {
+                File::at(&place, false)?.to_write()
+            }
+            other => other,
         }
     }
 
-    /// The file, which nobody makes shorter meanwhile.
-    pub fn file(&self) -> RwLockReadGuard<'_, File> {
-        self.file.read().unwrap_or_else(PoisonError::into_inner)
+    fn opened(&self) -> io::Result<Arc<File>> {
+        self.place.get(&self.holder(), |place| self.open_again(place))
     }
 
-    fn alone(&self) -> RwLockWriteGuard<'_, File> {
-        self.file.write().unwrap_or_else(PoisonError::into_inner)
+    /// The file, which nobody makes shorter meanwhile.
+    ///
+    /// # Errors
+    /// What the system answers when it has to be opened again.
+    pub fn file(&self) -> io::Result<Held<'_>> {
+        let file = self.opened()?;
+        Ok(Held { file, _shape: self.shape.read().unwrap_or_else(PoisonError::into_inner) })
+    }
+
+    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shape.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it is now for the system, or below the backing directory, whose path is `root`.
+    pub fn path(&self, root: &Path) -> io::Result<PathBuf> {
+        // Nothing is opened for it, so that it can be asked with any lock held. Between the two it may have been opened.
+        for _ in 0..2 {
+            if let Some(path) = self.place.closed_path() {
+                return Ok(path);
+            }
+            if let Some(file) = self.place.if_open() {
+                let path = file.path()?;
+                return Ok(path.strip_prefix(root).map(Path::to_owned).unwrap_or(path));
+            }
+        }
+        Err(Errno::STALE.into())
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -84,9 +139,23 @@ impl Below {
     /// Takes a handle that may write in place of one that may not.
     pub fn may_write(&self, file: File) {
         if !self.writable.load(Relaxed) {
-            *self.alone() = file;
+            let _alone = self.alone();
             self.writable.store(true, Relaxed);
+            self.place.replace(file);
         }
+    }
+
+    /// Has the file open so that it can be written: it may have been found with a mode that forbids that, as `git` makes its objects,
+    /// while the cache had dirty pages of it.
+    ///
+    /// # Errors
+    /// What the system answered: it is somebody else's, say, or its file system is read-only.
+    pub fn ensure_writable(&self) -> io::Result<()> {
+        if !self.writable.load(Relaxed) {
+            let again = self.opened()?.to_write()?;
+            self.may_write(again);
+        }
+        Ok(())
     }
 
     pub fn is_changed(&self) -> bool {
@@ -100,12 +169,12 @@ impl Below {
 
     /// Size in bytes.
     pub fn size(&self) -> io::Result<u64> {
-        Ok(self.file().found()?.size)
+        Ok(self.file()?.found()?.size)
     }
 
     /// Fills `bytes`, with zeroes beyond the end.
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        let file = self.file();
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let file = self.file()?;
         let mut done = 0;
         while done < bytes.len() {
             match file.read_at(offset + done as u64, &mut bytes[done..]) {
@@ -121,14 +190,15 @@ impl Below {
 
     /// As [`read`](Self::read), if the system has all of it in memory and nobody is making the file shorter; whether it did.
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
-        let Ok(file) = self.file.try_read() else { return false };
+        let (Some(file), Ok(_shape)) = (self.place.if_open(), self.shape.try_read()) else { return false };
         // Less may be the end of the file. What is wrong with it a read is told that may wait.
         file.read_now(offset, bytes).is_ok_and(|count| count == bytes.len())
     }
 
     /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let file = self.file();
+        self.ensure_writable()?;
+        let file = self.file()?;
         let mut times = self.times();
         let before = file.attributes()?;
         let inside = before.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
@@ -149,21 +219,28 @@ impl Below {
         if self.modified.load(Relaxed) == 0 {
             return Ok(());
         }
-        let file = self.file();
+        let file = self.file()?;
         let mut times = self.times();
         let modified = self.modified.swap(0, Relaxed);
         if modified == 0 {
             return Ok(());
         }
-        let modified = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
+        let told = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
         let before = file.attributes()?;
-        times.change(&file, before, modified)
+        match times.change(&file, before, told) {
+            // It will be told if the file system can be written again; meanwhile the file can be looked at.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                let _newer = self.modified.compare_exchange(0, modified, Relaxed, Relaxed);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
     pub fn sync_attributes(&self, all: bool) -> io::Result<()> {
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = self.file();
+        let file = self.file()?;
         let changed = file.attributes()?.changed;
         let attributes = all && self.times().durable != Some(changed);
         let reshaped = self.reshaped.swap(false, Relaxed);
@@ -187,7 +264,7 @@ impl Below {
     /// Makes durable what the cache wrote here.
     fn sync_writes(&self) -> io::Result<()> {
         self.unsynced.store(false, Relaxed);
-        self.file().sync_data()?;
+        self.file()?.sync_data()?;
         match self.failed.swap(false, Relaxed) {
             false => Ok(()),
             true => Err(Errno::IO.into()),
@@ -197,14 +274,28 @@ impl Below {
     /// Makes everything durable and says how the file is left.
     pub fn leave(&self) -> io::Result<Stamp> {
         self.settle()?;
-        let file = self.file();
+        let file = self.file()?;
         file.sync_all()?;
         Ok(stamp(&file.attributes()?))
     }
 
+    /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
+    pub fn take_blocks(&self, range: Range<u64>, size: u64) -> io::Result<()> {
+        let file = self.file()?;
+        if self.blocks.take(&**file, range, size)? {
+            self.reshaped.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
     /// Sets the size.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
-        self.reshape(|| self.alone().set_size(bytes))
+        self.blocks.forget(bytes..u64::MAX);
+        let file = self.opened()?;
+        self.reshape(|| {
+            let _alone = self.alone();
+            file.set_size(bytes)
+        })
     }
 
     /// Changes size or allocation, and notes that they need not be durable: before the change a sync that came in between would
@@ -217,16 +308,61 @@ impl Below {
 
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        let file = self.file();
+        let file = self.file()?;
         self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
-            other => Ok(other?),
+            other => {
+                other?;
+                self.blocks.note(offset..offset + bytes);
+                Ok(())
+            }
         })
     }
 
     /// `fallocate`.
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
-        self.reshape(|| Ok(self.file().allocate(how, offset, bytes)?))
+        let range = offset..offset.saturating_add(bytes);
+        if how.contains(FallocateFlags::PUNCH_HOLE) {
+            self.blocks.forget(range.clone());
+        }
+        self.reshape(|| Ok(self.file()?.allocate(how, offset, bytes)?))?;
+        if !how.contains(FallocateFlags::PUNCH_HOLE) {
+            self.blocks.note(range);
+        }
+        Ok(())
+    }
+}
+
+/// The file below, as long as nobody makes it shorter.
+pub(super) struct Held<'a> {
+    file: Arc<File>,
+    _shape: RwLockReadGuard<'a, ()>,
+}
+
+impl Deref for Held<'_> {
+    type Target = Arc<File>;
+
+    fn deref(&self) -> &Arc<File> {
+        &self.file
+    }
+}
+
+impl Holder for Below {
+    fn let_go(&self) -> bool {
+        // An error of what was written here is told to who has it open.
+        let synced = !self.unsynced.load(Relaxed) || self.sync_writes().is_ok();
+        if !synced {
+            self.unsynced.store(true, Relaxed);
+        }
+        synced && self.place.let_go(&self.holder(), File::descriptor)
+    }
+
+    fn hold_again(&self) {
+        self.place.hold_again(&self.holder(), |place| self.open_again(place));
+    }
+
+    fn was_used(&self) -> bool {
+        self.place.was_used()
     }
 }
 

@@ -29,8 +29,8 @@ pub(super) struct CachedFile {
     size: AtomicU64,
     /// Held by reads and writes, alone by what changes the size or punches holes.
     shape: RwLock<Shape>,
-    /// By part of a GiB.
-    regions: RwLock<Vec<Option<u64>>>,
+    /// By part of a GiB: of a sparse file those that are used, however far out.
+    regions: RwLock<BTreeMap<u64, u64>>,
     written: Mutex<Written>,
     /// What the cache knows it as, once it has a region.
     object: OnceLock<ObjectId>,
@@ -91,9 +91,9 @@ impl CachedFile {
     pub fn new(
         shared: Arc<Shared>,
         below: Arc<Below>,
-        known: Option<(ObjectId, Vec<Option<u64>>)>,
+        known: Option<(ObjectId, BTreeMap<u64, u64>)>,
     ) -> io::Result<Self> {
-        let (object, regions) = known.map_or((None, Vec::new()), |(object, regions)| (Some(object), regions));
+        let (object, regions) = known.map_or((None, BTreeMap::new()), |(object, regions)| (Some(object), regions));
         let size = AtomicU64::new(below.size()?);
         let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), forget_from: None });
         let object = object.map_or_else(OnceLock::new, OnceLock::from);
@@ -140,7 +140,7 @@ impl CachedFile {
     /// Its parts that have a region, and which.
     pub fn regions(&self) -> Vec<(u64, u64)> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        regions.iter().enumerate().filter_map(|(part, region)| Some((part as u64, (*region)?))).collect()
+        regions.iter().map(|(&part, &region)| (part, region)).collect()
     }
 
     fn shape(&self) -> RwLockReadGuard<'_, Shape> {
@@ -188,7 +188,7 @@ impl CachedFile {
     /// Where a byte is in the address space; none if its part of the file has no region.
     fn find(&self, offset: u64) -> Option<u64> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        let region = regions.get((offset / REGION_BYTES) as usize).copied().flatten()?;
+        let region = regions.get(&(offset / REGION_BYTES))?;
         Some(region * REGION_BYTES + offset % REGION_BYTES)
     }
 
@@ -199,17 +199,14 @@ impl CachedFile {
         }
         let part = offset / REGION_BYTES;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        if regions.len() <= part as usize {
-            regions.resize(part as usize + 1, None);
-        }
-        let region = match regions[part as usize] {
-            Some(region) => region,
+        let region = match regions.get(&part) {
+            Some(&region) => region,
             None => {
                 let extent = Extent { file: self.below.key, part };
                 let region = self.shared.map().allocate(extent, self.shared.disk.regions_max())?;
                 self.shared.disk.join(region, self.below.clone(), extent);
                 self.join(region, part)?;
-                regions[part as usize] = Some(region);
+                regions.insert(part, region);
                 region
             }
         };
@@ -223,7 +220,7 @@ impl CachedFile {
         if count == 0 {
             return Some(AtOnce::All(0));
         }
-        let region = self.regions.try_read().ok()?.get((offset / REGION_BYTES) as usize).copied().flatten()?;
+        let region = *self.regions.try_read().ok()?.get(&(offset / REGION_BYTES))?;
         let at = region * REGION_BYTES + offset % REGION_BYTES;
         let bytes = &mut bytes[..within(offset, count) as usize];
         let next = &self.runs[0];
@@ -242,8 +239,12 @@ impl CachedFile {
         while done < count {
             let from = offset + done as u64;
             let len = within(from, (count - done) as u64) as usize;
-            let tag = self.tag(0, from, len);
-            self.shared.cache.read_tagged(self.place(from)?, &mut bytes[done..done + len], tag)?;
+            let part = &mut bytes[done..done + len];
+            match self.place(from) {
+                Ok(at) => self.shared.cache.read_tagged(at, part, self.tag(0, from, len))?,
+                // The map cannot be written, as on a file system that is full or read-only. The cache has nothing of what has no region.
+                Err(_) => self.below.read(from, part)?,
+            }
             done += len;
         }
         Ok(count)
@@ -297,6 +298,7 @@ impl CachedFile {
 
     /// Writes to the cache.
     fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.take_blocks(offset, offset + bytes.len() as u64)?;
         let mut done = 0;
         while done < bytes.len() {
             let from = offset + done as u64;
@@ -311,14 +313,22 @@ impl CachedFile {
         Ok(())
     }
 
+    /// Whole pages are written back: each block of them that the file has none of is taken now.
+    fn take_blocks(&self, offset: u64, end: u64) -> io::Result<()> {
+        let pages = self.pages(offset, end);
+        let range = pages.start * self.page_bytes()..pages.end.saturating_mul(self.page_bytes());
+        self.below.take_blocks(range, self.size())
+    }
+
     fn check_mode(&self) -> io::Result<()> {
-        if self.shared.cache.is_read_only() { Err(Errno::ROFS.into()) } else { Ok(()) }
+        if self.shared.read_only || self.shared.cache.is_read_only() { Err(Errno::ROFS.into()) } else { Ok(()) }
     }
 
     /// Writes zeroes over a part of a page where the cache may have something else.
     fn clear(&self, offset: u64, end: u64) -> io::Result<()> {
         match self.find(offset) {
             Some(at) if offset < end => {
+                self.take_blocks(offset, end)?;
                 self.note_dirty(offset, end - offset);
                 self.note_unsynced()?;
                 self.shared.cache.write(at, &vec![0; (end - offset) as usize], false)
@@ -331,13 +341,10 @@ impl CachedFile {
     fn forget(&self, offset: u64, end: u64) -> io::Result<()> {
         // The flush after this makes durable what was done below, too.
         self.shared.disk.note(&self.below);
-        let mut from = offset;
-        while from < end {
-            let len = within(from, end - from);
-            if let Some(at) = self.find(from) {
-                self.shared.cache.forget(at, len)?;
-            }
-            from += len;
+        // Between the regions of a sparse file there may be a billion places for others.
+        for (part, region) in self.regions().into_iter().filter(|(part, _)| is_in(*part, offset, end)) {
+            let (from, to) = (offset.max(part * REGION_BYTES), end.min((part + 1).saturating_mul(REGION_BYTES)));
+            self.shared.cache.forget(region * REGION_BYTES + from % REGION_BYTES, to - from)?;
         }
         self.written().remove(self.pages(offset, end));
         Ok(())
@@ -361,7 +368,8 @@ impl CachedFile {
 
     /// The end of the last part of the file that has a region.
     fn regions_end(&self) -> u64 {
-        self.regions.read().unwrap_or_else(PoisonError::into_inner).len() as u64 * REGION_BYTES
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.last_key_value().map_or(0, |(last, _)| (last + 1) * REGION_BYTES)
     }
 
     /// Sees to it that what appears when the file grows is zeroes.
@@ -471,7 +479,7 @@ impl CachedFile {
             return Err(Errno::NXIO.into());
         }
         let page = self.page_bytes();
-        let file = self.below.file();
+        let file = self.below.file()?;
         let written = self.written();
         if sought == Sought::Data {
             let below = match file.seek(Sought::Data, offset) {
@@ -493,6 +501,11 @@ impl CachedFile {
         }
         Ok(size)
     }
+}
+
+/// Does a part of the file have bytes between these two?
+fn is_in(part: u64, offset: u64, end: u64) -> bool {
+    part * REGION_BYTES < end && offset < (part + 1) * REGION_BYTES
 }
 
 /// The end of a range, which the system's sizes must be able to say.

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// How long a removal waits whose directory could not be synced.
@@ -30,7 +30,24 @@ pub(super) struct Leaving {
     /// A directory that it had a name in could not be opened.
     unreadable: AtomicBool,
     /// Directories in which names of it were removed.
-    directories: Mutex<HashMap<FileId, Directory>>,
+    directories: Mutex<HashMap<FileId, Arc<Directory>>>,
+}
+
+/// Directories in which names were removed, each open once however many that were.
+#[derive(Default)]
+pub(super) struct Emptied(Mutex<HashMap<FileId, Weak<Directory>>>);
+
+impl Emptied {
+    fn share(&self, id: FileId, directory: Directory) -> Arc<Directory> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = known.get(&id).and_then(Weak::upgrade) {
+            return open;
+        }
+        known.retain(|_, directory| directory.strong_count() > 0);
+        let directory = Arc::new(directory);
+        known.insert(id, Arc::downgrade(&directory));
+        directory
+    }
 }
 
 /// What is done for files while nobody waits.
@@ -46,6 +63,7 @@ impl CachedFile {
     pub fn leave(&self, directory: OpenDirectory<'_>) -> io::Result<()> {
         match directory().and_then(|directory| Ok((directory.attributes()?, directory))) {
             Ok((found, directory)) => {
+                let directory = self.shared().emptied.share(found.id, directory);
                 self.leaving
                     .directories
                     .lock()
@@ -83,7 +101,8 @@ fn sync_directories(gone: Vec<Arc<CachedFile>>) -> (Vec<Arc<CachedFile>>, Vec<Ar
     let mut synced: HashMap<FileId, bool> = HashMap::new();
     gone.into_iter().partition(|file| {
         let directories = file.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        if file.leaving.unreadable.load(SeqCst) && file.below.file().sync_file_system().is_err() {
+        let all = || file.below.file().is_ok_and(|file| file.sync_file_system().is_ok());
+        if file.leaving.unreadable.load(SeqCst) && !all() {
             return false;
         }
         directories.iter().all(|(&id, directory)| {

@@ -97,7 +97,8 @@ pub(super) struct Contents {
 pub(super) struct FileMap {
     /// The hidden directory, locked as long as this is.
     directory: Directory,
-    written: Written,
+    /// None where nothing can be written.
+    written: Option<Written>,
     /// Bytes that the spare file has room for.
     spare: u64,
     /// Something was appended that is not durable.
@@ -325,16 +326,24 @@ fn lengthen(file: &File, room: u64) -> io::Result<u64> {
 }
 
 impl FileMap {
-    /// Writes the map as it is from now on.
-    pub fn start(directory: Directory, contents: Contents) -> io::Result<Self> {
+    /// Writes the map as it is from now on. `read_only` where it may stay as it was, if the file system below cannot be written.
+    pub fn start(directory: Directory, contents: Contents, read_only: bool) -> io::Result<Self> {
         // The map of before will be the spare file. If it cannot be made long enough it stays the map.
         match directory.open_file(NAME, For::Writing) {
             Ok(file) => drop(lengthen(&file, room_to_close(&contents))?),
             Err(Errno::NOENT) => {}
+            Err(Errno::ROFS) if read_only => {
+                return Ok(Self { directory, written: None, spare: 0, unsynced: false, contents });
+            }
             Err(error) => return Err(error.into()),
         }
         let (written, spare) = write(&directory, &contents)?;
-        Ok(Self { directory, written, spare, unsynced: false, contents })
+        Ok(Self { directory, written: Some(written), spare, unsynced: false, contents })
+    }
+
+    /// Can nothing be written?
+    pub fn is_read_only(&self) -> bool {
+        self.written.is_none()
     }
 
     /// Sees to it that the spare file can take the map when it is closed, with one more region.
@@ -347,8 +356,10 @@ impl FileMap {
     }
 
     fn write_anew(&mut self) -> io::Result<()> {
-        (self.written, self.spare) = write(&self.directory, &self.contents)?;
-        self.unsynced = false;
+        if !self.is_read_only() {
+            let (written, spare) = write(&self.directory, &self.contents)?;
+            (self.written, self.spare, self.unsynced) = (Some(written), spare, false);
+        }
         Ok(())
     }
 
@@ -358,10 +369,14 @@ impl FileMap {
         if region >= limit {
             return Err(Errno::NOSPC.into());
         }
+        if self.is_read_only() {
+            return Err(Errno::ROFS.into());
+        }
+        self.make_room_to_close()?;
+        // One that was not appended whole the next one is written over.
+        self.append(&region_record(region, extent))?;
         // Not given again even if this fails: the record may be there.
         self.contents.next += 1;
-        self.make_room_to_close()?;
-        self.append(&region_record(region, extent))?;
         self.sync()?;
         self.contents.regions.insert(region, extent);
         Ok(region)
@@ -376,7 +391,8 @@ impl FileMap {
     /// Appends what the contents say already, or writes them anew where much of what was appended says nothing any more.
     fn append_or_renew(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
         let live = (3 * self.contents.regions.len() + self.contents.leaving.len()) as u64;
-        if self.written.end / BLOCK as u64 > live + SLACK { self.write_anew() } else { self.append(record) }
+        let end = self.written.as_ref().map_or(0, |written| written.end);
+        if end / BLOCK as u64 > live + SLACK { self.write_anew() } else { self.append(record) }
     }
 
     /// A range of a file is about to be cut off or made zeroes; durable when this returns.
@@ -409,8 +425,8 @@ impl FileMap {
 
     /// Makes durable what was noted.
     pub fn sync(&mut self) -> io::Result<()> {
-        if self.unsynced {
-            self.written.file.sync_data()?;
+        if let Some(written) = self.written.as_ref().filter(|_| self.unsynced) {
+            written.file.sync_data()?;
             self.unsynced = false;
         }
         Ok(())
@@ -435,7 +451,7 @@ impl FileMap {
     }
 
     fn append(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
-        let Written { file, end, room } = &mut self.written;
+        let Some(Written { file, end, room }) = &mut self.written else { return Err(Errno::ROFS.into()) };
         if *end + BLOCK as u64 > *room {
             // Written, not only reserved: a record then changes nothing but bytes.
             file.write_all_at(*room, &[0; STEP as usize])?;
@@ -468,7 +484,7 @@ mod tests {
         let (scratch, fd) = directory();
         assert_eq!(read(&fd).unwrap(), None);
         let contents = Contents { state: State::Open, ..Contents::new([7; 16], key(1)) };
-        let mut map = FileMap::start(std::fs::File::open(scratch.path()).unwrap().into(), contents).unwrap();
+        let mut map = FileMap::start(std::fs::File::open(scratch.path()).unwrap().into(), contents, false).unwrap();
         for inode in 10..3000 {
             assert_eq!(map.allocate(Extent { file: key(inode), part: inode % 3 }, 1 << 20).unwrap(), inode - 10);
         }
@@ -481,7 +497,7 @@ mod tests {
         map.close(State::Dirty, HashMap::from([(key(2510), stamp)])).unwrap();
         let closed = read(&fd).unwrap().unwrap();
         assert_eq!((closed.state, closed.stamps[&key(2510)], closed.next), (State::Dirty, stamp, 2990));
-        let mut map = FileMap::start(fd, Contents { state: State::Open, ..closed }).unwrap();
+        let mut map = FileMap::start(fd, Contents { state: State::Open, ..closed }, false).unwrap();
         assert_eq!(map.allocate(Extent { file: key(1), part: 0 }, 2991).unwrap(), 2990);
         let full = map.allocate(Extent { file: key(1), part: 1 }, 2991).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);

@@ -8,6 +8,7 @@
 //! the end of its file is void, and one across the end is zeroes beyond it.
 
 mod advised;
+mod blocks;
 mod disk;
 mod file;
 mod leaving;
@@ -21,16 +22,18 @@ pub use places::FilePage;
 pub use start::{Backing, Found};
 
 use crate::below::{Directory, File, Found as FoundBelow, OpenDirectory as _, OpenFile};
+use crate::places::Places;
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
-use leaving::Errand;
+use leaving::{Emptied, Errand};
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
-use std::collections::HashMap;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
@@ -123,6 +126,9 @@ struct Shared {
     /// Held while a range is made void, alone while nothing may be.
     voiding: RwLock<()>,
     page_bytes: u64,
+    emptied: Emptied,
+    /// The map cannot be written: nothing may become dirty that it does not know of.
+    read_only: bool,
 }
 
 impl Shared {
@@ -152,6 +158,8 @@ impl Shared {
 /// Files whose bytes go through one cache, except those that patterns name.
 pub struct CachedFiles {
     shared: Arc<Shared>,
+    /// Names of files whose descriptors are closed.
+    places: Option<Arc<Places>>,
     /// Where the backing directory is for the system, to tell a file's path in it.
     root: Directory,
     direct: Vec<Pattern>,
@@ -198,7 +206,13 @@ fn invalid(error: FilesError) -> io::Error {
 }
 
 impl CachedFiles {
-    fn new(shared: Shared, root: Directory, device: u64, direct: Vec<Pattern>) -> io::Result<Self> {
+    fn new(
+        shared: Shared,
+        root: Directory,
+        places: Option<Arc<Places>>,
+        device: u64,
+        direct: Vec<Pattern>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let (errands, to_run) = channel::<Errand>();
         let common = shared.clone();
@@ -206,6 +220,7 @@ impl CachedFiles {
         let janitor = std::thread::Builder::new().name("removed files".into()).spawn(run)?;
         Ok(Self {
             shared,
+            places,
             root,
             direct,
             files: Arc::default(),
@@ -221,7 +236,7 @@ impl CachedFiles {
     }
 
     /// Takes a file that had regions before.
-    fn know(&self, below: Arc<Below>, object: ObjectId, regions: Vec<Option<u64>>) -> io::Result<Arc<CachedFile>> {
+    fn know(&self, below: Arc<Below>, object: ObjectId, regions: BTreeMap<u64, u64>) -> io::Result<Arc<CachedFile>> {
         let id = FileId { device: self.device, inode: below.key.inode };
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, Some((object, regions)))?);
         self.files().insert(id, Known { file: file.clone(), handles: 0 });
@@ -237,7 +252,11 @@ impl CachedFiles {
         if self.direct.is_empty() {
             return Ok(false);
         }
-        let path = self.path_within(file)?.to_string_lossy().into_owned();
+        // One whose path is too long for the system to say is cached, whatever it is called.
+        let path = match self.path_within(file) {
+            Err(error) if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => return Ok(false),
+            path => path?.to_string_lossy().into_owned(),
+        };
         Ok(self.direct.iter().any(|pattern| pattern.matches(&path)))
     }
 
@@ -254,11 +273,11 @@ impl CachedFiles {
     /// When the cache has stopped after a fault of its own.
     pub fn counts(&self) -> io::Result<Vec<FileCounts>> {
         let counted = self.shared.cache.with_objects(|objects| objects.counts())?;
-        let files = self.files();
+        let (files, root) = (self.files(), self.root.path()?);
         let named = |(id, known): (&FileId, &Known)| {
             let object = known.file.object().filter(|&object| object != REST)?;
             // Its name may be going just now.
-            let path = self.path_within(&known.file.below.file()).ok()?;
+            let path = known.file.below.path(&root).ok()?;
             Some((object, (*id, path, known.file.size())))
         };
         let mut names: HashMap<ObjectId, (FileId, PathBuf, u64)> = files.iter().filter_map(named).collect();
@@ -273,7 +292,8 @@ impl CachedFiles {
     /// What a file is to policies, by where it is in the backing directory; none for one that the cache never had a page of.
     fn object_at(&self, path: &Path) -> Option<ObjectId> {
         let files = self.files();
-        let is_there = |known: &&Known| self.path_within(&known.file.below.file()).is_ok_and(|found| found == path);
+        let root = self.root.path().ok()?;
+        let is_there = |known: &&Known| known.file.below.path(&root).is_ok_and(|found| found == path);
         files.values().find(is_there)?.file.object().filter(|&object| object != REST)
     }
 
@@ -326,13 +346,29 @@ impl CachedFiles {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn lost_pages(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        let lost = self.shared.cache.lost_pages()?;
+        let (lost, root) = (self.shared.cache.lost_pages()?, self.root.path()?);
         let named = lost.into_iter().filter_map(|page| {
             let (below, offset) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
-            let path = below.file().path().unwrap_or_default();
+            let path = below.path(&root).map(|path| root.join(path)).unwrap_or_default();
             Some((path, offset))
         });
         Ok(named.collect())
+    }
+
+    /// Files that the cache has dirty pages of and that cannot be written, each with what the system says of that.
+    ///
+    /// # Errors
+    /// When the cache has stopped after a fault of its own.
+    pub fn unwritable(&self) -> io::Result<Vec<(PathBuf, io::Error)>> {
+        let (dirty, root) = (self.shared.cache.dirty_by_object()?, self.root.path()?);
+        let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
+        let is_dirty = |file: &Arc<CachedFile>| file.object().is_some_and(|object| dirty.contains_key(&object));
+        let refused = |file: Arc<CachedFile>| {
+            let error = file.below.ensure_writable().err()?;
+            let path = file.below.path(&root).unwrap_or_default();
+            Some((path, error))
+        };
+        Ok(known.into_iter().filter(is_dirty).filter_map(refused).collect())
     }
 
     /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.
@@ -348,10 +384,14 @@ impl CachedFiles {
             let _ = janitor.join();
         }
         self.shared.cache.close()?;
+        if self.shared.read_only {
+            return Ok(());
+        }
         let dirty = self.shared.cache.stats()?.dirty_pages > 0;
         let mut stamps = HashMap::new();
-        for known in self.files().values().filter(|known| !known.file.regions().is_empty()) {
-            stamps.insert(known.file.below.key, known.file.below.leave()?);
+        let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
+        for file in known.iter().filter(|file| !file.regions().is_empty()) {
+            stamps.insert(file.below.key, file.below.leave()?);
         }
         self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)
     }
@@ -373,9 +413,11 @@ impl CachedFiles {
             return Ok(direct(file));
         }
         let key = key(&file.found()?).map_err(invalid)?;
-        let below = Arc::new(Below::new(key, file, writable, false));
+        let below = Below::new(key, file, writable, false, self.places.clone());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
+        drop(files);
+        file.below.admit();
         Ok(self.handle(id, file))
     }
 }
@@ -390,6 +432,10 @@ fn direct(file: File) -> Arc<dyn FileData> {
 impl FileLayer for CachedFiles {
     fn open(&self, id: FileId, file: std::fs::File, writable: bool) -> io::Result<Arc<dyn FileData>> {
         self.open_file(id, file.into(), writable)
+    }
+
+    fn places(&self) -> Option<Arc<Places>> {
+        self.places.clone()
     }
 
     fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Which file a page of the cache belongs to, for whoever tells of pages.
 
 use super::CachedFiles;
-use crate::below::{OpenDirectory, OpenFile};
+use crate::below::OpenDirectory;
 use std::path::PathBuf;
 
 /// Where a page of the cache lies for who uses the files.
@@ -24,7 +24,6 @@ impl CachedFiles {
     /// The path of a page's file in the directory; none when it is gone.
     pub fn path_at(&self, page: u64) -> Option<PathBuf> {
         let (below, _) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
-        let (path, root) = (below.file().path().ok()?, self.root.path().ok()?);
-        Some(path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path))
+        below.path(&self.root.path().ok()?).ok()
     }
 }

@@ -1,15 +1,16 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
 use super::disk::{Below, FilesDisk, stamp};
-use super::leaving::sync_names;
+use super::leaving::{Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
 use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
+use crate::places::Places;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
 use rustix::io::Errno;
@@ -23,6 +24,7 @@ pub struct Backing {
     system: FileSystem,
     path: PathBuf,
     root: Directory,
+    places: Option<Arc<Places>>,
     device: u64,
     hidden: Directory,
     contents: Contents,
@@ -47,13 +49,6 @@ struct Present {
     below: Arc<Below>,
     path: PathBuf,
     parts: BTreeMap<u64, u64>,
-}
-
-impl Present {
-    fn regions(&self) -> Vec<Option<u64>> {
-        let len = self.parts.keys().next_back().map_or(0, |last| last + 1);
-        (0..len).map(|part| self.parts.get(&part).copied()).collect()
-    }
 }
 
 /// Whether a folder, or what is mounted there, cannot be looked into for a reason of its own: lost+found, say, or the mount
@@ -94,7 +89,17 @@ impl Backing {
         if contents.directory != key(&found)? {
             return Err(FilesError::Copied);
         }
-        Ok(Self { system, path: path.into(), root, device: found.id.device, hidden, contents, drop_gone: false })
+        let places = root.descriptor().and_then(|root| root.try_clone_to_owned().ok()).map(Places::new);
+        Ok(Self {
+            system,
+            path: path.into(),
+            root,
+            places,
+            device: found.id.device,
+            hidden,
+            contents,
+            drop_gone: false,
+        })
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -170,7 +175,7 @@ impl Backing {
     pub fn disk(&self, page_bytes: u64) -> Result<FilesDisk, FilesError> {
         let mut disk = FilesDisk::new(page_bytes);
         disk.remember(&self.contents.voids);
-        let (present, absent) = self.present()?;
+        let (present, absent) = self.present(false)?;
         disk.miss(self.missing(&present), absent);
         for file in present.into_values() {
             for (&part, &region) in &file.parts {
@@ -189,7 +194,7 @@ impl Backing {
 
     /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
     /// system, are links, or may not be read.
-    fn present(&self) -> Result<(HashMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
+    fn present(&self, writable: bool) -> Result<(HashMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
         descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
@@ -228,7 +233,7 @@ impl Backing {
                 } else if found.kind == Kind::File
                     && let Some(parts) = wanted.remove(&key(&found)?)
                 {
-                    let below = self.open_below(&path)?;
+                    let below = self.open_below(&path, writable)?;
                     present.insert(below.key, Present { below, path, parts });
                 }
             }
@@ -236,10 +241,11 @@ impl Backing {
         Ok((present, absent))
     }
 
-    fn open_below(&self, path: &Path) -> Result<Arc<Below>, FilesError> {
-        let (file, writable) = match self.system.open_file(path, true) {
-            Ok(file) => (file, true),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+    fn open_below(&self, path: &Path, writable: bool) -> Result<Arc<Below>, FilesError> {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let (file, writable) = match self.system.open_file(path, writable) {
+            Ok(file) => (file, writable),
+            Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
                 (self.system.open_file(path, false).map_err(at(path))?, false)
             }
             Err(error) => return Err(at(path)(error)),
@@ -247,7 +253,9 @@ impl Backing {
         let key = key(&file.found().map_err(at(path))?)?;
         let now = file.attributes().map_err(|error| at(path)(error.into()))?;
         let changed = self.contents.stamps.get(&key).is_some_and(|then| *then != stamp(&now));
-        Ok(Arc::new(Below::new(key, file, writable, changed)))
+        let below = Below::new(key, file, writable, changed, self.places.clone());
+        below.admit();
+        Ok(below)
     }
 }
 
@@ -279,7 +287,8 @@ impl CachedFiles {
         below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
-        let (present, absent) = backing.present()?;
+        let read_only = config.mode == Mode::ReadOnly;
+        let (present, absent) = backing.present(true)?;
         let missing = backing.missing(&present);
         let disk = Arc::new(FilesDisk::new(page_bytes));
         disk.remember(&backing.contents.voids);
@@ -298,7 +307,7 @@ impl CachedFiles {
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
         let mut found =
             Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
-        let Backing { root, device, hidden, contents, drop_gone, .. } = backing;
+        let Backing { root, places, device, hidden, contents, drop_gone, .. } = backing;
         let (objects, known) = objects(&present, page_bytes)?;
         let opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
         let held = opening.held_pages();
@@ -325,10 +334,18 @@ impl CachedFiles {
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
         let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
-        let (cache, map) = opening.start(|| FileMap::start(hidden, contents).map_err(FilesError::Io))?;
-        let shared =
-            Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
-        let files = Self::new(shared, root, device, direct)?;
+        let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
+        let read_only = map.is_read_only();
+        let shared = Shared {
+            cache: Arc::new(cache),
+            disk,
+            map: Mutex::new(map),
+            voiding: RwLock::default(),
+            page_bytes,
+            emptied: Emptied::default(),
+            read_only,
+        };
+        let files = Self::new(shared, root, places, device, direct)?;
         files.reconcile(&present, &known, &held)?;
         Ok((files, found))
     }
@@ -343,7 +360,7 @@ impl CachedFiles {
         let page_bytes = self.shared.page_bytes;
         let mut files = HashMap::new();
         for (&key, file) in present {
-            files.insert(key, self.know(file.below.clone(), known[&key], file.regions())?);
+            files.insert(key, self.know(file.below.clone(), known[&key], file.parts.clone())?);
         }
         let mut void: Vec<u64> = Vec::new();
         for &(page, dirty) in held {

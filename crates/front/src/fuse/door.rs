@@ -109,7 +109,7 @@ impl Door {
         let parent = self.maker(parent, name)?;
         let exclusive = OFlags::from_bits_truncate(flags as u32) & OFlags::EXCL;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
-        let file = rustix::fs::openat(&parent.place, name, flags, Mode::from_raw_mode(mode))?;
+        let file = rustix::fs::openat(&*parent.place()?, name, flags, Mode::from_raw_mode(mode))?;
         let (node, _) = self.nodes.look_up(&parent, name)?;
         match node.adopt(file) {
             Ok(data) => Ok((node, data)),
@@ -142,13 +142,13 @@ impl Door {
     ) -> io::Result<()> {
         node.settle()?;
         if let Some(mode) = mode {
-            rustix::fs::chmod(node.path(), Mode::from_raw_mode(mode))?;
+            node.by_path(|path| rustix::fs::chmod(path, Mode::from_raw_mode(mode)))?;
         }
         if let (user, group) = owner
             && (user.is_some() || group.is_some())
         {
             rustix::fs::chownat(
-                &node.place,
+                &*node.place()?,
                 "",
                 user.map(Uid::from_raw),
                 group.map(Gid::from_raw),
@@ -156,7 +156,7 @@ impl Door {
             )?;
         }
         if let Some(times) = times {
-            rustix::fs::utimensat(rustix::fs::CWD, node.path(), &times, AtFlags::empty())?;
+            node.by_path(|path| rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()))?;
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Filesystem for Door {
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
-        match self.node(number).and_then(|node| Ok(rustix::fs::readlinkat(&node.place, "", Vec::new())?)) {
+        match self.node(number).and_then(|node| Ok(rustix::fs::readlinkat(&*node.place()?, "", Vec::new())?)) {
             Ok(target) => reply.data(target.as_bytes()),
             Err(error) => reply.error(errno(&error)),
         }
@@ -246,17 +246,19 @@ impl Filesystem for Door {
 
     fn mknod(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, device: u32, reply: ReplyEntry) {
         let (kind, mode) = (rustix::fs::FileType::from_raw_mode(mode), Mode::from_raw_mode(mode & 0o7777));
-        self.enter(parent, name, reply, |parent| rustix::fs::mknodat(&parent.place, name, kind, mode, device.into()));
+        self.enter(parent, name, reply, |parent| {
+            rustix::fs::mknodat(&*parent.place()?, name, kind, mode, device.into())
+        });
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
         self.enter(parent, name, reply, |parent| {
-            rustix::fs::mkdirat(&parent.place, name, Mode::from_raw_mode(mode & 0o7777))
+            rustix::fs::mkdirat(&*parent.place()?, name, Mode::from_raw_mode(mode & 0o7777))
         });
     }
 
     fn symlink(&self, _: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        self.enter(parent, name, reply, |parent| rustix::fs::symlinkat(target, &parent.place, name));
+        self.enter(parent, name, reply, |parent| rustix::fs::symlinkat(target, &*parent.place()?, name));
     }
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -265,7 +267,8 @@ impl Filesystem for Door {
             Err(error) => return reply.error(errno(&error)),
         };
         self.enter(parent, name, reply, |parent| {
-            rustix::fs::linkat(rustix::fs::CWD, node.path(), &parent.place, name, AtFlags::SYMLINK_FOLLOW)
+            let parent = parent.place()?;
+            node.by_path(|path| rustix::fs::linkat(rustix::fs::CWD, path, &*parent, name, AtFlags::SYMLINK_FOLLOW))
         });
     }
 
@@ -280,7 +283,7 @@ impl Filesystem for Door {
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |parent: Arc<Node>| rustix::fs::unlinkat(&parent.place, name, AtFlags::REMOVEDIR);
+        let remove = |parent: Arc<Node>| parent.remove(name, AtFlags::REMOVEDIR);
         finish_call(reply, self.nodes.get(parent.0).and_then(remove));
     }
 
@@ -554,7 +557,7 @@ impl Filesystem for Door {
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
-        let found = self.nodes.get(number.0).and_then(|node| rustix::fs::fstatvfs(&node.place));
+        let found = self.nodes.get(number.0).and_then(|node| rustix::fs::fstatvfs(&*node.place()?));
         match found {
             Ok(found) => reply.statfs(
                 found.f_blocks,
@@ -581,24 +584,24 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let flags = rustix::fs::XattrFlags::from_bits_retain(flags as u32);
-        let set = |node: Arc<Node>| rustix::fs::setxattr(node.path(), name, value, flags);
+        let set = |node: Arc<Node>| node.by_path(|path| rustix::fs::setxattr(path, name, value, flags));
         finish_call(reply, self.nodes.get(number.0).and_then(set));
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let mut value = vec![0; size as usize];
-        let get = |node: Arc<Node>| rustix::fs::getxattr(node.path(), name, &mut value[..]);
+        let get = |node: Arc<Node>| node.by_path(|path| rustix::fs::getxattr(path, name, &mut value[..]));
         give(reply, self.nodes.get(number.0).and_then(get), size, &value);
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let mut names = vec![0; size as usize];
-        let list = |node: Arc<Node>| rustix::fs::listxattr(node.path(), &mut names[..]);
+        let list = |node: Arc<Node>| node.by_path(|path| rustix::fs::listxattr(path, &mut names[..]));
         give(reply, self.nodes.get(number.0).and_then(list), size, &names);
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |node: Arc<Node>| rustix::fs::removexattr(node.path(), name);
+        let remove = |node: Arc<Node>| node.by_path(|path| rustix::fs::removexattr(path, name));
         finish_call(reply, self.nodes.get(number.0).and_then(remove));
     }
 }

@@ -1,6 +1,7 @@
 //! The files that the kernel knows, each held by a handle of its own: renames and removals need no bookkeeping of paths.
 
 use super::passthrough::Ways;
+use entresol_files::places::{Change, Holder, Place, Places};
 use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -8,7 +9,8 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The kernel's number for the root of a mount.
@@ -16,8 +18,11 @@ const ROOT: u64 = 1;
 
 /// A file, directory or other thing that the kernel knows.
 pub(super) struct Node {
+    /// Ourselves, for who closes descriptors.
+    me: Weak<Node>,
     /// Opened for its place alone, not for its bytes.
-    pub place: OwnedFd,
+    place: Place<OwnedFd>,
+    places: Arc<Places>,
     /// What the kernel calls it: the backing's number, so that programs see the same.
     pub number: u64,
     pub id: FileId,
@@ -30,7 +35,9 @@ pub(super) struct Node {
 impl Drop for Node {
     /// The kernel has forgotten it and no handle is left; as long as its place is held the number is not used again.
     fn drop(&mut self) {
-        if rustix::fs::statat(&self.place, "", AtFlags::EMPTY_PATH).is_ok_and(|stat| stat.st_nlink == 0) {
+        // One that was closed had a name.
+        let is_gone = |place: Arc<OwnedFd>| rustix::fs::fstat(&*place).is_ok_and(|stat| stat.st_nlink == 0);
+        if self.place.if_open().is_some_and(is_gone) {
             self.layer.removed(self.id);
         }
     }
@@ -43,19 +50,39 @@ struct Opened {
 }
 
 impl Node {
-    fn new(place: OwnedFd, stat: &Stat, number: u64, layer: Arc<dyn FileLayer>) -> Self {
+    fn new(place: OwnedFd, stat: &Stat, number: u64, layer: Arc<dyn FileLayer>, places: &Arc<Places>) -> Arc<Self> {
         let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        Self { place, number, id, layer, opened: Mutex::default(), ways: Mutex::default() }
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            place: Place::new(place, Some(places.clone())),
+            places: places.clone(),
+            number,
+            id,
+            layer,
+            opened: Mutex::default(),
+            ways: Mutex::default(),
+        })
     }
 
-    /// A path that leads here, whatever the file is called now.
-    pub fn path(&self) -> String {
-        format!("/proc/self/fd/{}", self.place.as_raw_fd())
+    fn holder(&self) -> Weak<dyn Holder> {
+        self.me.clone()
+    }
+
+    /// Its place, opened again if it was closed meanwhile.
+    pub fn place(&self) -> rustix::io::Result<Arc<OwnedFd>> {
+        let place = self.place.get(&self.holder(), Ok);
+        place.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    /// Does something by a path that leads here, whatever the file is called now.
+    pub fn by_path<T>(&self, act: impl FnOnce(&str) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        let place = self.place()?;
+        act(&format!("/proc/self/fd/{}", place.as_raw_fd()))
     }
 
     /// Opens what is here with the flags given.
     pub fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        rustix::fs::open(self.path(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+        self.by_path(|path| rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()))
     }
 
     /// Attributes; the size is that of the layer while the file is open.
@@ -64,7 +91,7 @@ impl Node {
         if let Some(data) = &data {
             data.settle()?;
         }
-        let mut stat = rustix::fs::statat(&self.place, "", AtFlags::EMPTY_PATH)?;
+        let mut stat = rustix::fs::fstat(&*self.place()?)?;
         if let Some(data) = data {
             stat.st_size = data.size_bytes()? as i64;
         }
@@ -77,12 +104,19 @@ impl Node {
         data.map_or(Ok(()), |data| data.settle())
     }
 
+    /// `unlink` and `rmdir`.
+    pub fn remove(&self, name: &OsStr, flags: AtFlags) -> rustix::io::Result<()> {
+        let place = self.place()?;
+        let change = Change::Remove(place.as_fd(), Path::new(name));
+        self.places.changing(change, || rustix::fs::unlinkat(&*place, name, flags))
+    }
+
     /// A file that was written is no longer run with the rights of its user or group.
     pub fn disown(&self) -> rustix::io::Result<()> {
-        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.place)?.st_mode);
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&*self.place()?)?.st_mode);
         let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
         let rights = mode & (Mode::SUID | group);
-        if rights.is_empty() { Ok(()) } else { rustix::fs::chmod(self.path(), mode - rights) }
+        if rights.is_empty() { Ok(()) } else { self.by_path(|path| rustix::fs::chmod(path, mode - rights)) }
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -126,7 +160,7 @@ impl NamesBelow for Node {
 
     fn find(&self, name: &OsStr) -> Option<(OwnedFd, FileId)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::openat(&self.place, name, flags, Mode::empty()).ok()?;
+        let place = rustix::fs::openat(&*self.place().ok()?, name, flags, Mode::empty()).ok()?;
         let stat = rustix::fs::fstat(&place).ok()?;
         let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
         let id = FileId { device: stat.st_dev, inode: stat.st_ino };
@@ -142,11 +176,30 @@ impl NamesBelow for Node {
     }
 
     fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.place, name, AtFlags::empty())?)
+        self.remove(name, AtFlags::empty()).map_err(io::Error::from)
     }
 
     fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()> {
-        Ok(rustix::fs::renameat_with(&self.place, name, &to.place, new_name, flags)?)
+        let (from, into) = (self.place()?, to.place()?);
+        let pair = [(from.as_fd(), Path::new(name)), (into.as_fd(), Path::new(new_name))];
+        let exchanged = flags.contains(RenameFlags::EXCHANGE);
+        let change = if exchanged { Change::Exchange(pair) } else { Change::Rename(pair) };
+        let act = || rustix::fs::renameat_with(&*from, name, &*into, new_name, flags);
+        Ok(self.places.changing(change, act)?)
+    }
+}
+
+impl Holder for Node {
+    fn let_go(&self) -> bool {
+        self.place.let_go(&self.holder(), |place| Some(place.as_fd()))
+    }
+
+    fn hold_again(&self) {
+        self.place.hold_again(&self.holder(), Ok);
+    }
+
+    fn was_used(&self) -> bool {
+        self.place.was_used()
     }
 }
 
@@ -160,6 +213,7 @@ pub(super) struct Nodes {
     known: Mutex<HashMap<u64, Known>>,
     device: u64,
     layer: Arc<dyn FileLayer>,
+    places: Arc<Places>,
 }
 
 struct Known {
@@ -172,9 +226,15 @@ impl Nodes {
     /// Starts with the root.
     pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
-        let node = Arc::new(Node::new(root, &stat, ROOT, layer.clone()));
+        // Where the layer closes files too, both are told of the same names.
+        let places = match layer.places() {
+            Some(places) => places,
+            None => Places::new(rustix::io::fcntl_dupfd_cloexec(&root, 0)?),
+        };
+        // The root is found by no name, and never closed.
+        let node = Node::new(root, &stat, ROOT, layer.clone(), &places);
         let known = HashMap::from([(ROOT, Known { node, lookups: 1 })]);
-        Ok(Self { known: Mutex::new(known), device: stat.st_dev, layer })
+        Ok(Self { known: Mutex::new(known), device: stat.st_dev, layer, places })
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
@@ -193,20 +253,15 @@ impl Nodes {
             return Err(Errno::NOENT.into());
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::openat(&parent.place, name, flags, Mode::empty())?;
+        let place = rustix::fs::openat(&*parent.place()?, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&place)?;
         if stat.st_dev != self.device {
             return Err(Errno::XDEV.into());
         }
-        let mut known = self.known();
-        // While it is here its handle keeps the number from being used again.
-        let entry = known.entry(stat.st_ino).or_insert_with(|| {
-            let node = Arc::new(Node::new(place, &stat, stat.st_ino, self.layer.clone()));
-            Known { node, lookups: 0 }
-        });
-        entry.lookups += 1;
-        let node = entry.node.clone();
-        drop(known);
+        let (node, is_new) = self.tell(place, &stat);
+        if is_new {
+            node.place.admit(node.holder());
+        }
         match node.stat() {
             Ok(stat) => Ok((node, stat)),
             Err(error) => {
@@ -214,6 +269,32 @@ impl Nodes {
                 Err(error)
             }
         }
+    }
+
+    /// The node of what was found, of which the kernel is told; whether its descriptor was opened for it.
+    fn tell(&self, place: OwnedFd, stat: &Stat) -> (Arc<Node>, bool) {
+        let mut known = self.known();
+        let lookups = match known.get_mut(&stat.st_ino) {
+            Some(entry) => {
+                let was_open = entry.node.place.if_open().is_some();
+                entry.lookups += 1;
+                // While its place is open its number is not used again.
+                if was_open {
+                    return (entry.node.clone(), false);
+                }
+                let (node, lookups) = (entry.node.clone(), entry.lookups);
+                let Err(place) = node.place.meet(place, AsFd::as_fd) else { return (node, true) };
+                let other = Node::new(place, stat, stat.st_ino, self.layer.clone(), &self.places);
+                let before = known.insert(stat.st_ino, Known { node: other.clone(), lookups });
+                drop(known);
+                drop(before);
+                return (other, true);
+            }
+            None => 1,
+        };
+        let node = Node::new(place, stat, stat.st_ino, self.layer.clone(), &self.places);
+        known.insert(stat.st_ino, Known { node: node.clone(), lookups });
+        (node, true)
     }
 
     /// `unlink`.

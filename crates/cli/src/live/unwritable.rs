@@ -1,0 +1,20 @@
+//! Files that a cache has dirty pages of and that cannot be written: they keep a cache from being drained, and in time from taking writes.
+
+use super::held::{Below, Held};
+use anyhow::{Result, bail};
+use entresol_engine::cache::Mode;
+
+impl Held {
+    /// Refuses to call the end a good one while there are such files; names the first. Where nothing may be written none is expected to.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        let Below::Files(files) = &self.below else { return Ok(()) };
+        if self.cache.config().mode == Mode::ReadOnly {
+            return Ok(());
+        }
+        let refused = files.unwritable()?;
+        let Some((path, why)) = refused.first() else { return Ok(()) };
+        let (name, number) = (self.path.display(), refused.len());
+        let files = if number == 1 { "1 file".to_owned() } else { format!("{number} files") };
+        bail!("{name}: the cache alone has bytes of {files} that cannot be written, first: {}: {why}", path.display());
+    }
+}

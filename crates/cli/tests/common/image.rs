@@ -1,0 +1,77 @@
+//! File systems of their own on loop devices, which root alone may make.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file system in a file, mounted until it goes out of scope.
+pub struct Image {
+    device: String,
+    pub at: PathBuf,
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+impl Image {
+    /// Makes one of so many MiB by `mkfs`, in `at`.img. None, with a word about it, where that cannot be.
+    pub fn new(at: PathBuf, mib: u64, mkfs: &[&str]) -> Option<Self> {
+        let made = Self::made(at, mib, mkfs);
+        made.map_err(|why| println!("SKIPPED: no file system on a loop device here: {why}")).ok()
+    }
+
+    fn made(at: PathBuf, mib: u64, mkfs: &[&str]) -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("not root".to_owned());
+        }
+        let image = at.with_extension("img");
+        std::fs::create_dir_all(&at).expect("a mount point");
+        std::fs::File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("a file");
+        output(mkfs[0], &[&mkfs[1..], &[text(&image)]].concat())?;
+        let device = output("losetup", &["--find", "--show", text(&image)])?;
+        let image = Image { device, at };
+        output("mount", &[&image.device, text(&image.at)])?;
+        Ok(image)
+    }
+
+    /// Mounts it anew with other options.
+    pub fn remount(&self, options: &str) {
+        output("mount", &["-o", &format!("remount,{options}"), text(&self.at)]).expect("other options");
+    }
+
+    /// Makes it read-only as an error of the device does (ext4).
+    pub fn break_off(&self) {
+        self.remount("errors=remount-ro");
+        let name = self.device.trim_start_matches("/dev/");
+        std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").expect("an error");
+    }
+
+    /// Mends it after that, and mounts it with these options.
+    pub fn mend(&self, options: &str) {
+        output("umount", &[text(&self.at)]).expect("nobody uses it");
+        // Its exit code is 1 when there was something to be mended.
+        let _mended = output("e2fsck", &["-fp", &self.device]);
+        output("mount", &["-o", options, &self.device, text(&self.at)]).expect("a file system");
+    }
+
+    /// Bytes that are free.
+    pub fn free_bytes(&self) -> u64 {
+        let found = rustix::fs::statvfs(&self.at).expect("a file system");
+        found.f_bfree * found.f_frsize
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _gone = output("umount", &["-l", text(&self.at)]);
+        let _gone = output("losetup", &["-d", &self.device]);
+    }
+}

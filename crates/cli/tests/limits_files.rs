@@ -1,0 +1,348 @@
+//! Files that may not be written, file systems below that cannot be, and blocks for what is written into holes.
+
+mod common;
+
+use common::image::Image;
+use common::mounted::Mounted;
+use common::{Scratch, Signal, ended_well, says, signal};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::process::{Child, Command, Stdio};
+
+const MIB: usize = 1 << 20;
+const NOBODY: u32 = 65534;
+const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
+
+/// The command as somebody who is not root, but for mounting.
+fn as_nobody(scratch: &Scratch, arguments: &[&str]) -> Command {
+    // By its descriptor: nobody may not come to where the program lies.
+    let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin --ambient-caps=+sys_admin \
+                 /proc/self/fd/3 \"$@\" 3<\"$0\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", shell, env!("CARGO_BIN_EXE_entresol")]).args(arguments).current_dir(scratch.path("."));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn ended(mut child: Child) -> (Option<i32>, String) {
+    let mut said = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    (child.wait().expect("an end").code(), said)
+}
+
+/// A directory and a cache of nobody's; none where there is nobody besides us.
+fn of_nobody() -> Option<Scratch> {
+    if !rustix::process::getuid().is_root() {
+        println!("SKIPPED: only root can be two users");
+        return None;
+    }
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("backing")).expect("a directory");
+    fs::create_dir(scratch.path("mount")).expect("a directory");
+    for name in [".", "backing", "mount"] {
+        chown(scratch.path(name), Some(NOBODY), Some(NOBODY)).expect("another owner");
+    }
+    let format = ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"];
+    let made = as_nobody(&scratch, &format).output().expect("a shell");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some(scratch)
+}
+
+/// Mounts as nobody; none where nothing can be mounted.
+fn mounted(scratch: &Scratch) -> Option<Child> {
+    let mount = ["-q", "mount", "backing", "mount", "--cache", "cache", "--policy", "lru", "--allow-root"];
+    let mut server = as_nobody(scratch, &mount).spawn().expect("a shell");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+    if line.is_empty() {
+        let _skipped = ended_well(server);
+        return None;
+    }
+    Some(server)
+}
+
+#[test]
+fn a_dirty_file_without_write_bits_is_drained_by_its_owner() {
+    let Some(scratch) = of_nobody() else { return };
+    let Some(server) = mounted(&scratch) else { return };
+    for name in ["f", "g"] {
+        let mut file = File::create(scratch.path("mount").join(name)).expect("a file");
+        file.write_all(b"synced data\n").expect("a write");
+        file.set_permissions(Permissions::from_mode(0o444)).expect("another mode");
+        file.sync_all().expect("a sync");
+    }
+    signal(server.id(), Signal::TERM);
+    ended_well(server);
+    assert_eq!(scratch.bytes("backing/f"), [0; 12], "it is in the cache alone");
+    // Served again, its owner's server can write it below.
+    let server = mounted(&scratch).expect("it could be mounted");
+    assert_eq!(scratch.read("mount/f"), "synced data\n");
+    scratch.ok(&["set", "--cache", "cache", "mode=write-through"]);
+    assert_eq!(scratch.read("backing/f"), "synced data\n");
+    signal(server.id(), Signal::TERM);
+    ended_well(server);
+    let drained = as_nobody(&scratch, &[&["drain"], &BOTH[..]].concat()).output().expect("a shell");
+    assert!(drained.status.success(), "{}", String::from_utf8_lossy(&drained.stderr));
+    for name in ["backing/f", "backing/g"] {
+        assert_eq!(scratch.read(name), "synced data\n");
+        assert_eq!(fs::metadata(scratch.path(name)).expect("attributes").mode() & 0o7777, 0o444, "{name}");
+    }
+    scratch.ok(&[&["check"], &BOTH[..]].concat());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_at_the_stop_and_by_a_drain() {
+    let Some(scratch) = of_nobody() else { return };
+    let Some(mut server) = mounted(&scratch) else { return };
+    let mut file = File::create(scratch.path("mount/f")).expect("a file");
+    file.write_all(b"synced data\n").and_then(|()| file.sync_all()).expect("a write");
+    drop(file);
+    // After a kill nobody has stamped it: that it is another's is all that is seen of it.
+    server.kill().and_then(|()| server.wait()).expect("a kill");
+    let _gone = rustix::mount::unmount(scratch.path("mount"), rustix::mount::UnmountFlags::DETACH);
+    chown(scratch.path("backing/f"), Some(0), Some(0)).expect("another owner");
+    let server = mounted(&scratch).expect("it could be mounted");
+    assert_eq!(scratch.read("mount/f"), "synced data\n");
+    signal(server.id(), Signal::TERM);
+    let (code, said) = ended(server);
+    assert_eq!(code, Some(2), "{said}");
+    says(&said, &["the cache alone has bytes of 1 file that cannot be written, first: f: Permission denied"]);
+    let drained = as_nobody(&scratch, &[&["drain"], &BOTH[..]].concat()).output().expect("a shell");
+    assert_eq!(drained.status.code(), Some(2));
+    says(&String::from_utf8_lossy(&drained.stderr), &["1 file that cannot be written, first: f: Permission denied"]);
+    // As root, or for its owner again, it can.
+    scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+    assert_eq!(scratch.read("backing/f"), "synced data\n");
+}
+
+#[test]
+fn a_read_only_file_system_below_is_read_and_checked() {
+    let scratch = Scratch::new();
+    let Some(image) = Image::new(scratch.path("fs"), 64, &["mkfs.ext4", "-q"]) else { return };
+    fs::create_dir_all(scratch.path("fs/b/pg_wal")).expect("a directory");
+    fs::create_dir(scratch.path("mount")).expect("a directory");
+    std::os::unix::fs::symlink("fs/b", scratch.path("backing")).expect("a link");
+    let bytes: Vec<u8> = (0..MIB).map(|at| (at / 4096 + 1) as u8).collect();
+    for name in ["read", "never", "pg_wal/1"] {
+        fs::write(scratch.path("backing").join(name), &bytes).expect("a file");
+    }
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "8MiB"]);
+    let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
+    if !mounted.start() {
+        return;
+    }
+    let above = |name: &str| fs::read(mounted.above().join(name));
+    assert!(above("read").expect("a read") == bytes);
+    File::create(mounted.above().join("written"))
+        .and_then(|mut file| file.write_all(&bytes).and(file.sync_all()))
+        .unwrap();
+    image.break_off();
+    assert!(fs::write(mounted.below().join("new"), "").is_err(), "it is read-only now");
+    for name in ["read", "written", "never", "pg_wal/1"] {
+        assert!(above(name).unwrap_or_else(|error| panic!("{name}: {error}")) == bytes, "{name}");
+        fs::metadata(mounted.above().join(name)).expect("attributes");
+    }
+    assert!(fs::write(mounted.above().join("never"), "x").is_err());
+    mounted.signal(Signal::TERM);
+    let (code, said) = mounted.end();
+    assert_eq!(code, Some(2), "what is left is said: {said}");
+    image.mend("ro");
+    let both = [&["check"], &BOTH[..]].concat();
+    says(&mounted.scratch.ok(&both), &["256 dirty"]);
+    mounted.change("read-only", "lru");
+    assert!(mounted.start());
+    let above = |name: &str| fs::read(mounted.above().join(name));
+    for name in ["read", "written", "never", "pg_wal/1"] {
+        assert!(above(name).unwrap_or_else(|error| panic!("{name}: {error}")) == bytes, "{name}");
+    }
+    let opened = OpenOptions::new().write(true).open(mounted.above().join("written"));
+    assert!(opened.and_then(|file| file.write_all_at(b"x", 0)).is_err());
+    mounted.signal(Signal::TERM);
+    assert_eq!(mounted.end(), (Some(0), String::new()));
+    mounted.scratch.ok(&both);
+    image.remount("rw");
+    mounted.scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+    assert!(fs::read(mounted.below().join("written")).expect("a read") == bytes);
+    image.remount("ro");
+    mounted.scratch.ok(&both);
+    assert!(mounted.start());
+    assert!(fs::read(mounted.above().join("written")).expect("a read") == bytes);
+    mounted.signal(Signal::TERM);
+    assert_eq!(mounted.end(), (Some(0), String::new()));
+}
+
+/// KiB that a file has of the file system below.
+fn taken_kib(file: &File) -> u64 {
+    file.metadata().expect("attributes").blocks() / 2
+}
+
+#[test]
+fn what_is_written_into_holes_has_its_blocks_below_or_is_refused() {
+    for layout in ["log", "slots"] {
+        let scratch = Scratch::new();
+        let Some(_image) = Image::new(scratch.path("fs"), 64, &["mkfs.ext4", "-q"]) else { return };
+        fs::create_dir(scratch.path("fs/d")).expect("a directory");
+        fs::create_dir(scratch.path("mount")).expect("a directory");
+        std::os::unix::fs::symlink("fs/d", scratch.path("backing")).expect("a link");
+        let format =
+            ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "64MiB", "--layout", layout];
+        scratch.ok(&format);
+        let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
+        if !mounted.start() {
+            return;
+        }
+        let open = |name: &str| {
+            let path = mounted.above().join(name);
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("a file")
+        };
+        let fill = |file: &File, bytes: usize, with: u8| -> std::io::Result<u64> {
+            let mut done = 0;
+            for at in (0..bytes as u64).step_by(65536) {
+                done += file.write_at(&[with; 65536], at)? as u64;
+            }
+            Ok(done)
+        };
+        let sparse = open("sparse");
+        sparse.set_len(12 * MIB as u64).expect("a hole");
+        fill(&sparse, 8 * MIB, b's').and_then(|_| sparse.sync_all()).expect("room");
+        assert!(
+            (8192..=9300).contains(&taken_kib(&sparse)),
+            "{} KiB, and no more than a MiB ahead",
+            taken_kib(&sparse)
+        );
+        let punched = open("punched");
+        fill(&punched, 4 * MIB, b'o').expect("room");
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&punched, punch, 0, 4 * MIB as u64).expect("a hole");
+        assert!(taken_kib(&punched) < 64);
+        fill(&punched, 4 * MIB, b'p').and_then(|_| punched.sync_all()).expect("room");
+        assert!(taken_kib(&punched) >= 4096);
+        // One page in a large hole takes no more than it needs.
+        let far = open("far");
+        far.set_len(1 << 30).and_then(|()| far.write_all_at(&[b'f'; 4096], 1 << 29)).expect("room");
+        assert!(taken_kib(&far) <= 16, "{} KiB", taken_kib(&far));
+        // Until the file system is full: a hole in a full one refuses what it would not take without a cache.
+        let rest = open("rest");
+        let mut full = 0;
+        while rest.write_all_at(&[b'r'; 65536], full).is_ok() {
+            full += 65536;
+        }
+        let hole = open("hole");
+        hole.set_len(8 * MIB as u64).expect("a hole");
+        let refused = fill(&hole, 8 * MIB, b'x').expect_err("no room for it");
+        assert_eq!(refused.raw_os_error(), Some(28), "{refused}");
+        hole.sync_all().expect("what was taken is durable");
+        drop((sparse, punched, far, rest, hole));
+        mounted.signal(Signal::TERM);
+        assert_eq!(mounted.end(), (Some(0), String::new()));
+        mounted.scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
+        mounted.scratch.ok(&[&["check"], &BOTH[..]].concat());
+        let below = |name: &str| fs::read(mounted.below().join(name)).expect("a file");
+        assert!(below("sparse")[..8 * MIB].iter().all(|&byte| byte == b's'));
+        assert!(below("punched").iter().all(|&byte| byte == b'p'));
+        assert!(below("rest")[..full as usize].iter().all(|&byte| byte == b'r'));
+    }
+}
+
+/// A mount of so many descriptors at most.
+fn mounted_with(scratch: &Scratch, descriptors: u64) -> Option<Child> {
+    let shell = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &shell, env!("CARGO_BIN_EXE_entresol"), "mount", "backing", "mount"]);
+    command.args(["--cache", "cache", "--policy", "lru"]).current_dir(scratch.path("."));
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+    if line.is_empty() {
+        let _skipped = ended_well(server);
+        return None;
+    }
+    Some(server)
+}
+
+/// Many files in a few folders at few descriptors, from making them to a drain: nobody is refused, and each has its bytes.
+fn many_files(files: usize, descriptors: u64, size: &str) {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("backing")).expect("a directory");
+    fs::create_dir(scratch.path("mount")).expect("a directory");
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", size]);
+    let Some(server) = mounted_with(&scratch, descriptors) else { return };
+    let open = || fs::read_dir(format!("/proc/{}/fd", server.id())).expect("its files").count() as u64;
+    let above = |name: String| scratch.path("mount").join(name);
+    let per_folder = files / 10;
+    // Open all the while, as a database is.
+    fs::write(above("table".into()), "rows").expect("a file");
+    let table = OpenOptions::new().read(true).write(true).open(above("table".into())).expect("a file");
+    for at in 0..files {
+        if at % per_folder == 0 {
+            fs::create_dir(above(format!("d{}", at / per_folder))).expect("a directory");
+        }
+        let made = fs::write(above(format!("d{}/f{at}", at / per_folder)), format!("bytes of {at}"));
+        made.unwrap_or_else(|error| panic!("file {at}: {error}"));
+    }
+    assert!(open() <= descriptors, "{} files are open", open());
+    // A folder, files in it and two names change while nearly all are closed; names go, one of two links too.
+    fs::rename(above("d1".into()), above("moved".into())).expect("another name");
+    fs::create_dir(above("d1".into())).expect("a directory");
+    fs::write(above(format!("d1/f{per_folder}")), "another").expect("a file of that name");
+    fs::rename(above("d2".into()), above("moved/d2".into())).expect("another folder");
+    fs::rename(above("d3/f".to_owned() + &(3 * per_folder).to_string()), above("three".into())).expect("another name");
+    fs::rename(above(format!("d4/f{}", 4 * per_folder)), above(format!("d4/f{}", 4 * per_folder + 1)))
+        .expect("over another");
+    fs::hard_link(above(format!("d5/f{}", 5 * per_folder)), above("link".into())).expect("a link");
+    fs::remove_file(above(format!("d5/f{}", 5 * per_folder))).expect("one of two names");
+    fs::remove_dir_all(above("d6".into())).expect("all of a folder");
+    table.write_all_at(b"more", 4).and_then(|()| table.sync_all()).expect("the database goes on");
+    let now = |at: usize| match at / per_folder {
+        1 => Some(format!("moved/f{at}")),
+        2 => Some(format!("moved/d2/f{at}")),
+        3 if at == 3 * per_folder => Some("three".to_owned()),
+        4 if at == 4 * per_folder => Some(format!("d4/f{}", at + 1)),
+        4 if at == 4 * per_folder + 1 => None,
+        5 if at == 5 * per_folder => Some("link".to_owned()),
+        6 => None,
+        folder => Some(format!("d{folder}/f{at}")),
+    };
+    let is_right = |root: &str| {
+        for at in 0..files {
+            let Some(name) = now(at) else { continue };
+            let found = fs::read_to_string(scratch.path(root).join(&name));
+            assert_eq!(found.unwrap_or_else(|error| panic!("{name}: {error}")), format!("bytes of {at}"), "{name}");
+        }
+        let other = fs::read_to_string(scratch.path(root).join(format!("d1/f{per_folder}")));
+        assert_eq!(other.expect("a file"), "another");
+    };
+    is_right("mount");
+    assert!(open() <= descriptors, "{} files are open", open());
+    scratch.ok(&["stats", "--cache", "cache"]);
+    drop(table);
+    signal(server.id(), Signal::TERM);
+    let said = ended_well(server).expect("it was mounted");
+    says(&said, &["files are remembered, more than half of the descriptors"]);
+    // The next one finds them all at its start, and so do others with no more descriptors.
+    let server = mounted_with(&scratch, descriptors).expect("it could be mounted");
+    is_right("mount");
+    signal(server.id(), Signal::TERM);
+    ended_well(server);
+    for command in [&["check"][..], &["-q", "drain"], &["check"]] {
+        let shell = format!("ulimit -n {descriptors}; exec \"$0\" \"$@\"");
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &shell, env!("CARGO_BIN_EXE_entresol")]).args(command).args(BOTH);
+        let output = limited.current_dir(scratch.path(".")).output().expect("a shell");
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    is_right("backing");
+}
+
+#[test]
+fn more_files_than_descriptors_are_no_error_to_anyone() {
+    many_files(1000, 200, "16MiB");
+}
+
+#[test]
+#[ignore = "takes minutes; `make test-long` runs it"]
+fn two_hundred_thousand_files_at_1024_descriptors_are_no_error_to_anyone() {
+    many_files(200_000, 1024, "1GiB");
+}

@@ -1,0 +1,70 @@
+//! What a store of some size asks of the machine that it is used on. Both figures go by its size, not by what it holds.
+
+use super::index::Index;
+use super::recovery;
+use super::slots::Areas;
+use super::superblock::{Geometry, Layout, Superblock, Tables};
+use super::table;
+
+impl Geometry {
+    /// Bytes of memory that the index of a new store of these sizes takes while it is in use.
+    pub fn index_bytes(&self) -> u64 {
+        let kept = match self.layout {
+            Layout::Log => u64::from(self.blocks()),
+            Layout::Slots => Areas::of(self, Tables::V3).slots,
+        };
+        Index::bytes_of(kept, self.layout)
+    }
+
+    /// Bytes that a start reads of such a store when it is full, and was written in batches as large as can be: the superblocks and
+    /// the tables of a log, the journal of slots.
+    pub fn start_bytes(&self) -> u64 {
+        let blocks = match self.layout {
+            Layout::Log => {
+                let entries = table::entries_max(Tables::V3, self.page_bytes as usize) as u64;
+                let tables = u64::from(self.segments) * u64::from(self.segment_pages).div_ceil(entries + 1);
+                tables + recovery::first_blocks_read_again(self)
+            }
+            Layout::Slots => Areas::of(self, Tables::V3).journal,
+        };
+        Superblock::READ_BYTES + blocks * u64::from(self.page_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Block;
+    use crate::cache::{BlockCache, CacheConfig};
+    use crate::disk::{Power, SimDisk};
+    use entresol_policy::catalogue;
+
+    #[test]
+    fn a_full_cache_takes_what_was_told_of_it() {
+        const PAGE: u64 = 4096;
+        for layout in [Layout::Log, Layout::Slots] {
+            for segment_pages in [64, 256] {
+                let geometry = Geometry { page_bytes: PAGE as u32, segment_pages, segments: 24, layout };
+                let [cache, backing] =
+                    [geometry.size_bytes(), 8000 * PAGE].map(|size| SimDisk::new(size, &Power::steady()));
+                BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("a format");
+                let lru = catalogue::info("lru").expect("a policy");
+                let config = CacheConfig::new(lru, &[geometry.capacity_pages() as usize]);
+                let open = || BlockCache::open(cache.clone(), backing.clone(), [2; 16], &config).expect("an open");
+                let used = open();
+                for page in 0..8000 {
+                    used.write(page % 7001 * PAGE, &[page as u8; PAGE as usize], false).expect("a write");
+                }
+                used.close().expect("a close");
+                let again = open();
+                let (stats, read) = (again.stats().expect("counts"), again.recovered().read_bytes);
+                println!("{geometry}: {read} bytes read of {}; {stats:?}", geometry.start_bytes());
+                assert_eq!(stats.index_bytes, geometry.index_bytes(), "{geometry}");
+                assert!(
+                    read <= geometry.start_bytes() * 3 / 2 && read >= geometry.start_bytes() / 4,
+                    "{geometry}: {read}"
+                );
+            }
+        }
+    }
+}
