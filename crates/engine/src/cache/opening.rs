@@ -70,13 +70,14 @@ impl BlockCache {
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
-        let (log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let (log, recovered) = AnyLog::find(cache, identity, backing_pages, config.dirty_age.map(|_| &config.clock))?;
         let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
         let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
         keeper.serve(&config.tiers);
+        keeper.set_dirty_age(config.dirty_age, &config.clock);
         let build = Build { keeper, config: config.clone(), objects };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();
