@@ -28,6 +28,8 @@ const RATE_PAGES: f64 = 8192.0;
 const BURST: f64 = 1.0 / 16.0;
 /// A look at ages is taken at least so often in a bound, and at least once a second.
 const LOOKS: f64 = 8.0;
+/// Seconds between two looks at least.
+const LOOK_MIN: f64 = 0.02;
 /// The second since which a page differs of which nobody knows it.
 const UNKNOWN: u64 = 0;
 /// Ages are in whole seconds: so much more than the bound is in time.
@@ -249,25 +251,25 @@ impl Keeper {
     pub(super) fn next_look(&self) -> Option<Duration> {
         let bound = self.aging.bound.filter(|_| self.ages_may_call())?;
         let until = self.aging.begin_at - self.log.now().as_secs_f64();
-        Some(Duration::from_secs_f64(until.clamp(0.001, Aging::look(bound))))
+        Some(Duration::from_secs_f64(until.clamp(LOOK_MIN, Aging::look(bound))))
     }
 
-    /// Must a write of this page wait, because the bound cannot be kept?
+    /// Must a write of this page wait, because the bound cannot be kept? One that makes no other page dirty need not, where there are
+    /// threads that do it. Pages that are over the bound already are no reason: they are written as fast as can be.
     pub(super) fn must_hold_back(&self, page: u64) -> bool {
         let Some((bound, ages)) = self.aging.bound.zip(self.log.ages()) else { return false };
-        if mutant::is(Mutant::AgeNobodyWaits) || ages.since(page).is_some() {
+        if mutant::is(Mutant::AgeNobodyWaits) {
             return false;
         }
         if !self.has_help() {
             return self.has_old_pages();
         }
-        let is_late = |since: u64| since == UNKNOWN || self.log.now().as_secs() > since.saturating_add(bound);
         let pages = ages.len() as u64;
         let too_many = match self.aging.rate.seconds_for(pages) {
             Some(takes) => takes + 2.0 * Aging::look(bound) > bound as f64,
             None => pages >= 2 * PROBE_PAGES,
         };
-        too_many || ages.moments().next().is_some_and(|(since, _)| is_late(since))
+        too_many && ages.since(page).is_none()
     }
 
     /// The oldest pages, so many of them, the oldest first. What is found not to differ any more is forgotten.

@@ -2,7 +2,7 @@
 
 mod world;
 
-use super::{BlockCache, Mode};
+use super::{BlockCache, Mode, Upkeep};
 use crate::Block;
 use crate::mutant::{self, Mutant};
 use crate::store::Layout;
@@ -29,7 +29,9 @@ fn families() -> Vec<&'static Info> {
 /// Nobody asks for anything any more: all is below in time, in any mode, of every family.
 fn idle(layout: Layout) -> Result<(), String> {
     for info in families() {
-        for (seed, mode) in [(1, Mode::WriteBack), (2, Mode::WriteBack), (3, Mode::WriteThrough)] {
+        for (seed, mode) in
+            [(1, Mode::WriteBack), (2, Mode::WriteBack), (3, Mode::WriteThrough), (4, Mode::WriteAround)]
+        {
             let setup = Setup { mode, ..Setup::new(info, layout, 60, seed) };
             let mut scene = Scene::new(&setup);
             let cache = scene.open(&setup);
@@ -314,6 +316,24 @@ fn a_bound_that_is_missed_is_told() {
         let told = cache.stats().expect("counts").dirty_age.expect("a bound");
         assert_eq!((scene.differing(), told.oldest, told.late), (0, None, 30), "{told:?}");
         assert!((29..=36).contains(&told.late_by.as_secs()), "{told:?}");
+    }
+}
+
+/// Without threads of its own a cache does what is due when something is written, be it a page that is dirty already.
+#[test]
+fn a_cache_without_threads_looks_at_ages_when_something_is_written() {
+    for layout in LAYOUTS {
+        let setup = Setup::new(catalogue::info("lru").expect("a policy"), layout, 60, 85);
+        let mut scene = Scene::new(&setup);
+        let cache = scene.open_kept_by(&setup, Upkeep::Requests);
+        for page in 0..20 {
+            scene.write(&cache, page);
+        }
+        scene.idle(50.0);
+        assert_eq!((scene.differing(), scene.ios()), (20, 0), "{layout:?}: nobody asks");
+        scene.write(&cache, 3);
+        assert_eq!(scene.differing(), 1, "{layout:?}: what was written last");
+        scene.check(60.0 + GRACE).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 

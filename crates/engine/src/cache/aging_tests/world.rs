@@ -185,9 +185,14 @@ impl Scene {
     }
 
     pub fn open(&self, setup: &Setup) -> BlockCache {
+        self.open_kept_by(setup, Upkeep::Hand)
+    }
+
+    /// A cache in virtual time, whose upkeep is done by this.
+    pub fn open_kept_by(&self, setup: &Setup, upkeep: Upkeep) -> BlockCache {
         let (time, ahead) = (Arc::clone(&self.below.time), self.ahead_us);
         let clock = Clock::of(move || Duration::from_micros(ahead + time.load(Relaxed)));
-        self.open_as(&CacheConfig { clock, ..self.config(setup, Upkeep::Hand) })
+        self.open_as(&CacheConfig { clock, ..self.config(setup, upkeep) })
     }
 
     pub fn open_with_threads(&self, setup: &Setup) -> BlockCache {
