@@ -56,3 +56,51 @@ impl CacheTime {
         Duration::from_secs(self.from).saturating_add(since)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const DAY: u64 = 86_400;
+
+    #[test]
+    fn cache_time_goes_on_from_where_it_was_and_never_runs_backwards() {
+        let shown = Arc::new(AtomicU64::new(5 * DAY));
+        let shows = Arc::clone(&shown);
+        let time = CacheTime::from(100, Clock::of(move || Duration::from_secs(shows.load(Ordering::Relaxed))));
+        let at = |seconds: u64| {
+            shown.store(seconds, Ordering::Relaxed);
+            time.now().as_secs()
+        };
+        assert_eq!([at(5 * DAY), at(5 * DAY + 7), at(4 * DAY), at(5 * DAY + 8)], [100, 107, 100, 108]);
+        let stored = CacheTime::from(u64::MAX, Clock::monotonic());
+        assert!(stored.now() >= Duration::from_secs(u64::MAX), "what a hostile device says");
+    }
+
+    /// Setting the date of the machine, by a day or a year, is nothing to a store or a cache that never asks for it.
+    #[test]
+    fn neither_a_store_nor_a_cache_asks_for_the_date() {
+        fn look(folder: &Path, files: &mut usize) {
+            for entry in fs::read_dir(folder).expect("a folder of sources") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    look(&path, files);
+                    continue;
+                }
+                *files += 1;
+                let source = fs::read_to_string(&path).expect("a source");
+                for asks in [concat!("System", "Time"), concat!("UNIX", "_EPOCH"), concat!("CLOCK", "_REALTIME")] {
+                    assert!(!source.contains(asks), "{} asks for the date: {asks}", path.display());
+                }
+            }
+        }
+        let mut files = 0;
+        ["cache", "store"].iter().for_each(|folder| {
+            look(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder), &mut files);
+        });
+        assert!(files > 50, "{files} sources");
+    }
+}
