@@ -320,6 +320,21 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "it must be a time above 0, such as 90s, 15m or 2h".to_owned())
 }
 
+/// A time that may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<Duration>);
+
+/// A time of a second or more in whole seconds, or `none`.
+pub fn seconds_or_none(text: &str) -> Result<Limit, String> {
+    if text == "none" {
+        return Ok(Limit(None));
+    }
+    let whole = |time: &Duration| time.as_secs() > 0 && time.subsec_nanos() == 0;
+    let time = duration(text).ok().filter(whole);
+    time.map(|time| Limit(Some(time)))
+        .ok_or_else(|| "it must be whole seconds, such as 90s, 15m or 2h, or none".to_owned())
+}
+
 /// A count as sizes in pages are written: 5000, 10k, 2Mi.
 pub fn count(text: &str) -> Result<u64, String> {
     match text.parse() {

@@ -25,8 +25,18 @@ const COMMANDS: &[&[&str]] = &[
 ];
 
 /// Options that stand at the top: they mean the same to every command.
-const SHARED: &[&str] =
-    &["cache", "backing", "policy", "mode", "dram", "cache-size", "dirty-high", "dirty-low", "sequential-cutoff"];
+const SHARED: &[&str] = &[
+    "cache",
+    "backing",
+    "policy",
+    "mode",
+    "dram",
+    "cache-size",
+    "dirty-high",
+    "dirty-low",
+    "dirty-age",
+    "sequential-cutoff",
+];
 
 /// Options that make sense on a command line only.
 const NOT_CONFIGURED: &[&str] =

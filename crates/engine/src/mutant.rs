@@ -98,11 +98,39 @@ pub(crate) enum Mutant {
     GenerationUnwritten,
     /// The generation of the backing store is not compared.
     GenerationUncompared,
+    /// An overwritten dirty page counts as dirty since then.
+    AgeRefreshed,
+    /// The device is not told of ages.
+    AgeUnwritten,
+    /// The device is not told of cache time while nothing is written.
+    ClockUnwritten,
+    /// What is old is looked for only when a request comes.
+    AgeOnlyOnAccess,
+    /// What was old counts as below when it was written, without a sync.
+    AgeNotSynced,
+    /// Dirty pages that only memory has have no age.
+    AgeNotOfFrames,
+    /// Write-back begins when the oldest page is as old as may be.
+    AgeBegunLate,
+    /// Nobody waits where the rate cannot keep the bound.
+    AgeNobodyWaits,
 }
 
 #[cfg(test)]
 impl Mutant {
-    /// All of them.
+    /// Those that cost no durable byte and are found by the tests of the bound on ages.
+    pub(crate) const OF_AGES: [Mutant; 8] = [
+        Mutant::AgeRefreshed,
+        Mutant::AgeUnwritten,
+        Mutant::ClockUnwritten,
+        Mutant::AgeOnlyOnAccess,
+        Mutant::AgeNotSynced,
+        Mutant::AgeNotOfFrames,
+        Mutant::AgeBegunLate,
+        Mutant::AgeNobodyWaits,
+    ];
+
+    /// Those that the crash suite finds out.
     pub(crate) const ALL: [Mutant; 45] = [
         Mutant::NoLogSync,
         Mutant::NoBackingSync,

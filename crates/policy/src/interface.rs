@@ -327,6 +327,8 @@ pub struct Info {
     /// Options, `NAME=VALUE`, with which a live cache builds it whatever was given: what the simulator does in an instant takes
     /// time there.
     pub live: &'static [&'static str],
+    /// Options that are for the simulator: a live cache, which does better, takes none but their defaults.
+    pub simulated: &'static [&'static str],
 }
 
 impl Info {
@@ -350,5 +352,6 @@ impl Info {
         known_per_page: 3,
         known_bound: None,
         live: &[],
+        simulated: &[],
     };
 }

@@ -1,5 +1,6 @@
 //! The figures of a running cache: what `stats` prints of one, and what it prints as JSON.
 
+use super::age::AgeFigures;
 use super::choice::ChoiceFigures;
 use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, DoorFigures};
@@ -32,6 +33,9 @@ pub struct Figures {
     /// Pages that the cache device has room for.
     pub room_pages: u64,
     pub dirty_pages: u64,
+    /// The bound on the age of dirty pages, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_age: Option<AgeFigures>,
     /// Pages whose only copy could not be read.
     pub lost_pages: u64,
     /// What became of the cache file while it is in use.
@@ -284,6 +288,7 @@ impl Figures {
             tiers_pages,
             room_pages,
             dirty_pages: stats.dirty_pages,
+            dirty_age: stats.dirty_age.map(AgeFigures::from),
             lost_pages,
             cache_file,
             requests: Requests {
@@ -348,6 +353,7 @@ impl Figures {
             lines.push(("failed", format!("the cache device{}; requests go to the backing store", self.why_failed())));
         }
         lines.push(("dirty", format!("{} pages, {}", count(self.dirty_pages), self.bytes(self.dirty_pages))));
+        lines.extend(self.dirty_age.as_ref().map(|age| ("dirty age", age.line())));
         if let Some(change) = &self.cache_file {
             lines.push(("cache file", format!("{change}; at its end it is drained")));
         }

@@ -10,7 +10,7 @@ use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
-use crate::args::{bytes_or_none, word};
+use crate::args::{Limit, bytes_or_none, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::{ObjectId, Size};
@@ -37,6 +37,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ),
     ("dirty-high", "the share of its pages that may be dirty, such as 50%; 100% is no limit"),
     ("dirty-low", "the share down to which they are written below when they are more, such as 40%"),
+    ("dirty-age", "the time for which a page may differ from the backing store, such as 1h, or none"),
     (
         "sequential-cutoff",
         "the bytes of a sequential stream after which the rest of it passes by, such as 4MiB; 0 lets nothing pass",
@@ -77,6 +78,7 @@ enum Setting {
     DeviceSize(u64),
     DirtyHigh(f64),
     DirtyLow(f64),
+    DirtyAge(Limit),
     SequentialCutoff(u64),
     Dram(Size),
     Place(String),
@@ -156,6 +158,13 @@ impl Running {
                 self.limit_dirty(high, low).context("dirty-high")
             }
             Setting::DirtyLow(low) => self.limit_dirty(self.cache.dirty_limits()?.0, low).context("dirty-low"),
+            Setting::DirtyAge(Limit(bound)) => {
+                self.cache.set_dirty_age(bound).context("dirty-age")?;
+                Ok(match bound {
+                    Some(bound) => format!("what is dirty is written below before it is {} s old", bound.as_secs()),
+                    None => "dirty pages may be of any age".to_owned(),
+                })
+            }
             Setting::SequentialCutoff(bytes) => {
                 self.cache.set_sequential_cutoff(bytes).context("sequential-cutoff")?;
                 let which = if bytes == 0 { "nothing".to_owned() } else { format!("what comes after {bytes} bytes") };
@@ -295,6 +304,9 @@ fn parse((setting, value): &(String, String)) -> Result<Setting> {
         },
         "dirty-high" => Setting::DirtyHigh(share()?),
         "dirty-low" => Setting::DirtyLow(share()?),
+        "dirty-age" => {
+            Setting::DirtyAge(seconds_or_none(value).map_err(|error| anyhow!("dirty-age: '{value}': {error}"))?)
+        }
         "sequential-cutoff" => {
             let bytes = bytes_or_none(value).map_err(|error| anyhow!("sequential-cutoff: '{value}': {error}"));
             Setting::SequentialCutoff(bytes?)

@@ -6,7 +6,7 @@ use super::log::LogArg;
 use super::memory;
 use super::survey::{self, Superblock};
 use super::{ReadFile, check_apart, hold, in_use_or, patiently};
-use crate::args::bytes_or_none;
+use crate::args::{Limit, bytes_or_none, seconds_or_none};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
@@ -41,6 +41,11 @@ pub struct CacheArgs {
     /// With --dirty-high: share down to which they are then written [default: nine tenths of that]
     #[arg(long, value_name = "PERCENT", requires = "dirty_high", value_parser = percent)]
     pub dirty_low: Option<f64>,
+    /// With --cache: time for which a page may differ from the backing store, such as 1h: what losing the cache device can cost.
+    /// Older pages are written below and synced without being asked for, and writes wait where that cannot be kept; none: no
+    /// such bound
+    #[arg(long, value_name = "DURATION", default_value = "none", requires = "cache", value_parser = seconds_or_none)]
+    pub dirty_age: Limit,
     /// With --cache: what comes after so many bytes of a sequential stream passes by, unless the policy holds it (bcache's
     /// sequential_cutoff, 4MiB there); 0: all is the policy's to decide
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
@@ -67,6 +72,7 @@ impl CacheArgs {
             cache_size,
             dirty_high: None,
             dirty_low: None,
+            dirty_age: Limit(None),
             sequential_cutoff: 0,
             dram: None,
             log: LogArg::Text,
@@ -282,7 +288,8 @@ pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheC
     }
     let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
     memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
-    Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
+    let (mode, dirty_age) = (arguments.mode.into(), arguments.dirty_age.0);
+    Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) })
 }
 
 /// O_DIRECT moves whole blocks; half of one cannot be written without its neighbour.

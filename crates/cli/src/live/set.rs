@@ -21,7 +21,8 @@ pub struct SetArgs {
     /// What is to be changed, in this order: mode (write-back, write-through, write-around, read-only), policy (NAME or
     /// NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), device-size (the cache
     /// grows to so many bytes of its file or device), dirty-high and dirty-low (per cent of its pages: more dirty ones than the
-    /// first are written below down to the second), sequential-cutoff (bytes of a sequential stream after which the rest passes
+    /// first are written below down to the second), dirty-age (time for which a page may differ from the backing store, such as 1h, or
+    /// none), sequential-cutoff (bytes of a sequential stream after which the rest passes
     /// by; 0: nothing does), dram (its memory, where it has two
     /// tiers), place and unplace (a table or index by its database's name or a part of that behind a dot, or a file: policy
     /// table-placement holds it whole, or no longer), place-rate (bytes a second that this may bring)

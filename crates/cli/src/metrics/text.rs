@@ -1,5 +1,6 @@
 //! The figures in Prometheus's text format, version 0.0.4.
 
+use crate::live::age::AgeFigures;
 use crate::live::choice::CandidateFigures;
 use crate::live::figures::{DeviceCalls, DeviceFigures, Figures, HintFigures};
 use crate::live::objects::ObjectFigures;
@@ -102,6 +103,11 @@ fn by_candidate(figures: &Figures, of: impl Fn(&CandidateFigures, &str) -> Optio
     choice.candidates.iter().filter_map(sample).collect()
 }
 
+/// A sample of the bound on the age of dirty pages, where there is one.
+fn of_age(figures: &Figures, value: fn(&AgeFigures) -> f64) -> Vec<Sample> {
+    figures.dirty_age.as_ref().map_or_else(Vec::new, |age| one(value(age)))
+}
+
 /// Every family but that of the devices' times, which is a histogram.
 const FAMILIES: &[Family] = &[
     Family {
@@ -140,6 +146,42 @@ const FAMILIES: &[Family] = &[
         kind: "gauge",
         help: "Pages that are newer in the cache than below.",
         samples: |f| count(f.dirty_pages),
+    },
+    Family {
+        name: "entresol_dirty_age_bound_seconds",
+        kind: "gauge",
+        help: "Time for which a page may differ from the backing store.",
+        samples: |f| of_age(f, |age| age.bound_s),
+    },
+    Family {
+        name: "entresol_dirty_age_oldest_seconds",
+        kind: "gauge",
+        help: "Time for which the oldest page does, at most.",
+        samples: |f| of_age(f, |age| age.oldest_s),
+    },
+    Family {
+        name: "entresol_dirty_age_late_max_seconds",
+        kind: "gauge",
+        help: "By how much the latest page was late that came below after that time.",
+        samples: |f| of_age(f, |age| age.late_by_s),
+    },
+    Family {
+        name: "entresol_dirty_age_late_pages_total",
+        kind: "counter",
+        help: "Pages that came below after that time.",
+        samples: |f| of_age(f, |age| age.late_pages as f64),
+    },
+    Family {
+        name: "entresol_dirty_age_waits_total",
+        kind: "counter",
+        help: "Writes that waited because it could not be kept.",
+        samples: |f| of_age(f, |age| age.waits as f64),
+    },
+    Family {
+        name: "entresol_dirty_age_written_pages_total",
+        kind: "counter",
+        help: "Pages that were written below because of their age.",
+        samples: |f| of_age(f, |age| age.written_pages as f64),
     },
     Family {
         name: "entresol_cache_file_lost",
@@ -509,6 +551,9 @@ pub mod tests {
         let value = serde_json::json!({
             "process": 1, "open_s": 2.5, "policy": "face:group=\"4\"", "mode": "write-back", "failed": true, "page_bytes": 4096,
             "tiers_pages": [10, 20], "room_pages": 30, "dirty_pages": 4, "lost_pages": 5,
+            "dirty_age": {
+                "bound_s": 60.0, "oldest_s": 61.5, "written_pages": 1, "late_pages": 2, "late_by_s": 3.5, "waits": 4, "pages_per_s": 5
+            },
             "requests": {
                 "reads": u64::pow(2, 53), "read_hits": 1, "writes": 2, "write_hits": 3, "tier_hits": [4, 5], "fetches": 6,
                 "admissions": 7, "admissions_failed": 8, "bypasses": 9, "around": 10, "write_backs": 11,

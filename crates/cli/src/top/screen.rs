@@ -188,6 +188,10 @@ fn request_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
         Span::raw(format!("   {} of {} pages", grouped(now.dirty_pages.into()), grouped(cached.into()))),
         view.alarm(format!("; {} lost", grouped(now.lost_pages.into())), now.lost_pages),
     ]));
+    if let Some(age) = &now.dirty_age {
+        let missed = age.over_s() > 0.0 || age.late_pages > 0;
+        lines.push(Line::from(vec![bold(" dirty age   "), view.alarm(age.line(), u64::from(missed))]));
+    }
     lines.push(Line::from(vec![
         bold(" movements   "),
         Span::raw(format!(

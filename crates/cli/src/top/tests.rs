@@ -25,6 +25,9 @@ fn reading(open_s: u64) -> Figures {
     let value = json!({
         "process": 77, "open_s": open_s, "policy": "expcache:window=8", "mode": "write-back", "failed": false,
         "page_bytes": 4096, "tiers_pages": [100, 1000], "room_pages": 1200, "dirty_pages": 250, "lost_pages": 0,
+        "dirty_age": {
+            "bound_s": 3600.0, "oldest_s": 3610.0, "written_pages": 7, "late_pages": 0, "late_by_s": 0.0, "waits": 2, "pages_per_s": null
+        },
         "requests": {
             "reads": 100 * open_s, "read_hits": 50 * open_s, "writes": 0, "write_hits": 0,
             "tier_hits": [20 * open_s, 30 * open_s], "fetches": 50 * open_s, "admissions": 40 * open_s,

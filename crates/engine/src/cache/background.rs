@@ -3,11 +3,13 @@
 //! What they do is what a request would do that finds no room, in small steps and earlier. One makes the log durable, which
 //! waits for nothing but the cache device; the other sees to all that has to do with the backing store.
 
+use super::aging;
 use super::clean;
 use super::keeper::Keeper;
 use super::room::DEPTH_MAX;
 use super::turn::{Locks, Turn};
 use super::upkeep::{self, Lease};
+use crate::mutant::{self, Mutant};
 use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -22,7 +24,7 @@ const REST_MAX: Duration = Duration::from_secs(2);
 pub(super) enum Duty {
     /// To write complete batches, and to make the log durable before it has to be.
     Log,
-    /// To write the queue below, to reclaim segments and to clean pages ahead.
+    /// To write the queue below, to reclaim segments, to clean pages ahead and to keep them young.
     Room,
 }
 
@@ -33,7 +35,10 @@ impl Duty {
     pub fn calls(self, keeper: &Keeper) -> bool {
         match self {
             Duty::Log => keeper.lacks_sync() || (keeper.log.sealed_len() > 0 && keeper.has_help()),
-            Duty::Room => keeper.lacks_room() || keeper.lacks_clean_pages(),
+            Duty::Room => {
+                let old = keeper.ages_call() && !mutant::is(Mutant::AgeOnlyOnAccess);
+                keeper.lacks_room() || keeper.lacks_clean_pages() || old
+            }
         }
     }
 
@@ -44,7 +49,8 @@ impl Duty {
             Duty::Log => upkeep::write_batches(turn),
             Duty::Room => {
                 turn.own()?;
-                make_some_room(turn)
+                make_some_room(turn)?;
+                aging::write_old(turn)
             }
         }
     }

@@ -113,6 +113,8 @@ impl BlockCache {
             mode: config.mode,
             seed: config.seed,
             upkeep: config.upkeep,
+            dirty_age: config.dirty_age,
+            clock: config.clock.clone(),
             ..fresh
         };
         check_live(&to, self.objects_max)?;

@@ -59,7 +59,7 @@ impl Keeper {
     }
 
     /// Queues those of these pages that have to be written below still.
-    fn queue_owed(&mut self, pages: &[u64]) {
+    pub(super) fn queue_owed(&mut self, pages: &[u64]) {
         for &page in pages {
             let entry = self.log.index().get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
             if let Some(entry) = entry {

@@ -7,11 +7,12 @@ use super::upkeep;
 use super::world::{World, request};
 use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
 use crate::mutant::{self, Mutant};
-use crate::store::Entry;
+use crate::store::{Clock, Entry};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
 use entresol_policy::{Choice, Config, Policy, Streams};
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 /// A core of any policy: one virtual call per step. None of them waits for I/O but those that say so.
 pub(super) trait Core: Send {
@@ -57,6 +58,10 @@ pub(super) trait Core: Send {
     fn unlogged(&self) -> Vec<Page>;
     /// Hands frames over to the log.
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()>;
+    /// Sends below what memory alone has of pages, by the queue.
+    fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
+    /// Sets for how long pages may differ from the backing store.
+    fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock);
     /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use. Does
     /// I/O.
     fn give_up_cache(&mut self) -> io::Result<()>;
@@ -425,6 +430,15 @@ impl<P: Policy> Core for Engine<P> {
         if self.off { Ok(()) } else { self.world.log_frames(handles) }
     }
 
+    fn hand_down(&mut self, pages: &[u64]) -> io::Result<()> {
+        pages.iter().try_for_each(|&page| self.world.hand_down(page))
+    }
+
+    fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
+        self.world.keeper.set_dirty_age(bound, clock);
+        self.world.age_frames();
+    }
+
     fn give_up_cache(&mut self) -> io::Result<()> {
         self.off = true;
         self.unseen = None;
@@ -502,8 +516,10 @@ impl<P: Policy> Core for Engine<P> {
             keeper,
             log: self.world.keeper.log.counts(),
             dirty_pages: self.world.keeper.log.index().dirty_len() as u64,
+            dirty_age: self.world.keeper.dirty_age(),
             index_bytes: self.world.keeper.log.index().memory_bytes() as u64,
             directory_bytes: self.world.directory.memory_bytes() as u64,
+            ages_bytes: self.world.keeper.log.ages().map_or(0, |ages| ages.memory_bytes() as u64),
             mode: self.mode,
             failed: self.off.then(|| self.world.keeper.failure.clone().unwrap_or_default()),
         }

@@ -41,12 +41,14 @@ pub(super) struct Sent {
     /// What was sent, as long as the log does not have it: after a sync that fails nobody else may have it any more. None where
     /// somebody else changed the page below.
     cargo: Option<Cargo>,
+    /// The second at which it was taken: what came later of the page is not in it.
+    taken: u64,
 }
 
 impl Sent {
     /// Of what was sent the log has the bytes, or somebody else sent it.
-    pub fn elsewhere(cover: Cover) -> Self {
-        Sent { cover, cargo: None }
+    pub fn elsewhere(cover: Cover, taken: u64) -> Self {
+        Sent { cover, cargo: None, taken }
     }
 }
 
@@ -56,6 +58,7 @@ pub(super) struct Passenger {
     pub cargo: Cargo,
     pub cover: Cover,
     pub ticket: u64,
+    taken: u64,
     /// Where the device of the log has it, if its bytes are to come from there.
     pub byte_in_log: u64,
 }
@@ -151,7 +154,8 @@ impl Keeper {
                 Cargo::Logged(entry) => self.log.byte_of(entry.place),
                 _ => 0,
             };
-            Passenger { page, cargo: pending.cargo.clone(), cover: pending.cover, ticket: pending.ticket, byte_in_log }
+            let &mut Pending { ref cargo, cover, ticket, taken, .. } = pending;
+            Passenger { page, cargo: cargo.clone(), cover, ticket, taken, byte_in_log }
         };
         let pages = pages.into_iter().map(board).collect();
         Flight { pages, page_bytes: self.page_bytes, backing_bytes: self.backing_bytes }
@@ -196,7 +200,7 @@ impl Keeper {
                     self.flying -= 1;
                 }
                 let cargo = cover.is_past().then_some(passenger.cargo);
-                self.unsynced.insert(passenger.page, Sent { cover, cargo });
+                self.unsynced.insert(passenger.page, Sent { cover, cargo, taken: passenger.taken });
             }
         }
         landing.result
@@ -221,14 +225,14 @@ impl Keeper {
     }
 
     /// A sync of the backing store has ended: the pages that it made durable, in no order.
-    pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<Vec<(u64, Cover)>> {
+    pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<Vec<(u64, Sent)>> {
         if let Err(error) = synced {
             self.queue_again();
             return Err(error);
         }
         self.counts.below_syncs += 1;
         self.changed.clear();
-        Ok(std::mem::take(&mut self.unsynced).into_iter().map(|(page, sent)| (page, sent.cover)).collect())
+        Ok(std::mem::take(&mut self.unsynced).into_iter().collect())
     }
 
     /// A sync of the backing store has ended: what it means for the log. True when one of the consequences has to be
@@ -237,7 +241,7 @@ impl Keeper {
         let mut settled = self.synced_below(synced)?;
         settled.sort_unstable_by_key(|&(page, _)| page);
         let mut urgent = false;
-        for (page, cover) in settled {
+        for &(page, Sent { cover, .. }) in &settled {
             let Some(entry) = self.log.index().get(page) else { continue };
             // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
             urgent |= !self.log.is_version_durable(entry.place);
@@ -253,6 +257,7 @@ impl Keeper {
                 _ => {}
             }
         }
+        settled.iter().for_each(|(page, sent)| self.agreed(*page, sent.taken));
         Ok(urgent)
     }
 
@@ -280,13 +285,13 @@ impl Keeper {
                     None => unknown |= self.is_broken(),
                 },
                 // The log would have something newer.
-                Sent { cover: Cover::Newer(obsolete), cargo: Some(cargo) } => {
+                Sent { cover: Cover::Newer(obsolete), cargo: Some(cargo), .. } => {
                     if entry.is_none_or(|entry| obsolete == Some(entry.place)) && !mutant::is(Mutant::PastNotKept) {
                         self.queue(page, cargo, Cover::Newer(obsolete));
                     }
                 }
                 // The old copy must not come back while this program runs.
-                Sent { cover: Cover::Newer(obsolete), cargo: None } => {
+                Sent { cover: Cover::Newer(obsolete), cargo: None, .. } => {
                     unknown = true;
                     if obsolete.is_some() {
                         self.unsynced.insert(page, sent);

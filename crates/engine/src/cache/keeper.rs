@@ -1,6 +1,7 @@
 //! Keeps the promise that no durable write is lost and no page grows older, by the rules of `docs/cache-format.md`,
 //! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
 
+use super::aging::Aging;
 use super::clean::DirtyLimits;
 use super::flight::{Cargo, Cover, Sent, read_page_below};
 use super::room::{self, FREE_MIN};
@@ -24,6 +25,8 @@ pub(super) struct Pending {
     pub ticket: u64,
     /// It is being written.
     pub flying: bool,
+    /// The second at which it was queued: what comes later of the page is not in it.
+    pub taken: u64,
     /// Where the log ended when it was queued: so far it has to be durable before the page is written (rule 1).
     pub after: u64,
 }
@@ -99,6 +102,7 @@ pub(super) struct Keeper {
     /// Where the log has to be durable for what was forgotten to be so.
     forgot: u64,
     pub(super) dirty_limits: DirtyLimits,
+    pub(super) aging: Aging,
     /// A sync of the log is under way.
     pub syncing: bool,
     /// Somebody owns the upkeep.
@@ -139,6 +143,7 @@ impl Keeper {
             changes_told: 0,
             forgot: 0,
             dirty_limits: DirtyLimits::NONE,
+            aging: Aging::new(None),
             syncing: false,
             owned: false,
             wanting: 0,
@@ -291,6 +296,9 @@ impl Keeper {
         let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
         let owed = self.log.index().get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
+        if marked {
+            self.differs(page);
+        }
         // What is queued or was written below may be the very version that would be lost.
         if (!on_its_way || mutant::is(Mutant::RewriteCovered))
             && self.log.rewrite(page, bytes, marked, resident).is_some()
@@ -320,7 +328,7 @@ impl Keeper {
                 }
             }
             None if !dirty && on_its_way => {
-                self.unsynced.insert(page, Sent::elsewhere(Cover::Same(place)));
+                self.unsynced.insert(page, Sent::elsewhere(Cover::Same(place), self.second()));
             }
             _ => {}
         }
@@ -401,9 +409,10 @@ impl Keeper {
     pub fn forget(&mut self, range: Range<u64>, pages: &[u64]) -> io::Result<()> {
         // First what takes no I/O, so that nothing of it goes below while room is made for the rest.
         for &page in pages {
+            self.is_void(page);
             self.pending.remove(&page);
             if let Some(place) = self.supersede(page) {
-                self.unsynced.insert(page, Sent::elsewhere(Cover::Newer(Some(place))));
+                self.unsynced.insert(page, Sent::elsewhere(Cover::Newer(Some(place)), 0));
             } else {
                 self.unsynced.remove(&page);
             }
@@ -455,8 +464,9 @@ impl Keeper {
 
     pub(super) fn queue(&mut self, page: u64, cargo: Cargo, cover: Cover) {
         self.tickets += 1;
-        let (ticket, after) = (self.tickets, self.log.rear());
-        let replaced = self.pending.insert(page, Pending { cargo, cover, ticket, flying: false, after });
+        self.differs(page);
+        let (ticket, after, taken) = (self.tickets, self.log.rear(), self.second());
+        let replaced = self.pending.insert(page, Pending { cargo, cover, ticket, flying: false, taken, after });
         self.flying -= usize::from(replaced.is_some_and(|pending| pending.flying));
     }
 
@@ -600,6 +610,8 @@ impl Keeper {
     /// Gives the log up after its device failed: what only it has is queued as far as it can still be read. The rest is
     /// lost until it is written again.
     pub fn abandon_log(&mut self) {
+        self.aging = Aging::new(None);
+        self.log.drop_ages();
         // What is queued by its place in the log is not safe either.
         self.pending.retain(|_, pending| !matches!(pending.cargo, Cargo::Logged(_)));
         self.flying = 0;

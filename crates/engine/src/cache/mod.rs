@@ -1,5 +1,8 @@
 //! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
 
+mod aging;
+#[cfg(test)]
+mod aging_tests;
 mod background;
 mod change;
 mod clean;
@@ -29,6 +32,8 @@ mod upkeep;
 mod vacate;
 mod world;
 
+pub use crate::store::Clock;
+pub use aging::DirtyAge;
 pub use counts::Counts;
 pub use directory::HANDLE_BYTES;
 pub use keeper::KeeperCounts;
@@ -49,7 +54,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tape::Tape;
 use turn::{Locks, Turn};
 use upkeep::Lease;
@@ -109,6 +114,10 @@ pub struct CacheConfig {
     pub seed: u64,
     /// Who keeps room for requests.
     pub upkeep: Upkeep,
+    /// For how long a page may differ from the backing store, in whole seconds, if there is such a bound.
+    pub dirty_age: Option<Duration>,
+    /// By which clock.
+    pub clock: Clock,
 }
 
 impl CacheConfig {
@@ -122,6 +131,8 @@ impl CacheConfig {
             mode: Mode::WriteBack,
             seed: 42,
             upkeep: Upkeep::default(),
+            dirty_age: None,
+            clock: Clock::monotonic(),
         }
     }
 
@@ -206,10 +217,14 @@ pub struct CacheStats {
     pub log: LogCounts,
     /// Pages whose newest version is durable nowhere but in the cache, or not yet known to be.
     pub dirty_pages: u64,
+    /// The bound on the age of dirty pages and what came of it, if there is one.
+    pub dirty_age: Option<DirtyAge>,
     /// Bytes of memory by which the log knows what it holds of each page.
     pub index_bytes: u64,
     /// Bytes of memory by which pages and the policy's handles find each other, ghosts included.
     pub directory_bytes: u64,
+    /// Bytes of memory for the ages of dirty pages.
+    pub ages_bytes: u64,
     /// The mode.
     pub mode: Mode,
     /// The cache device has failed, and how; requests go to the backing store.
@@ -405,7 +420,7 @@ impl BlockCache {
             let tag = Tag { sequential: tag.sequential || !first, ..tag };
             let number = at / self.page_bytes;
             let _page = self.locks.pages.page(number);
-            let mut turn = self.locks.ready()?;
+            let mut turn = self.locks.ready_to_write(number)?;
             check_writable(turn.core().mode())?;
             if !whole {
                 drop(turn);
@@ -697,7 +712,10 @@ fn check_writable(mode: Mode) -> io::Result<()> {
 /// `objects_max` is 1 where nobody tells objects apart.
 fn check_live(config: &CacheConfig, objects_max: usize) -> Result<(), CacheError> {
     let info = config.policy;
-    let why = if info.future {
+    let default = |name: &str| info.options.iter().find(|option| option.name == name).map(|option| option.default);
+    let why = if info.simulated.iter().any(|&option| Some(config.options.text(option)) != default(option)) {
+        "its timer is for the simulator; the bound on the age of dirty pages (--dirty-age) holds for every policy"
+    } else if info.future {
         "it needs to know the future"
     } else if !info.live.is_empty() && objects_max <= 1 {
         "it needs to be told of the queries of a database, whose tables are files"

@@ -72,7 +72,8 @@ impl BlockCache {
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
-        let (mut log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let clock = config.dirty_age.map(|_| &config.clock);
+        let (mut log, recovered) = AnyLog::find(cache, identity, backing_pages, clock)?;
         let grown = Grown::found(&mut log, &backing, config.mode)?;
         let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
         let objects_max = objects.objects_max();
@@ -80,6 +81,7 @@ impl BlockCache {
         let built_for = config.built_for(page_bytes, objects_max);
         let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
         keeper.serve(&config.tiers);
+        keeper.set_dirty_age(config.dirty_age, &config.clock);
         let build = Build { keeper, config: config.clone(), objects };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();

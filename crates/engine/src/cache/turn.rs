@@ -5,6 +5,7 @@
 //! held for a decision and never for a transfer of a page. Whoever writes the queue or reclaims segments *owns* the upkeep
 //! besides, which is a flag under the core's lock and stays when the lock is given back for I/O.
 
+use super::aging;
 use super::background::Duty;
 use super::core::Core;
 use super::keeper::{Keeper, Store};
@@ -38,6 +39,8 @@ struct Servant {
     called: Condvar,
     /// It waits for nothing but to be called. Changed under the core's lock.
     idle: AtomicBool,
+    /// It waits for a certain time only.
+    timed: AtomicBool,
 }
 
 /// A panic of another thread inside the core may have left it half way through a decision.
@@ -72,8 +75,13 @@ impl Locks {
                 return Ok(Some(turn));
             } else {
                 servant.idle.store(true, Relaxed);
+                let look = turn.keeper().next_look().filter(|_| duty == Duty::Room);
+                servant.timed.store(look.is_some(), Relaxed);
                 let guard = turn.guard.take().expect("only I/O is performed without the lock");
-                turn.guard = Some(servant.called.wait(guard).map_err(stopped)?);
+                turn.guard = Some(match look {
+                    Some(look) => servant.called.wait_timeout(guard, look).map_err(stopped)?.0,
+                    None => servant.called.wait(guard).map_err(stopped)?,
+                });
                 servant.idle.store(false, Relaxed);
             }
         }
@@ -92,7 +100,8 @@ impl Locks {
     /// Calls those of the cache's own threads that have something to do.
     fn call(&self, keeper: &Keeper) {
         for (servant, duty) in self.servants.iter().zip(Duty::ALL) {
-            if servant.idle.load(Relaxed) && duty.calls(keeper) {
+            let unaware = duty == Duty::Room && !servant.timed.load(Relaxed) && keeper.ages_may_call();
+            if servant.idle.load(Relaxed) && (unaware || duty.calls(keeper)) {
                 servant.idle.store(false, Relaxed);
                 servant.called.notify_one();
             }
@@ -148,6 +157,20 @@ impl Locks {
                 made?;
             }
         }
+    }
+}
+
+impl Locks {
+    /// A turn when there is room for a write of a page. Where dirty pages would become older than they may, one that makes another
+    /// dirty first does a step of their write-back; whatever comes of that, it goes on.
+    pub fn ready_to_write(&self, page: u64) -> io::Result<Turn<'_>> {
+        let mut turn = self.ready()?;
+        if turn.core().is_off() || !turn.keeper().must_hold_back(page) {
+            return Ok(turn);
+        }
+        aging::hold_back(&mut turn)?;
+        drop(turn);
+        self.ready()
     }
 }
 

@@ -77,6 +77,18 @@ fn sync_sealed(lease: &mut impl Lease) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Tells the device what time it is, with a sync of what was appended if there is anything.
+pub(super) fn store_clock(lease: &mut impl Lease) -> io::Result<()> {
+    sync_log(lease)?;
+    let keeper = lease.keeper();
+    let old = keeper.log.is_clock_old();
+    let Some(point) = keeper.log.restated().filter(|_| old) else { return Ok(()) };
+    let disk = keeper.log.disk().clone();
+    // The record before this one is made durable with it.
+    let told = lease.unlocked(|| sync_device(&*disk).and_then(|()| point.write_record(&*disk)))?;
+    lease.keeper().noted(told)
+}
+
 /// Makes durable what is complete of the log ahead of need. If somebody does so just now, that is waited for.
 pub(super) fn sync_ahead(lease: &mut impl Lease) -> io::Result<()> {
     if lease.keeper().syncing && lease.wait_for_sync()? { Ok(()) } else { sync_sealed(lease).map(drop) }

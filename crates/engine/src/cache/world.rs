@@ -172,6 +172,7 @@ impl World {
 
     /// The policy may go on believing that it holds a page: there is nothing under it any more.
     pub fn hollow_out(&mut self, page: u64) {
+        self.keeper.set_in_memory(page, false);
         let handle = self.directory.find(page);
         if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle)) {
             *frame = Frame { bytes: None, dirty: false, logged: None };
@@ -207,6 +208,7 @@ impl World {
     fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, logged: Option<u64>) {
         if dirty && logged.is_none() {
             self.unlogged.insert(handle.0);
+            self.keeper.set_in_memory(self.directory.page(handle), true);
         }
         self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, logged });
     }
@@ -289,6 +291,7 @@ impl World {
                 if let Some(frame) = self.frames.get_mut(handle) {
                     frame.logged = Some(entry.place);
                 }
+                self.keeper.set_in_memory(page, false);
                 Ok(())
             }
             // The policy goes on to free the frame: what only it has must have left it.
@@ -319,6 +322,7 @@ impl World {
         if let Some(frame) = self.frames.get_mut(handle) {
             frame.dirty = false;
         }
+        self.keeper.set_in_memory(page, false);
         Ok(())
     }
 
@@ -327,6 +331,7 @@ impl World {
             self.keeper.release(self.directory.page(handle));
         } else {
             self.frames.remove(handle);
+            self.keeper.set_in_memory(self.directory.page(handle), false);
         }
     }
 
@@ -386,10 +391,32 @@ impl World {
                     let entry = self.keeper.put(page, bytes, true, resident)?;
                     self.frames.get_mut(handle).expect("just seen").logged = Some(entry.place);
                 }
+                self.keeper.set_in_memory(page, false);
             }
             self.unlogged.remove(&handle.0);
         }
         Ok(())
+    }
+
+    /// Sends below what memory alone has of a page, by the queue.
+    pub fn hand_down(&mut self, page: u64) -> io::Result<()> {
+        let dirty = |handle: &Page| self.frames.get(*handle).is_some_and(|frame| frame.dirty);
+        match self.directory.find(page).filter(dirty) {
+            Some(handle) => self.write_back(handle, Tier::TOP),
+            None => {
+                self.keeper.set_in_memory(page, false);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ages are kept from now on: of what only memory has too.
+    pub fn age_frames(&mut self) {
+        for handle in self.unlogged() {
+            if self.frames.get(handle).is_some_and(|frame| frame.dirty) {
+                self.keeper.set_in_memory(self.directory.page(handle), true);
+            }
+        }
     }
 
     /// Puts clean pages that only frames have into the log. They are not worth more than the room that there is.

@@ -5,13 +5,16 @@ pub(super) mod rot;
 use super::oracle::{Oracle, SECTOR};
 use super::tables::Tables;
 use crate::Block;
-use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
+use crate::cache::{BlockCache, CacheConfig, Clock, Mode, Upkeep};
 use crate::disk::{Disk, Fault, Power, SimDisk};
 use crate::store::{Geometry, Identity, Layout, format_before, repair};
 use entresol_core::Random;
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const BACKING: [u8; 16] = [9; 16];
 /// Pages that a cache has room for, at least.
@@ -41,6 +44,8 @@ pub(super) struct Setup {
     pub syncs_fail: bool,
     /// The store was made by a program before version 3.
     pub of_before: bool,
+    /// Seconds for which a page may be dirty; none where there is no such bound.
+    pub dirty_age: Option<u64>,
 }
 
 /// Is some table here in part, or leaving?
@@ -99,6 +104,8 @@ impl Setup {
         // Of so few pages most are the next of some stream.
         let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
         let (syncs_fail, of_before) = (false, random.chance(0.1));
+        // Of two lives in three the histories are those of caches without a bound.
+        let dirty_age = [None, None, Some(2 + seed % 40)][(Random::mix(seed) % 3) as usize];
         Setup {
             policy,
             tiers,
@@ -110,6 +117,7 @@ impl Setup {
             cutoff_pages,
             syncs_fail,
             of_before,
+            dirty_age,
         }
     }
 
@@ -134,7 +142,8 @@ impl Setup {
 
     fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
-        CacheConfig { mode: self.mode, upkeep: self.upkeep, ..CacheConfig::new(info, &self.tiers) }
+        let dirty_age = self.dirty_age.map(Duration::from_secs);
+        CacheConfig { mode: self.mode, upkeep: self.upkeep, dirty_age, ..CacheConfig::new(info, &self.tiers) }
     }
 }
 
@@ -154,6 +163,8 @@ pub(super) struct Tally {
     /// Pages that were cleaned ahead.
     pub cleaned_ahead: u64,
     pub cleaned_beside: u64,
+    /// Pages that were written below because of their age.
+    pub aged: u64,
     /// Policies and tiers that were changed in use.
     pub changes: u64,
     /// Cache devices that were made larger in use.
@@ -197,6 +208,9 @@ pub(super) struct History {
     syncs: u64,
     uuid: u8,
     tables: Tables,
+    /// Seconds that have passed, and what decides how many do.
+    time: Arc<AtomicU64>,
+    passing: Random,
     pub tally: Tally,
 }
 
@@ -234,6 +248,8 @@ impl History {
             syncs: 0,
             uuid: 0,
             tables: Tables::new(setup.backing_pages),
+            time: Arc::default(),
+            passing: Random::new(seed ^ 0xA9E),
             tally: Tally::default(),
             setup,
         };
@@ -258,7 +274,7 @@ impl History {
             self.cache.clone(),
             self.backing.clone(),
             BACKING,
-            &self.setup.config(),
+            &CacheConfig { clock: self.clock(), ..self.setup.config() },
             self.tables.objects(),
         );
         let (high, low) = self.setup.dirty_limits;
@@ -268,6 +284,11 @@ impl History {
             cache.set_sequential_cutoff(cutoff_bytes).expect("a cache that runs");
         };
         opened.inspect(adjusted).map_err(|error| self.why(format!("opening: {error}")))
+    }
+
+    fn clock(&self) -> Clock {
+        let time = Arc::clone(&self.time);
+        Clock::of(move || Duration::from_secs(time.load(Ordering::Relaxed)))
     }
 
     fn why(&self, error: String) -> Stop {
@@ -293,6 +314,7 @@ impl History {
     /// One request.
     fn step(&mut self, cache: &BlockCache) -> Outcome<()> {
         self.tally.operations += 1;
+        self.time.fetch_add(self.passing.below(3), Ordering::Relaxed);
         if self.setup.upkeep == Upkeep::Hand && self.random.chance(0.3) {
             self.try_io("upkeep", cache.step())?;
         }
@@ -482,6 +504,7 @@ impl History {
         self.tally.rescued += stats.keeper.rescued;
         self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
         self.tally.cleaned_beside += stats.keeper.cleaned_beside;
+        self.tally.aged += stats.dirty_age.map_or(0, |dirty_age| dirty_age.written);
         self.tally.passed += stats.counts.passed;
         self.tally.placed += stats.counts.placed;
         self.tally.tables_in_part += u64::from(matches!(result, Err(Stop::PowerOff)) && has_tables_in_part(&cache));

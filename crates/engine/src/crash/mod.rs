@@ -48,6 +48,7 @@ fn lives(seeds: std::ops::Range<u64>, setup: impl Fn(u64) -> Setup, crashes: u64
         sum.rescued += tally.rescued;
         sum.cleaned_ahead += tally.cleaned_ahead;
         sum.cleaned_beside += tally.cleaned_beside;
+        sum.aged += tally.aged;
         sum.changes += tally.changes;
         sum.growths += tally.growths;
         sum.passed += tally.passed;
@@ -74,6 +75,7 @@ fn check_lives(layout: Layout) {
     assert!(seeds < 3200 || layout == Layout::Slots || tally.growths > 1000, "{tally:?}");
     assert!(tally.crashes_in_recovery > 0 && tally.reclaimed > 0 && tally.rescued > 0, "{tally:?}");
     assert!(tally.cleaned_ahead > 0 && tally.cleaned_beside > 0 && tally.passed > 0, "{tally:?}");
+    assert!(tally.aged > 0, "{tally:?}");
     assert!(tally.renewed > 0 || layout == Layout::Log, "{tally:?}");
     assert!(tally.placed > 0 && tally.tables_in_part > 0 && tally.placing_interrupted > 0, "{tally:?}");
 }

@@ -21,6 +21,13 @@ pub fn decode(code: u8) -> u64 {
     if code < 4 { u64::from(code) } else { (4 + mantissa) << exponent }
 }
 
+/// The second since which a page differs that had an age of this code when the clock showed that; one whose age is not known has
+/// differed for as long as can be.
+pub(super) fn since(code: u8, clock: u64) -> u64 {
+    // Rounded up an age may be more than there was of time.
+    if code == UNKNOWN { 0 } else { clock.saturating_sub(decode(code)).max(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,6 +42,7 @@ mod tests {
             assert!(rounded >= seconds && rounded * 4 <= seconds * 5, "{seconds} s are kept as {rounded}");
         }
         assert!((1..MAX).all(|code| encode(decode(code)) == code && decode(code) < decode(code + 1)));
+        assert_eq!((since(UNKNOWN, 50), since(encode(9), 50), since(encode(9), 8)), (0, 40, 1));
         assert_eq!((encode(0), decode(UNKNOWN), encode(u64::MAX), decode(MAX)), (1, 0, MAX, 7 << 30));
     }
 }

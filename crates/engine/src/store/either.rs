@@ -1,13 +1,15 @@
 //! A store in either layout, used in the same way: what its users call the log is then a journal and its slots.
 
+use super::clock::Clock;
 use super::generation::{Generation, Generations};
 use super::slots::Slots;
 use super::standing::Standing;
 use super::superblock::{Identity, Superblock};
-use super::{Batch, Entry, Geometry, Index, Layout, Log, LogCounts, Recovered, StoreError, SyncPoint};
+use super::{Ages, Batch, Entry, Geometry, Index, Layout, Log, LogCounts, Recovered, StoreError, SyncPoint};
 use crate::disk::Disk;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A store whose superblock says in which layout it is.
 #[allow(clippy::large_enum_variant, reason = "there is one of it in a cache")]
@@ -28,18 +30,23 @@ macro_rules! either {
 
 impl<D: Disk> AnyLog<D> {
     /// Finds what the store on a device holds for a backing store of this identity and size in pages. Nothing is changed:
-    /// before anything else is asked of it the store has to [`begin`](AnyLog::begin).
+    /// before anything else is asked of it the store has to [`begin`](AnyLog::begin). With a clock it keeps ages by it.
     ///
     /// # Errors
     /// Anything but a store in order whose unsynced end may be torn.
-    pub fn find(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+    pub fn find(
+        disk: D,
+        backing: [u8; 16],
+        backing_pages: u64,
+        clock: Option<&Clock>,
+    ) -> Result<(Self, Recovered), StoreError> {
         Ok(match Superblock::read(&disk)?.geometry.layout {
             Layout::Log => {
-                let (log, recovered) = Log::find(disk, backing, backing_pages)?;
+                let (log, recovered) = Log::find(disk, backing, backing_pages, clock)?;
                 (AnyLog::Log(log), recovered)
             }
             Layout::Slots => {
-                let (slots, recovered) = Slots::find(disk, backing, backing_pages)?;
+                let (slots, recovered) = Slots::find(disk, backing, backing_pages, clock)?;
                 (AnyLog::Slots(slots), recovered)
             }
         })
@@ -99,16 +106,42 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.write_open())
     }
 
-    /// Seconds of cache time; of a store that was found those that it had come to at least.
-    #[allow(dead_code, reason = "the bound on ages asks for it")]
-    pub fn clock(&self) -> u64 {
-        self.standing().clock()
+    /// Cache time: it never runs backwards, and goes on only while ages are kept.
+    pub fn now(&self) -> Duration {
+        self.standing().now()
     }
 
-    /// Goes on with the clock, which never runs backwards.
-    #[allow(dead_code, reason = "the bound on ages sets it")]
-    pub fn set_clock(&mut self, seconds: u64) {
-        self.standing_mut().set_clock(seconds);
+    /// Should the device be told of it again?
+    pub fn is_clock_old(&self) -> bool {
+        self.standing().is_clock_old()
+    }
+
+    /// Since when pages differ from the backing store, where ages are kept.
+    pub fn ages(&self) -> Option<&Ages> {
+        self.standing().ages.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub fn ages_mut(&mut self) -> Option<&mut Ages> {
+        self.standing_mut().ages.as_mut()
+    }
+
+    /// Keeps ages from now on, by this clock; what is dirty already has been so for as long as can be.
+    pub fn keep_ages(&mut self, clock: Clock) {
+        let mut ages = Ages::new(self.geometry().blocks() as usize, self.now().as_secs());
+        let dirty = self.index().iter().filter(|(_, entry)| entry.dirty && !entry.lost);
+        dirty.for_each(|(page, _)| ages.insert(page, 0));
+        self.standing_mut().keep_ages(ages, clock);
+    }
+
+    /// Keeps none any more.
+    pub fn drop_ages(&mut self) {
+        self.standing_mut().drop_ages();
+    }
+
+    /// Where the store was durable before, to be noted once more with the time; none unless it is durable now.
+    pub fn restated(&self) -> Option<SyncPoint> {
+        either!(self, store => store.restated())
     }
 
     /// The slots, if that is the layout.

@@ -3,8 +3,10 @@
 //! to the backing store too.
 
 pub mod age;
+mod ages;
 mod batch;
 mod carried;
+mod clock;
 mod commit;
 mod either;
 mod error;
@@ -19,10 +21,12 @@ mod standing;
 mod superblock;
 mod table;
 
+pub use clock::Clock;
 pub use error::StoreError;
 pub use generation::{Generation, Generations};
 pub use superblock::{Geometry, Identity, Layout, Tables};
 
+pub(crate) use ages::Ages;
 pub(crate) use batch::Batch;
 pub(crate) use either::AnyLog;
 pub(crate) use index::{Entry, Index, PageMap};
@@ -294,6 +298,9 @@ impl<D: Disk> Log<D> {
             clock: self.standing.clock(),
         };
         let (tables, page_bytes) = (self.standing.tables(), self.page_bytes());
+        for record in self.records.iter_mut().filter(|record| record.kind == Kind::Dirty) {
+            record.age = self.standing.age_code(record.page, head.clock);
+        }
         let carried = self.standing.carried.take();
         let crc = table::encode(tables, &head, &self.records, carried.as_deref(), &mut self.buffer[..page_bytes]);
         let copies = table::copies(tables, page_bytes, self.records.len());
@@ -376,6 +383,11 @@ impl<D: Disk> Log<D> {
         let end =
             LogEnd { place: self.place, slot: self.slot_of(self.place), tail: self.written_tail, chain: self.chain };
         self.unsynced.then(|| self.standing.sync_point(end))
+    }
+
+    /// Where the log was durable before, to be noted once more with the time; none unless it is durable now.
+    pub fn restated(&self) -> Option<SyncPoint> {
+        (!self.unsynced).then(|| self.standing.sync_point(self.durable))
     }
 
     /// Such a sync has succeeded, and is noted.

@@ -1,5 +1,8 @@
 //! Opening a log: where it ends, what it holds. `docs/cache-format.md`, "Recovery", numbers the steps.
 
+use super::age;
+use super::ages::Ages;
+use super::clock::Clock;
 use super::commit::Commit;
 use super::index::{Entry, Index};
 use super::standing::{self, Standing};
@@ -61,6 +64,8 @@ struct Walk<'d, D> {
     /// The first block of every slot, unless that is too much to keep.
     first_blocks: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
+    /// Ages are to be kept.
+    keeps_ages: bool,
 }
 
 /// A place and the slot of its segment.
@@ -73,6 +78,7 @@ struct Spot {
 /// What the log holds, and the order of its slots.
 struct Loaded {
     index: Index,
+    ages: Option<Ages>,
     order: Vec<u32>,
     /// The last table.
     last: Option<Table>,
@@ -106,7 +112,12 @@ impl<D: Disk> Log<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn find(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+    pub fn find(
+        disk: D,
+        backing: [u8; 16],
+        backing_pages: u64,
+        clock: Option<&Clock>,
+    ) -> Result<(Self, Recovered), StoreError> {
         let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
@@ -120,12 +131,13 @@ impl<D: Disk> Log<D> {
             void: Vec::new(),
             first_blocks: None,
             read_bytes,
+            keeps_ages: clock.is_some(),
         };
         let newest = walk.newest_table()?;
         let stated = [newest.map(|head| head.durable), standing::recorded_end(&superblock, &walk.records)];
         let certain = stated.into_iter().flatten().fold(superblock.end, LogEnd::later);
         let (end, unsynced_batches) = walk.end(certain)?;
-        let Loaded { index, order, last } = walk.load_past_void(end)?;
+        let Loaded { index, ages, order, last } = walk.load_past_void(end)?;
         let recovered = Recovered {
             clean_shutdown: superblock.state == State::Closed,
             unsynced_batches,
@@ -136,8 +148,11 @@ impl<D: Disk> Log<D> {
         };
 
         let geometry = superblock.geometry;
-        let clock = superblock.clock.max(last.as_ref().map_or(0, |last| last.head.clock));
-        let mut standing = Standing::found(superblock, &walk.records, clock);
+        let shown = last.as_ref().map_or(0, |last| last.head.clock);
+        let mut standing = Standing::found(superblock, &walk.records, shown);
+        if let Some((ages, clock)) = ages.zip(clock) {
+            standing.keep_ages(ages, clock.clone());
+        }
         standing.carried = last.and_then(|last| {
             let copies = table::copies(superblock.tables, geometry.page_bytes as usize, last.records.len());
             let carried = superblock.tables == Tables::V3 && copies == 0;
@@ -402,6 +417,7 @@ impl<D: Disk> Walk<'_, D> {
         let starts = self.live_segments(end)?;
         let order = self.order(&starts, end)?;
         let mut index = Index::new(blocks, end.tail);
+        let mut ages = self.keeps_ages.then(|| Ages::new(blocks as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
         for starts in starts.chunks(TABLES) {
             for table in self.tables(starts, end)?.into_iter().flatten() {
@@ -420,7 +436,7 @@ impl<D: Disk> Walk<'_, D> {
                 if table.records.iter().any(|record| record.page >= pages) {
                     return Err(self.damaged(at, "the table names a page beyond the end of the backing store"));
                 }
-                load_table(&table, &mut index);
+                load_table(&table, &mut index, ages.as_mut());
                 chain = Some(table.crc);
                 last = Some(table);
             }
@@ -429,7 +445,7 @@ impl<D: Disk> Walk<'_, D> {
             let suspects = last.iter().map(|last| last.head.slot).collect();
             return Ok(Err(Broken { at: spot(end), why: "the last table is not the one that was there", suspects }));
         }
-        Ok(Ok(Loaded { index, order, last }))
+        Ok(Ok(Loaded { index, ages, order, last }))
     }
 
     /// Where the segments from the tail to the end begin, oldest first. What an earlier epoch left of one beyond its end is
@@ -652,7 +668,7 @@ impl Stretch {
     }
 }
 
-fn load_table(table: &Table, index: &mut Index) {
+fn load_table(table: &Table, index: &mut Index, mut ages: Option<&mut Ages>) {
     let mut place = table.head.place;
     for (i, record) in table.records.iter().enumerate() {
         if let Some(later) = table.records.get(i + AHEAD) {
@@ -668,6 +684,12 @@ fn load_table(table: &Table, index: &mut Index) {
                 let at = if lost { table.head.place } else { place };
                 let dirty = record.kind != Kind::Clean;
                 index.insert(page, Entry { place: at, crc: record.crc, dirty, resident: false, lost });
+            }
+        }
+        if let Some(ages) = &mut ages {
+            ages.remove(page);
+            if record.kind == Kind::Dirty {
+                ages.insert(page, age::since(record.age, table.head.clock));
             }
         }
     }

@@ -26,7 +26,7 @@ pub struct Repaired {
 /// When the store cannot be opened, as damage of a durable table, of a block of the journal or of both superblocks has it; when the device fails;
 /// `StorageFull` when there is no room to say what was found: draining the cache makes some.
 pub fn repair<D: Disk>(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Repaired, StoreError> {
-    let (mut log, _) = AnyLog::find(disk, backing, backing_pages)?;
+    let (mut log, _) = AnyLog::find(disk, backing, backing_pages, None)?;
     log.begin()?;
     let held: Vec<(u64, Entry)> = log.index().iter().filter(|(_, entry)| !entry.lost).collect();
     let mut repaired = Repaired { pages: held.len() as u64, ..Repaired::default() };

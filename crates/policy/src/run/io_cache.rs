@@ -23,7 +23,8 @@
 //!   (see [`Runs`]).
 //! - The timer of section 3.3.7 (`max-dirty-seconds`) is off by default: the section offers it against failing
 //!   hardware, and its evaluation does not use it. The age of a page counts from when it became dirty, since later
-//!   writes do not make the earlier ones safer; what it cleans goes to the LRU end of the clean list, as above.
+//!   writes do not make the earlier ones safer; what it cleans goes to the LRU end of the clean list, as above. It acts when a
+//!   request comes and syncs nothing, so a live cache refuses it: the engine's own bound holds for every policy.
 //! - When the lowest page of the run is pinned the next higher one leaves; when all are, the run is not written.
 
 use crate::interface::{Config, Driver, Info, OptionInfo, PageState, Policy, TierSet};
@@ -234,7 +235,7 @@ const OPTIONS: &[OptionInfo] = &[
         name: "max-dirty-seconds",
         default: "0",
         help: "a page that has been dirty for this many seconds is written and becomes clean (section 3.3.7 suggests \
-               3600); 0: never",
+               3600); 0: never. For the simulator: a live cache of any policy has --dirty-age",
     },
     OptionInfo {
         name: "threshold",
@@ -258,6 +259,7 @@ impl<const LONGEST: bool> Policy for RunCache<LONGEST> {
         write_aware: true,
         addresses: true,
         clock: true,
+        simulated: &["max-dirty-seconds"],
         ..Info::PLAIN
     };
 

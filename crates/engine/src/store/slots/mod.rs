@@ -291,6 +291,9 @@ impl<D: Disk> Slots<D> {
             clock: self.standing.clock(),
         };
         let (tables, page_bytes) = (self.standing.tables(), self.page_bytes());
+        for record in self.records.iter_mut().filter(|record| record.kind == Kind::Dirty) {
+            record.age = self.standing.age_code(record.page, head.clock);
+        }
         let carried = self.standing.carried.take();
         let crc = journal::encode(tables, &head, &self.records, carried.as_deref(), &mut self.buffer[..page_bytes]);
         if tables == Tables::V3 {
@@ -387,6 +390,11 @@ impl<D: Disk> Slots<D> {
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd { place: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
         self.unsynced.then(|| self.standing.sync_point(end))
+    }
+
+    /// Where the journal was durable before, to be noted once more with the time; none unless it is durable now.
+    pub fn restated(&self) -> Option<SyncPoint> {
+        (!self.unsynced).then(|| self.standing.sync_point(self.durable))
     }
 
     /// Such a sync has succeeded, and is noted.

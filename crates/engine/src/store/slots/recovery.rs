@@ -6,6 +6,9 @@ use super::journal::{self, Block, Kind, Record};
 use super::{Areas, Slots};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
+use crate::store::age;
+use crate::store::ages::Ages;
+use crate::store::clock::Clock;
 use crate::store::commit::Commit;
 use crate::store::recovery::check_owner;
 use crate::store::standing::{self, Standing};
@@ -34,6 +37,8 @@ struct Walk<'d, D> {
     /// The whole journal, unless that is too much to keep.
     kept: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
+    /// Ages are to be kept.
+    keeps_ages: bool,
 }
 
 impl<D: Disk> Slots<D> {
@@ -41,19 +46,28 @@ impl<D: Disk> Slots<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn find(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<(Self, Recovered), StoreError> {
+    pub fn find(
+        disk: D,
+        backing: [u8; 16],
+        backing_pages: u64,
+        clock: Option<&Clock>,
+    ) -> Result<(Self, Recovered), StoreError> {
         let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
         check_owner(&superblock, backing, backing_pages)?;
         let areas = Areas::of(&superblock.geometry, superblock.tables);
         let read_bytes = Cell::new(Superblock::READ_BYTES);
         let records = standing::records(&disk, &superblock, journal::ENTRY)?;
-        let mut walk = Walk { disk: &disk, superblock, areas, records, kept: None, read_bytes };
+        let mut walk =
+            Walk { disk: &disk, superblock, areas, records, kept: None, read_bytes, keeps_ages: clock.is_some() };
         let certain = walk.certain_end()?;
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
-        let (index, last) = walk.load(end)?;
-        let clock = superblock.clock.max(last.as_ref().map_or(0, |last| last.head.clock));
-        let mut standing = Standing::found(superblock, &walk.records, clock);
+        let (index, ages, last) = walk.load(end)?;
+        let shown = last.as_ref().map_or(0, |last| last.head.clock);
+        let mut standing = Standing::found(superblock, &walk.records, shown);
+        if let Some((ages, clock)) = ages.zip(clock) {
+            standing.keep_ages(ages, clock.clone());
+        }
         let last = last.filter(|_| superblock.tables == Tables::V3);
         standing.carried = last.map(|last| journal::carry(&last.head, &last.records, last.crc).into());
         let recovered = Recovered {
@@ -249,11 +263,12 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 3: what the blocks from the tail to the end say, oldest first.
-    fn load(&self, end: LogEnd) -> Result<(Index, Option<Block>), StoreError> {
+    fn load(&self, end: LogEnd) -> Result<(Index, Option<Ages>, Option<Block>), StoreError> {
         if end.tail > end.place || end.place - end.tail > self.areas.journal {
             return Err(self.damaged(end.place, "its tail is no block that can be live"));
         }
         let mut index = Index::of_slots(self.areas.slots as u32);
+        let mut ages = self.keeps_ages.then(|| Ages::new(self.areas.slots as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
         for (first, blocks) in self.stretches(end.tail, end.place) {
             let mut read;
@@ -280,7 +295,7 @@ impl<D: Disk> Walk<'_, D> {
                 if chain.is_some_and(|chain| chain != block.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                     return Err(self.damaged(number, "the block does not follow the one before"));
                 }
-                self.enter_all(&mut index, &block)?;
+                self.enter_all(&mut index, ages.as_mut(), &block)?;
                 chain = Some(block.crc);
                 last = Some(block);
             }
@@ -288,7 +303,7 @@ impl<D: Disk> Walk<'_, D> {
         if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
             return Err(self.damaged(end.place, "the last block is not the one that was there"));
         }
-        Ok((index, last))
+        Ok((index, ages, last))
     }
 
     /// What the block after one, or a commit record, has of it.
@@ -305,12 +320,19 @@ impl<D: Disk> Walk<'_, D> {
         Ok(newest.and_then(|carried| journal::carried_block(&carried, self.superblock.identity.uuid)))
     }
 
-    fn enter_all(&self, index: &mut Index, block: &Block) -> Result<(), StoreError> {
+    fn enter_all(&self, index: &mut Index, mut ages: Option<&mut Ages>, block: &Block) -> Result<(), StoreError> {
         for (i, record) in block.records.iter().enumerate() {
             if let Some(later) = block.records.get(i + AHEAD) {
                 index.prefetch(later.page);
             }
             self.enter(index, record, block.head.number)?;
+            let Some(ages) = &mut ages else { continue };
+            if record.kind != Kind::Cleaned || index.get(record.page).is_none_or(|entry| !entry.dirty) {
+                ages.remove(record.page);
+            }
+            if record.kind == Kind::Dirty {
+                ages.insert(record.page, age::since(record.age, block.head.clock));
+            }
         }
         index.set_versions(block.head.versions);
         Ok(())

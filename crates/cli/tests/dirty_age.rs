@@ -1,0 +1,110 @@
+//! The bound on the age of dirty pages, as its command line has it. That it holds to the second is tested in virtual time, in the engine.
+
+mod common;
+
+use common::served::client::{Client, FUA};
+use common::served::{PAGE, formatted, reached, terminate};
+use common::{Scratch, says};
+use serde_json::Value;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+fn start(scratch: &Scratch, age: &str) -> (Child, Client) {
+    let arguments = "serve nbd --backing disk --cache cache --socket s --policy lru --dirty-age";
+    let arguments: Vec<&str> = arguments.split(' ').chain([age]).collect();
+    let mut command = scratch.command(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let client = reached(scratch, &mut child);
+    (child, client)
+}
+
+fn is_below(scratch: &Scratch, page: usize, byte: u8) -> bool {
+    let disk = std::fs::read(scratch.path("disk")).expect("the backing file");
+    disk[page * PAGE..][..PAGE] == [byte; PAGE]
+}
+
+/// Waits until a page is below; nothing is asked of the server meanwhile.
+fn await_below(scratch: &Scratch, page: usize, byte: u8) {
+    let began = Instant::now();
+    while !is_below(scratch, page, byte) {
+        assert!(began.elapsed() < Duration::from_secs(120), "nothing was written below in two minutes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn age(scratch: &Scratch) -> Value {
+    let figures = scratch.ok(&["stats", "--cache", "cache", "--json"]);
+    serde_json::from_str::<Value>(&figures).expect("one JSON object")["dirty_age"].clone()
+}
+
+#[test]
+fn what_is_dirty_is_written_below_though_nothing_is_asked_for() {
+    let scratch = formatted();
+    let (child, mut client) = start(&scratch, "2s");
+    client.write(3 * PAGE as u64, &[7; PAGE], 0);
+    await_below(&scratch, 3, 7);
+    client.write(5 * PAGE as u64, &[8; PAGE], FUA);
+    await_below(&scratch, 5, 8);
+    let now = age(&scratch);
+    assert_eq!((now["bound_s"].as_f64(), now["late_by_s"].is_number()), (Some(2.0), true), "{now}");
+    assert!(now["written_pages"].as_u64() >= Some(2), "{now}");
+    says(&scratch.ok(&["stats", "--cache", "cache"]), &["dirty age      oldest "]);
+    drop(client);
+    terminate(child);
+}
+
+#[test]
+fn a_bound_is_set_in_use_and_what_is_no_time_is_refused() {
+    let scratch = formatted();
+    let (child, mut client) = start(&scratch, "none");
+    client.write(3 * PAGE as u64, &[7; PAGE], FUA);
+    assert!(age(&scratch).is_null() && !is_below(&scratch, 3, 7));
+    let set = |value: &str| scratch.ok(&["set", "--cache", "cache", &format!("dirty-age={value}")]);
+    // How long it has been dirty nobody knows.
+    says(&set("1h"), &["written below before it is 3600 s old"]);
+    await_below(&scratch, 3, 7);
+    client.write(4 * PAGE as u64, &[9; PAGE], FUA);
+    says(&set("1"), &["written below before it is 1 s old"]);
+    await_below(&scratch, 4, 9);
+    says(&set("none"), &["of any age"]);
+    assert!(age(&scratch).is_null());
+    for wrong in ["0", "0.5", "1d", "p"] {
+        let refused = scratch.refused(&["set", "--cache", "cache", &format!("dirty-age={wrong}")]);
+        says(&refused, &[&format!("dirty-age: '{wrong}': it must be whole seconds, such as 90s, 15m or 2h, or none")]);
+    }
+    drop(client);
+    terminate(child);
+    says(
+        &scratch.refused(&[
+            "serve",
+            "nbd",
+            "--backing",
+            "disk",
+            "--cache",
+            "cache",
+            "--socket",
+            "s",
+            "--dirty-age",
+            "0",
+        ]),
+        &["--dirty-age", "whole seconds"],
+    );
+    let timer = ["--policy", "io-cache:max-dirty-seconds=5"];
+    let serve = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
+    says(&scratch.refused(&[&serve[..], &timer].concat()), &["io-cache", "for the simulator", "--dirty-age"]);
+}
+
+#[test]
+fn what_a_killed_server_left_is_below_when_it_is_too_old() {
+    let scratch = formatted();
+    let (mut child, mut client) = start(&scratch, "1h");
+    client.write(3 * PAGE as u64, &[7; PAGE], FUA);
+    child.kill().expect("a process");
+    child.wait().expect("an end");
+    assert!(!is_below(&scratch, 3, 7));
+    drop(client);
+    let (child, client) = start(&scratch, "1s");
+    await_below(&scratch, 3, 7);
+    drop(client);
+    terminate(child);
+}
