@@ -75,13 +75,13 @@ impl Load {
     }
 
     /// Goes on until a call fails or `is_over`; what was answered after that is as if it had not been.
-    pub fn run(&mut self, is_over: impl Fn() -> bool) {
-        while !is_over() && self.step(&is_over).is_ok() {
+    pub fn run(&mut self, is_over: &(dyn Fn() -> bool + Sync)) {
+        while !is_over() && self.step(is_over).is_ok() {
             self.done += 1;
         }
     }
 
-    fn step(&mut self, is_over: &impl Fn() -> bool) -> io::Result<()> {
+    fn step(&mut self, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let name = self.random.below(NAMES as u64) as usize;
         let now = *self.names[name].states.last().expect("a state");
         match (self.random.below(10), now) {
@@ -108,7 +108,7 @@ impl Load {
     }
 
     /// A new file, synced, takes the name.
-    fn replace(&mut self, name: usize, is_over: &impl Fn() -> bool) -> io::Result<()> {
+    fn replace(&mut self, name: usize, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let pages = 1 + self.random.below(PAGES_MAX);
         let stamps: Vec<Stamp> = (0..pages).map(|_| self.next()).collect();
         let new = self.directory.join("new");
@@ -128,7 +128,7 @@ impl Load {
     }
 
     /// Pages of a file become others; synced in two cases of three.
-    fn change(&mut self, name: usize, inode: usize, is_over: &impl Fn() -> bool) -> io::Result<()> {
+    fn change(&mut self, name: usize, inode: usize, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(self.path(name))?;
         for _ in 0..1 + self.random.below(6) {
             let at = self.random.below(self.inodes[inode].synced.len() as u64) as usize;
