@@ -318,7 +318,7 @@ fn what_sqlite_committed_is_there_after_the_power_went() {
     let mut total = 0;
     for seed in 0..cuts().max(4) {
         let journal = ["delete", "truncate", "persist", "wal"][seed as usize % 4];
-        // Four journals and six caches: every pair once in twelve rounds.
+        // Every pair of a journal and a cache comes once in twenty-four rounds.
         let how = HOW[(seed as usize + seed as usize / 12) % HOW.len()];
         let rows = round_of_sqlite(seed, how, journal);
         let (committed, found) = rows.unwrap_or_else(|why| panic!("seed {seed}, {how:?}, {journal}: {why}"));
