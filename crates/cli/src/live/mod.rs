@@ -18,6 +18,7 @@ pub mod objects;
 pub mod observed;
 mod places;
 pub mod record;
+mod reserving;
 mod running;
 pub mod serve;
 pub mod set;
