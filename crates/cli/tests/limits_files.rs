@@ -346,3 +346,80 @@ fn more_files_than_descriptors_are_no_error_to_anyone() {
 fn two_hundred_thousand_files_at_1024_descriptors_are_no_error_to_anyone() {
     many_files(200_000, 1024, "1GiB");
 }
+
+#[test]
+fn an_image_with_holes_is_served_only_as_far_as_there_are_blocks_for_it() {
+    use common::served::client::{Client, FUA, WRITE};
+    let scratch = Scratch::new();
+    let Some(_image) = Image::new(scratch.path("fs"), 32, &["mkfs.ext4", "-q"]) else { return };
+    let disk = File::create(scratch.path("fs/disk")).expect("a file");
+    disk.set_len(64 * MIB as u64).expect("a hole");
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "fs/disk", "--size", "64MiB"]);
+    let serve = ["-q", "serve", "nbd", "--socket", "s", "--cache", "cache", "--backing", "fs/disk", "--policy", "lru"];
+    let mut server = scratch.command(&serve);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let mut client = Client::connect(&scratch.path("s"), false).expect("a connection");
+    let chunk = vec![7; MIB];
+    let mut written = 0;
+    let refused = loop {
+        let answer = client.call(WRITE, FUA, (written * MIB) as u64, MIB as u32, &chunk).expect("an answer");
+        if answer.errno != 0 {
+            break answer.errno;
+        }
+        written += 1;
+        assert!(written < 64, "more was taken than there is room for");
+    };
+    assert_eq!(refused, 28, "after {written} MiB");
+    assert!(written > 8 && taken_kib(&disk) >= 1024 * written as u64, "{written} MiB, {} KiB", taken_kib(&disk));
+    drop((client, disk));
+    signal(server.id(), Signal::TERM);
+    ended_well(server);
+    scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "fs/disk"]);
+    assert!(scratch.bytes("fs/disk")[..written * MIB].iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn a_file_below_more_than_4096_bytes_of_path_is_as_any_other() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("backing")).expect("a directory");
+    fs::create_dir(scratch.path("mount")).expect("a directory");
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
+    let mut mounted = Mounted::over(scratch, ["write-back", "lru"]);
+    if !mounted.start() {
+        return;
+    }
+    let name = "n".repeat(250);
+    let down = |make: bool, root: &std::path::Path| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = openat(CWD, root, flags, Mode::empty()).expect("a directory");
+        for _ in 0..20 {
+            if make {
+                mkdirat(&at, &name, Mode::RWXU).expect("a directory in it");
+            }
+            at = openat(&at, &name, flags, Mode::empty()).expect("that directory");
+        }
+        at
+    };
+    let open = |make: bool, root: &std::path::Path| {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | if make { OFlags::CREATE } else { OFlags::empty() };
+        File::from(openat(down(make, root), "f", flags, Mode::RUSR | Mode::WUSR).expect("a file"))
+    };
+    let is_right = |root: &std::path::Path| {
+        let mut bytes = [0; 4];
+        open(false, root).read_exact_at(&mut bytes, 0).expect("a read");
+        assert_eq!(&bytes, b"deep");
+    };
+    let made = open(true, &mounted.above());
+    made.write_all_at(b"deep", 0).and_then(|()| made.sync_all()).expect("a write");
+    drop(made);
+    is_right(&mounted.above());
+    mounted.signal(Signal::TERM);
+    assert_eq!(mounted.end(), (Some(0), String::new()));
+    assert!(mounted.start(), "its dirty page is found again");
+    is_right(&mounted.above());
+    mounted.unmount();
+    is_right(&mounted.below());
+}

@@ -11,7 +11,9 @@ pub mod places;
 mod removing;
 
 pub use below::Directory;
-pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
+pub use cached::{
+    Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Reserved,
+};
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]

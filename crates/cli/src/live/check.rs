@@ -101,7 +101,7 @@ fn check(arguments: &CheckArgs) -> Result<()> {
         return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes());
     }
     check_size(&arguments.backing, backing.size_bytes(), &superblock)?;
-    if superblock.backing_bytes > 0 {
+    if superblock.backing_bytes.div_ceil(superblock.geometry.page_bytes.into()) == superblock.backing_pages {
         // Of what was added the cache knows nothing yet, also in the page in which the old end lies.
         backing.size_bytes = superblock.backing_bytes;
     }

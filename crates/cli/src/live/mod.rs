@@ -19,6 +19,7 @@ pub mod objects;
 pub mod observed;
 mod places;
 pub mod record;
+mod reserving;
 mod running;
 pub mod serve;
 pub mod set;

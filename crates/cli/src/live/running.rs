@@ -9,6 +9,7 @@ use super::memory;
 use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
+use super::reserving::Reserving;
 use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
 use crate::args::{Limit, bytes_or_none, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
@@ -98,7 +99,12 @@ impl Running {
 
     /// The cache as a door for a block serves it.
     pub fn block(&self) -> Arc<ObservedBlock> {
-        Arc::new(ObservedBlock::new(Arc::clone(&self.cache) as Arc<dyn Block>, Arc::clone(&self.calls)))
+        let block = Arc::clone(&self.cache) as Arc<dyn Block>;
+        let block = match self.cache.config().mode {
+            Mode::ReadOnly => block,
+            _ => Reserving::over(block, &self.backing, self.page_bytes),
+        };
+        Arc::new(ObservedBlock::new(block, Arc::clone(&self.calls)))
     }
 
     /// Files over the cache as a door serves them.

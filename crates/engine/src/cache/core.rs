@@ -18,8 +18,8 @@ use std::time::Duration;
 pub(super) trait Core: Send {
     /// The log and the way below.
     fn keeper(&mut self) -> &mut Keeper;
-    /// Begins to serve what was recovered, up to so many pages of it. Does I/O.
-    fn start(&mut self, pages: usize) -> io::Result<()>;
+    /// Begins to serve what was recovered, up to so many pages of it; all that is dirty goes below first if it is to. Does I/O.
+    fn start(&mut self, pages: usize, drain: bool) -> io::Result<()>;
     /// Which pages are whose, and the account of each object.
     fn objects(&mut self) -> &mut Objects;
     /// Tells the policy of a query.
@@ -295,9 +295,9 @@ impl<P: Policy> Core for Engine<P> {
         &mut self.world.keeper
     }
 
-    fn start(&mut self, pages: usize) -> io::Result<()> {
+    fn start(&mut self, pages: usize, drain: bool) -> io::Result<()> {
         self.replay(pages);
-        if self.mode == Mode::WriteBack {
+        if !drain {
             return Ok(());
         }
         // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed, and

@@ -31,6 +31,7 @@ pub struct Opening {
     keeps_generations: bool,
     gauges: [Gauge; 2],
     grown: Grown,
+    leave_dirty: bool,
 }
 
 struct Build {
@@ -97,6 +98,7 @@ impl BlockCache {
             keeps_generations,
             gauges,
             grown,
+            leave_dirty: false,
         })
     }
 }
@@ -105,6 +107,11 @@ impl Opening {
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
         self.core.held_pages()
+    }
+
+    /// Dirty pages stay in the cache in a mode other than write-back too: nothing can be written below.
+    pub fn leave_dirty(&mut self) {
+        self.leave_dirty = true;
     }
 
     /// The backing store is known by this name from now on: what marks the cache as in use says so. For one whose size is part of its
@@ -148,7 +155,8 @@ impl Opening {
         self.core.keeper().log.begin().map_err(failed)?;
         self.recovered.took += started.elapsed();
         let begun = begin()?;
-        self.core.start(self.config.tiers.iter().sum()).map_err(failed)?;
+        let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
+        self.core.start(self.config.tiers.iter().sum(), drain).map_err(failed)?;
         let locks = Arc::new(Locks::new(self.core));
         let threads = (self.config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
         let background = threads.transpose().map_err(failed)?;

@@ -9,7 +9,7 @@ use rustix::fs::{
 };
 use std::fs::{Metadata, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -48,25 +48,54 @@ fn path_of(open: &impl AsRawFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
+/// Bytes of a path that the system takes at once.
+const AT_ONCE: usize = 3500;
+
+/// A path that the system takes, which leads to the same place as long as the directory is held.
+fn near(path: &Path) -> io::Result<(Option<OwnedFd>, PathBuf)> {
+    let mut held: Option<OwnedFd> = None;
+    let mut rest = path.to_owned();
+    while rest.as_os_str().len() > AT_ONCE {
+        let (mut part, mut left) = (PathBuf::new(), PathBuf::new());
+        for name in rest.components() {
+            let fits = left.as_os_str().is_empty() && part.as_os_str().len() + name.as_os_str().len() < AT_ONCE;
+            if fits { part.push(name) } else { left.push(name) }
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        held = Some(match &held {
+            Some(from) => rustix::fs::openat(from, &part, flags, Mode::empty())?,
+            None => rustix::fs::open(&part, flags, Mode::empty())?,
+        });
+        rest = left;
+    }
+    let near = held.as_ref().map(|held| PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(&rest));
+    Ok((held, near.unwrap_or(rest)))
+}
+
 impl Paths for System {
     fn open_directory(&self, path: &Path) -> io::Result<Directory> {
+        let (_held, path) = near(path)?;
         Ok(std::fs::File::open(path)?.into())
     }
 
     fn open_file(&self, path: &Path, writable: bool) -> io::Result<File> {
+        let (_held, path) = near(path)?;
         Ok(OpenOptions::new().read(true).write(writable).open(path)?.into())
     }
 
     fn entries(&self, path: &Path) -> io::Result<Entries> {
-        Ok(Box::new(std::fs::read_dir(path)?.map(|entry| Ok(entry?.path()))))
+        let (_held, near) = near(path)?;
+        let path = path.to_owned();
+        Ok(Box::new(std::fs::read_dir(near)?.map(move |entry| Ok(path.join(entry?.file_name())))))
     }
 
     fn found(&self, path: &Path) -> io::Result<Found> {
+        let (_held, path) = near(path)?;
         Ok(found(&std::fs::symlink_metadata(path)?))
     }
 
     fn is_directory(&self, path: &Path) -> bool {
-        path.is_dir()
+        near(path).is_ok_and(|(_held, path)| path.is_dir())
     }
 }
 

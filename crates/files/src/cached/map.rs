@@ -276,6 +276,11 @@ pub(super) fn read(directory: &Directory) -> Result<Option<Contents>, FilesError
     }
 }
 
+/// Is the file system of the map read-only?
+pub(super) fn is_read_only(directory: &Directory) -> bool {
+    matches!(directory.open_file(NAME, For::Writing), Err(Errno::ROFS))
+}
+
 /// Makes a map without files: durable when it returns, and the one before until then.
 pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()> {
     write(directory, contents).map(drop)
@@ -326,15 +331,15 @@ fn lengthen(file: &File, room: u64) -> io::Result<u64> {
 }
 
 impl FileMap {
-    /// Writes the map as it is from now on. `read_only` where it may stay as it was, if the file system below cannot be written.
+    /// Writes the map as it is from now on. `read_only` where it stays as it was, because the file system below cannot be written.
     pub fn start(directory: Directory, contents: Contents, read_only: bool) -> io::Result<Self> {
+        if read_only {
+            return Ok(Self { directory, written: None, spare: 0, unsynced: false, contents });
+        }
         // The map of before will be the spare file. If it cannot be made long enough it stays the map.
         match directory.open_file(NAME, For::Writing) {
             Ok(file) => drop(lengthen(&file, room_to_close(&contents))?),
             Err(Errno::NOENT) => {}
-            Err(Errno::ROFS) if read_only => {
-                return Ok(Self { directory, written: None, spare: 0, unsynced: false, contents });
-            }
             Err(error) => return Err(error.into()),
         }
         let (written, spare) = write(&directory, &contents)?;

@@ -15,10 +15,12 @@ mod leaving;
 mod map;
 mod places;
 mod placing;
+mod reserved;
 mod start;
 
 pub use disk::FilesDisk;
 pub use places::FilePage;
+pub use reserved::Reserved;
 pub use start::{Backing, Found};
 
 use crate::below::{Directory, File, Found as FoundBelow, OpenDirectory as _, OpenFile};

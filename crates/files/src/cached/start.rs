@@ -287,7 +287,6 @@ impl CachedFiles {
         below: impl FnOnce(Arc<FilesDisk>) -> io::Result<Arc<dyn Disk>>,
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
-        let read_only = config.mode == Mode::ReadOnly;
         let (present, absent) = backing.present(true)?;
         let missing = backing.missing(&present);
         let disk = Arc::new(FilesDisk::new(page_bytes));
@@ -309,7 +308,11 @@ impl CachedFiles {
             Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
         let Backing { root, places, device, hidden, contents, drop_gone, .. } = backing;
         let (objects, known) = objects(&present, page_bytes)?;
-        let opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
+        let mut opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
+        let read_only = config.mode == Mode::ReadOnly && map::is_read_only(&hidden);
+        if read_only {
+            opening.leave_dirty();
+        }
         let held = opening.held_pages();
         let dirty = |&(page, dirty): &(u64, bool)| {
             let (below, _) = disk.file_at(page * page_bytes).filter(|(below, _)| dirty && below.is_changed())?;
@@ -335,7 +338,6 @@ impl CachedFiles {
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
         let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
-        let read_only = map.is_read_only();
         let shared = Shared {
             cache: Arc::new(cache),
             disk,

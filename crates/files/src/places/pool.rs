@@ -54,7 +54,7 @@ impl Pool {
 
     /// A holder has its descriptor open; others may lose theirs. None may be locked by the caller.
     pub fn admit(&self, holder: Weak<dyn Holder>) {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).push_back(holder);
+        self.enter(holder);
         let (bound, mut refused) = (self.bound(), 0);
         while refused < REFUSED_MAX {
             let Some(victim) = self.victim(bound) else { return };
@@ -64,6 +64,18 @@ impl Pool {
                 // It is in use, or is found by no name: it stays, and others are for later.
                 refused += 1;
                 self.ring.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::downgrade(&victim));
+            }
+        }
+    }
+
+    /// Puts one in, and takes out some that are there no more: files come and go that never come near the bound.
+    fn enter(&self, holder: Weak<dyn Holder>) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.push_back(holder);
+        for _ in 0..2 {
+            let Some(first) = ring.pop_front() else { return };
+            if first.strong_count() > 0 {
+                ring.push_back(first);
             }
         }
     }

@@ -1,0 +1,71 @@
+//! A cache in front of a file with holes: what is written there has its blocks before the write is answered.
+
+use entresol_engine::Block;
+use entresol_files::Reserved;
+use std::fs::OpenOptions;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A block over a cache whose backing store is a file.
+pub struct Reserving {
+    block: Arc<dyn Block>,
+    reserved: Reserved,
+    page_bytes: u64,
+}
+
+impl Reserving {
+    /// The block, with blocks taken for what is written to it if its backing store is a file that may be written.
+    pub fn over(block: Arc<dyn Block>, backing: &Path, page_bytes: u32) -> Arc<dyn Block> {
+        let file = OpenOptions::new().read(true).write(true).open(backing).ok();
+        match file.filter(|file| file.metadata().is_ok_and(|found| found.is_file())) {
+            Some(file) => Arc::new(Reserving { block, reserved: Reserved::new(file), page_bytes: page_bytes.into() }),
+            None => block,
+        }
+    }
+
+    /// The pages of a range: they are written back whole.
+    fn pages(&self, offset: u64, bytes: u64) -> Range<u64> {
+        let end = offset.saturating_add(bytes).min(self.size_bytes());
+        offset / self.page_bytes * self.page_bytes..end.next_multiple_of(self.page_bytes)
+    }
+}
+
+impl Block for Reserving {
+    fn size_bytes(&self) -> u64 {
+        self.block.size_bytes()
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.block.read(offset, bytes)
+    }
+
+    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> bool {
+        self.block.read_now(offset, bytes)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
+        self.reserved.take(self.pages(offset, bytes.len() as u64), self.size_bytes())?;
+        if fua {
+            self.reserved.sync()?;
+        }
+        self.block.write(offset, bytes, fua)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.reserved.sync()?;
+        self.block.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let discarded = self.block.discard(offset, bytes);
+        self.reserved.forget(self.pages(offset, bytes));
+        discarded
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.reserved.take(self.pages(offset, bytes), self.size_bytes())?;
+        self.block.write_zeroes(offset, bytes)
+    }
+}
