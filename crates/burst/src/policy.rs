@@ -10,6 +10,7 @@
 //! Reading: the thesis's "remaining space is larger than the incoming data" admits an exact fit. The thesis does not say whether an
 //! object may be divided over buffers; its MetaStore keeps an offset, so `object=split` is the default and `object=whole` the option.
 
+use crate::mutant::{self, Mutant};
 use crate::protocol::{Lease, NodeId};
 use crate::space::StatusStore;
 use entresol_core::Size;
@@ -325,7 +326,8 @@ impl Policy {
             Redundancy::Partner => beside(Guard::Copy),
             Redundancy::Xor => {
                 let joins = |stripe: &&Stripe| {
-                    stripe.node != node && stripe.members.len() < STRIPE_MEMBERS_MAX && stripe.bytes >= room
+                    let is_there = status.is_present(stripe.node) || mutant::is(Mutant::AbsentJoined);
+                    is_there && stripe.node != node && stripe.members.len() < STRIPE_MEMBERS_MAX && stripe.bytes >= room
                 };
                 match stripes.iter().filter(joins).find(|stripe| !stripe.members.contains(&node)) {
                     Some(stripe) => Choice { node, bytes: room, guard: Guard::Join(stripe.parity) },

@@ -7,9 +7,11 @@ mod failures;
 mod figures;
 mod fluid;
 mod model;
+mod readings;
 mod run;
 
 pub use failures::{Failures, Loss, losses};
 pub use figures::{Fit, Published, fit, median, quantile};
-pub use model::{Cluster, Program, Workload};
+pub use model::{Cluster, Program, StreamOf, Workload};
+pub use readings::{Reading, Sensitivity, Setup, sensitivity};
 pub use run::{Buffered, Checkpoint, Destinations, Protection, Run, run};

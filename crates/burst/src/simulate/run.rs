@@ -1,7 +1,7 @@
 //! One run: the coordinator and the nodes' stores, driven in virtual time by programs over the fluid model.
 
 use super::fluid::Fluid;
-use super::model::{Cluster, Workload};
+use super::model::{Cluster, StreamOf, Workload};
 use crate::{
     CheckpointId, Coordinator, DrainPriority, Epoch, Event, Grant, JobId, LEASE_NS, Lease, NodeId, NodeStore, Object,
     Order, Place, Policy, Report, Reservation, Role,
@@ -109,20 +109,11 @@ pub fn run(cluster: &Cluster, workload: &Workload, policy: Policy, seed: u64) ->
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     /// A part of a writer's object.
-    Part {
-        writer: usize,
-        part: usize,
-    },
+    Part { writer: usize, part: usize },
     /// Its copy, or its share of a parity.
-    Guard {
-        writer: usize,
-        part: usize,
-    },
-    Drain {
-        node: u32,
-        lease: Lease,
-        bytes: u64,
-    },
+    Guard { writer: usize, part: usize },
+    /// A batch of a piece on its way to the PFS, and what comes after it.
+    Drain { node: u32, lease: Lease, bytes: u64, left: u64 },
 }
 
 struct Writer {
@@ -176,8 +167,15 @@ impl<'a> Simulation<'a> {
         let first_writer = first_writer.collect();
         assert!(writers <= cluster.writers() as usize, "{writers} writers, {} places", cluster.writers());
         let each = cluster.nodes as usize;
-        // Out, in and copy of each node, then the PFS.
-        let capacity = [vec![cluster.link; 2 * each], vec![cluster.copy; each], vec![cluster.pfs]].concat();
+        // Of each node: out, in, copy and to the PFS; then the PFS.
+        let of_node = [
+            cluster.link,
+            cluster.link.min(cluster.intake),
+            cluster.copy,
+            if cluster.stream_of == StreamOf::Node { cluster.stream } else { f64::INFINITY },
+        ];
+        let mut capacity: Vec<f64> = of_node.iter().flat_map(|&rate| vec![rate; each]).collect();
+        capacity.push(cluster.pfs);
         let running = |&start_s: &f64| Running { number: 0, due_s: start_s + workload.interval_s, start_s, writers: 0 };
         let mut simulation = Simulation {
             cluster,
@@ -319,13 +317,21 @@ impl<'a> Simulation<'a> {
     fn send_to_node(&mut self, tag: Tag, from: u32, to: u32, bytes: u64) {
         let each = self.cluster.nodes as u16;
         let (from, to) = (from as u16, to as u16);
-        let uses = if from == to { [Some(2 * each + to), None, None] } else { [Some(from), Some(each + to), None] };
-        self.fluid.add(tag, bytes, uses, f64::INFINITY, false);
+        let (uses, limit) = match from == to {
+            true => ([Some(2 * each + to), None, None], f64::INFINITY),
+            false => ([Some(from), Some(each + to), None], self.cluster.peer_stream),
+        };
+        self.fluid.add(tag, bytes, uses, limit, false);
     }
 
     fn send_to_pfs(&mut self, tag: Tag, from: u32, bytes: u64, low: bool) {
-        let pfs = 3 * self.cluster.nodes as u16;
-        self.fluid.add(tag, bytes, [Some(from as u16), Some(pfs), None], self.cluster.stream, low);
+        let (each, from) = (self.cluster.nodes as u16, from as u16);
+        let link = Some(from).filter(|_| !self.cluster.pfs_apart);
+        let (limit, own) = match self.cluster.stream_of {
+            StreamOf::Stream => (self.cluster.stream, None),
+            StreamOf::Node => (f64::INFINITY, Some(3 * each + from)),
+        };
+        self.fluid.add(tag, bytes, [link, own, Some(4 * each)], limit, low);
     }
 
     fn ended(&mut self, tag: Tag) {
@@ -341,13 +347,16 @@ impl<'a> Simulation<'a> {
                 }
                 self.part_done(writer);
             }
-            Tag::Drain { node, lease, bytes } => {
+            Tag::Drain { node, lease, bytes, left } => {
                 let drained = self.nodes[node as usize].drained(lease, bytes);
+                self.tell(drained.expect("its drain is under way"));
+                if left > 0 {
+                    return self.drain_batch(node, lease, left);
+                }
                 self.draining[node as usize] = false;
                 if let Some(piece) = self.pieces.remove(&lease) {
                     self.result.buffered[piece].until_s = self.now_s;
                 }
-                self.tell(drained.expect("its drain is under way"));
                 self.drain(node);
             }
         }
@@ -392,7 +401,8 @@ impl<'a> Simulation<'a> {
             let (number, start_s) = (running.number, running.start_s);
             self.result.checkpoints.push(Checkpoint { program, number, start_s, end_s: self.now_s });
             running.number += 1;
-            running.due_s = self.result.starts_s[program] + f64::from(running.number + 1) * self.workload.interval_s;
+            let from_start_s = self.result.starts_s[program] + f64::from(running.number + 1) * self.workload.interval_s;
+            running.due_s = if self.workload.from_end { self.now_s + self.workload.interval_s } else { from_start_s };
         }
     }
 
@@ -404,7 +414,14 @@ impl<'a> Simulation<'a> {
         let Some(reservation) = self.nodes[node as usize].next_drain(self.policy.order) else { return };
         let (lease, bytes) = (reservation.lease, reservation.bytes());
         self.draining[node as usize] = true;
-        self.send_to_pfs(Tag::Drain { node, lease, bytes }, node, bytes, self.policy.drain == DrainPriority::Low);
+        self.drain_batch(node, lease, bytes);
+    }
+
+    /// The next batch of a piece, of which `left` bytes are not on the PFS.
+    fn drain_batch(&mut self, node: u32, lease: Lease, left: u64) {
+        let bytes = self.cluster.batch_bytes.unwrap_or(left).min(left);
+        let tag = Tag::Drain { node, lease, bytes, left: left - bytes };
+        self.send_to_pfs(tag, node, bytes, self.policy.drain == DrainPriority::Low);
     }
 
     /// Writers that are at work for long ask for more time.
