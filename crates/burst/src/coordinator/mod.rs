@@ -63,6 +63,8 @@ pub struct Coordinator {
     /// Parities that have lost a member: kept until a newer checkpoint is durable.
     bereaved: BTreeSet<Lease>,
     stripes: BTreeMap<(JobId, CheckpointId), Vec<Stripe>>,
+    /// Nodes on which ranks of each job have written: its next checkpoint will want room there.
+    homes: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// Orders that were due with an event that was refused.
     unsent: Vec<Order>,
 }
@@ -84,6 +86,7 @@ impl Coordinator {
             members: BTreeMap::new(),
             bereaved: BTreeSet::new(),
             stripes: BTreeMap::new(),
+            homes: BTreeMap::new(),
             unsent: Vec::new(),
         }
     }
@@ -198,12 +201,14 @@ impl Coordinator {
         }
         self.give_up(object, answer);
         let opened_ns = self.locations.open(object, ranks, self.now_ns);
+        self.homes.entry(object.job).or_default().insert(node);
         let chunk = self.policy.chunk_bytes.filter(|_| !mutant::is(Mutant::ChunkIgnored)).unwrap_or(bytes);
         let mut offset = 0;
         while offset < bytes {
             let want = (offset / chunk + 1).saturating_mul(chunk).min(bytes) - offset;
             let stripes = self.stripes.get(&(object.job, object.checkpoint)).map_or(&[][..], Vec::as_slice);
-            let grant = match self.policy.choose(&self.status, stripes, node, want) {
+            let own = &self.homes[&object.job];
+            let grant = match self.policy.choose(&self.status, stripes, own, node, want) {
                 Some(choice) => self.reserve(object, offset, choice, opened_ns),
                 None => Grant { offset, bytes: want, place: Place::Pfs },
             };

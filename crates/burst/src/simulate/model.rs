@@ -2,6 +2,10 @@
 
 use entresol_core::Random;
 
+/// A batch of a drain, after which a node reports its space (5.3.3), unless another is given. The thesis names no size; the results do
+/// not depend on it below 256 MiB.
+pub const BATCH_BYTES: u64 = 64 << 20;
+
 /// Rates in bytes a second, one PFS for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
@@ -56,7 +60,7 @@ impl Cluster {
             stream_of: StreamOf::Stream,
             pfs_apart: false,
             pfs,
-            batch_bytes: None,
+            batch_bytes: Some(BATCH_BYTES),
         }
     }
 
