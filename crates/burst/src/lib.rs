@@ -21,7 +21,8 @@ pub use coordinator::{Coordinator, LEASE_NS};
 pub use location::{LocationStore, Piece, Progress, Where};
 pub use node::{NodeStore, NotAdmitted};
 pub use policy::{
-    CHUNK_BYTES, DrainOrder, DrainPriority, Kind, Policy, PolicyError, Redundancy, STRIPE_MEMBERS_MAX, Splitting,
+    CHUNK_BYTES, DrainOrder, DrainPriority, Kind, Policy, PolicyError, Redundancy, Remote, STREAMS, STRIPE_MEMBERS_MAX,
+    Splitting,
 };
 pub use protocol::{
     Answer, CheckpointId, Epoch, Event, Extent, Grant, HeldState, JobId, Lease, NodeId, Object, Order, Place, Refused,

@@ -6,7 +6,7 @@
 use crate::mutant::{self, Mutant};
 use crate::policy::DrainOrder;
 use crate::protocol::{Epoch, Event, HeldState, Lease, NodeId, Order, Report, Reservation, Role};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Why a node does not admit a write, or does not do as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +20,9 @@ pub enum NotAdmitted {
     /// The lease has ended.
     #[error("the lease ended at {0} ns: open again")]
     Expired(u64),
+    /// The grant is of an earlier start of this node, whose buffer is gone.
+    #[error("the grant is of start {0} of this node, this is start {1}: open again")]
+    EarlierStart(u64, u64),
     /// The lease was given back.
     #[error("the lease was given back: open again")]
     Revoked,
@@ -58,8 +61,9 @@ pub struct NodeStore {
     queue: VecDeque<Lease>,
     /// Leases that were given back, until they would have ended anyway.
     revoked: BTreeMap<Lease, u64>,
-    /// Leases of this epoch whose pieces were drained: a grant presented again must not begin a second write.
-    spent: std::collections::BTreeSet<Lease>,
+    /// Leases of this epoch whose pieces were drained, or dropped as late: a grant presented again, even one that was renewed
+    /// meanwhile, must not begin a second write.
+    spent: BTreeSet<Lease>,
 }
 
 impl NodeStore {
@@ -74,7 +78,7 @@ impl NodeStore {
             occupied: BTreeMap::new(),
             queue: VecDeque::new(),
             revoked: BTreeMap::new(),
-            spent: std::collections::BTreeSet::new(),
+            spent: BTreeSet::new(),
         }
     }
 
@@ -127,6 +131,9 @@ impl NodeStore {
             held.reservation.expires_ns = held.reservation.expires_ns.max(grant.expires_ns);
             return Ok(());
         }
+        if grant.incarnation != self.incarnation && !mutant::is(Mutant::StartNotCompared) {
+            return Err(NotAdmitted::EarlierStart(grant.incarnation, self.incarnation));
+        }
         if !grant.extents.iter().all(|extent| self.is_free(extent.offset, extent.end())) {
             return Err(NotAdmitted::Occupied);
         }
@@ -149,8 +156,7 @@ impl NodeStore {
         let expires_ns = held.reservation.expires_ns;
         if held.stage == Stage::Writing {
             if now_ns >= expires_ns && !mutant::is(Mutant::LeaseIgnored) {
-                self.drop_piece(lease);
-                self.revoked.insert(lease, expires_ns);
+                self.drop_late(lease);
                 return Err(NotAdmitted::Expired(expires_ns));
             }
             held.stage = Stage::Stored;
@@ -166,7 +172,7 @@ impl NodeStore {
         let ended = |held: &Held| held.stage == Stage::Writing && held.reservation.expires_ns <= now_ns;
         let late: Vec<Lease> = self.pieces.values().filter(|h| ended(h)).map(|h| h.reservation.lease).collect();
         if !mutant::is(Mutant::LeaseIgnored) {
-            late.into_iter().for_each(|lease| self.drop_piece(lease));
+            late.into_iter().for_each(|lease| self.drop_late(lease));
         }
         self.revoked.retain(|_, &mut until| until > now_ns);
     }
@@ -183,6 +189,7 @@ impl NodeStore {
                 self.revoked.insert(lease, expires_ns);
                 Some(Event::Released { lease })
             }
+            Order::Promote { .. } if mutant::is(Mutant::PromoteIgnored) => None,
             Order::Promote { lease, .. } => {
                 let held = self.pieces.get(&lease).filter(|held| held.stage == Stage::Stored)?;
                 if held.reservation.role != Role::Primary && !self.queue.contains(&lease) {
@@ -190,6 +197,15 @@ impl NodeStore {
                 }
                 None
             }
+        }
+    }
+
+    /// A write that has not ended by its lease's end must not be taken up again: the coordinator may have renewed the lease by a
+    /// clock of its own, and what was written is gone.
+    fn drop_late(&mut self, lease: Lease) {
+        self.drop_piece(lease);
+        if !mutant::is(Mutant::LateForgotten) {
+            self.spent.insert(lease);
         }
     }
 
@@ -211,6 +227,7 @@ impl NodeStore {
         let at = match order {
             DrainOrder::Fifo if mutant::is(Mutant::FifoBroken) => self.queue.len().checked_sub(1)?,
             DrainOrder::Fifo => 0,
+            DrainOrder::Oldest if mutant::is(Mutant::OldestBroken) => 0,
             // Of equals the first.
             DrainOrder::Oldest => (0..self.queue.len()).min_by_key(|&at| age(&self.queue[at]))?,
         };

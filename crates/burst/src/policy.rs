@@ -3,16 +3,18 @@
 //! - `pfs`: nothing is buffered.
 //! - `ldbb`: the buffer of the writer's node, then the PFS. The thesis's baseline.
 //! - `cdbb`: the buffer of the writer's node, then the remote one with most free space, then the PFS.
-//! - `chunked`: the order of `cdbb` for each chunk of an object. A writer sends all of its extents at the same time, and by default
-//!   each is copied to a partner before "committed" is said, drains stay below foreground writes, and the oldest checkpoint
-//!   drains first.
+//! - `chunked`: the order of `cdbb` for each chunk of an object, but remote buffers of other jobs' nodes first. A writer sends two
+//!   chunks at a time, so that copies follow closely, and what goes to the PFS beside them. By default each chunk is copied to a
+//!   partner before "committed" is said, drains stay below foreground writes, and the oldest checkpoint drains first.
 //!
 //! Reading: the thesis's "remaining space is larger than the incoming data" admits an exact fit. The thesis does not say whether an
 //! object may be divided over buffers; its MetaStore keeps an offset, so `object=split` is the default and `object=whole` the option.
 
+use crate::mutant::{self, Mutant};
 use crate::protocol::{Lease, NodeId};
 use crate::space::StatusStore;
 use entresol_core::Size;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -20,6 +22,9 @@ use std::str::FromStr;
 pub const STRIPE_MEMBERS_MAX: usize = 7;
 /// The chunk of `chunked` unless another is given.
 pub const CHUNK_BYTES: u64 = 256 << 20;
+
+/// Parts of an object that `chunked` sends at the same time unless told otherwise.
+pub const STREAMS: u32 = 2;
 
 /// The rule of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +77,16 @@ pub enum DrainOrder {
     Oldest,
 }
 
+/// Which remote buffer comes first, of those with room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// The emptiest of all.
+    Any,
+    /// The emptiest of those on whose node no rank of the job has written, and of all only if those are full: the job's own ranks
+    /// need theirs.
+    Others,
+}
+
 /// A policy with its options. Its text is `NAME[:OPTION=VALUE]...`, such as `cdbb:object=whole:drain=low`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -87,6 +102,10 @@ pub struct Policy {
     pub drain: DrainPriority,
     /// `order=fifo|oldest`.
     pub order: DrainOrder,
+    /// `remote=any|others`.
+    pub remote: Remote,
+    /// `streams=N|all`: so many parts of an object are sent at the same time; `None` is one to each destination.
+    pub streams: Option<u32>,
 }
 
 impl Policy {
@@ -103,12 +122,9 @@ impl Policy {
             redundancy: if chunked { Redundancy::Partner } else { Redundancy::None },
             drain: if chunked { DrainPriority::Low } else { DrainPriority::Fair },
             order: if chunked { DrainOrder::Oldest } else { DrainOrder::Fifo },
+            remote: if chunked { Remote::Others } else { Remote::Any },
+            streams: if chunked { Some(STREAMS) } else { Some(1) },
         }
-    }
-
-    /// Does a writer send all of its parts at the same time, or one after the other?
-    pub const fn in_parallel(&self) -> bool {
-        matches!(self.kind, Kind::Chunked)
     }
 }
 
@@ -142,8 +158,8 @@ pub enum PolicyError {
     },
 }
 
-const OPTIONS: &str =
-    "object=split|whole, chunk=SIZE|none, redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest";
+const OPTIONS: &str = "object=split|whole, chunk=SIZE|none, redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest, \
+     remote=any|others, streams=N|all";
 
 impl Kind {
     /// The name of the policy.
@@ -209,6 +225,17 @@ impl Policy {
                 let words = [("fifo", DrainOrder::Fifo), ("oldest", DrainOrder::Oldest)];
                 self.order = word(policy, "order", value, &words, "fifo or oldest")?;
             }
+            "remote" => {
+                let words = [("any", Remote::Any), ("others", Remote::Others)];
+                self.remote = word(policy, "remote", value, &words, "any or others")?;
+            }
+            "streams" => {
+                let expected = "a number above 0, or all";
+                self.streams = match value.parse() {
+                    Ok(streams) if streams > 0 => Some(streams),
+                    _ => word(policy, "streams", value, &[("all", None)], expected)?,
+                };
+            }
             _ => return unknown(OPTIONS),
         }
         Ok(())
@@ -259,6 +286,15 @@ impl fmt::Display for Policy {
         if self.order != usual.order {
             f.write_str(if self.order == DrainOrder::Fifo { ":order=fifo" } else { ":order=oldest" })?;
         }
+        if self.remote != usual.remote {
+            f.write_str(if self.remote == Remote::Any { ":remote=any" } else { ":remote=others" })?;
+        }
+        if self.streams != usual.streams {
+            match self.streams {
+                Some(streams) => write!(f, ":streams={streams}")?,
+                None => f.write_str(":streams=all")?,
+            }
+        }
         Ok(())
     }
 }
@@ -292,15 +328,24 @@ pub(crate) struct Choice {
 
 impl Policy {
     /// Where the next `want` bytes, or as many as have room, of a writer on node `local` go; `None`: to the PFS.
-    pub(crate) fn choose(&self, status: &StatusStore, stripes: &[Stripe], local: NodeId, want: u64) -> Option<Choice> {
+    /// `own` are the nodes on which ranks of the job have written.
+    pub(crate) fn choose(
+        &self,
+        status: &StatusStore,
+        stripes: &[Stripe],
+        own: &BTreeSet<NodeId>,
+        local: NodeId,
+        want: u64,
+    ) -> Option<Choice> {
         let fits = |choice: Choice| match self.object {
             Splitting::Split => choice.bytes > 0,
             Splitting::Whole => choice.bytes == want,
         };
-        let at_home = || Some(self.at(status, stripes, local, want)).filter(|&choice| fits(choice));
+        let at_home = || Some(self.at(status, stripes, own, local, want)).filter(|&choice| fits(choice));
         let away = || {
-            let remote = status.emptiest(|node| node != local)?;
-            Some(self.at(status, stripes, remote, want)).filter(|&choice| fits(choice))
+            let at = |node: Option<NodeId>| Some(self.at(status, stripes, own, node?, want)).filter(|&it| fits(it));
+            let of_others = at(status.emptiest(|node| node != local && self.is_apart(own, node)));
+            of_others.or_else(|| at(status.emptiest(|node| node != local)))
         };
         match self.kind {
             Kind::Pfs => None,
@@ -309,12 +354,19 @@ impl Policy {
         }
     }
 
+    fn is_apart(&self, own: &BTreeSet<NodeId>, node: NodeId) -> bool {
+        self.remote == Remote::Any || !own.contains(&node)
+    }
+
     /// How much of `want` node `node` can take, with what protects it.
-    fn at(&self, status: &StatusStore, stripes: &[Stripe], node: NodeId, want: u64) -> Choice {
+    fn at(&self, status: &StatusStore, stripes: &[Stripe], own: &BTreeSet<NodeId>, node: NodeId, want: u64) -> Choice {
         let room = status.free(node).min(want);
         let partner = || match self.kind {
             Kind::Ldbb => status.neighbour(node),
-            _ => status.emptiest(|other| other != node),
+            _ => {
+                let has_room = |other| other != node && self.is_apart(own, other) && status.free(other) >= room;
+                status.emptiest(has_room).or_else(|| status.emptiest(|other| other != node))
+            }
         };
         let beside = |guard: fn(NodeId) -> Guard| match partner() {
             Some(other) => Choice { node, bytes: room.min(status.free(other)), guard: guard(other) },
@@ -325,7 +377,8 @@ impl Policy {
             Redundancy::Partner => beside(Guard::Copy),
             Redundancy::Xor => {
                 let joins = |stripe: &&Stripe| {
-                    stripe.node != node && stripe.members.len() < STRIPE_MEMBERS_MAX && stripe.bytes >= room
+                    let is_there = status.is_present(stripe.node) || mutant::is(Mutant::AbsentJoined);
+                    is_there && stripe.node != node && stripe.members.len() < STRIPE_MEMBERS_MAX && stripe.bytes >= room
                 };
                 match stripes.iter().filter(joins).find(|stripe| !stripe.members.contains(&node)) {
                     Some(stripe) => Choice { node, bytes: room, guard: Guard::Join(stripe.parity) },
@@ -342,7 +395,8 @@ mod tests {
 
     #[test]
     fn a_policy_is_what_it_prints() {
-        for text in ["pfs", "ldbb", "cdbb:object=whole:drain=low", "chunked:chunk=64MiB:redundancy=xor:order=fifo"] {
+        let chunked = "chunked:chunk=64MiB:redundancy=xor:order=fifo:remote=any:streams=all";
+        for text in ["pfs", "ldbb", "cdbb:object=whole:drain=low", "cdbb:remote=others:streams=3", chunked] {
             let policy: Policy = text.parse().expect(text);
             assert_eq!(policy.to_string(), text);
         }
@@ -359,6 +413,7 @@ mod tests {
         assert!(error("cdbb:size=3").contains("has no option 'size'; it has: object=split|whole"));
         assert_eq!(error("cdbb:drain=no"), "policy 'cdbb', option 'drain': 'no' is not fair or low");
         assert!(error("cdbb:chunk=64").contains("a size above 0 with its unit"));
+        assert!(error("cdbb:streams=0").contains("a number above 0, or all"));
         assert!(error("pfs:drain=low").contains("none, as it buffers nothing"));
     }
 
@@ -374,7 +429,8 @@ mod tests {
         let mut status = status(free);
         let mut left = bytes;
         let mut pieces = Vec::new();
-        while let Some(choice) = policy.choose(&status, &[], NodeId(local), left).filter(|_| left > 0) {
+        while let Some(choice) = policy.choose(&status, &[], &BTreeSet::new(), NodeId(local), left).filter(|_| left > 0)
+        {
             status.take(choice.node, choice.bytes);
             if let Guard::Copy(node) | Guard::Parity(node) = choice.guard {
                 status.take(node, choice.bytes);
@@ -394,6 +450,22 @@ mod tests {
         assert_eq!(pieces("cdbb:object=whole", &[4, 3, 9], 0, 4), [(0, 4)], "an exact fit is one");
         assert_eq!(pieces("cdbb:object=whole", &[4, 3, 9], 0, 9), [(2, 9)]);
         assert_eq!(pieces("cdbb:object=whole", &[4, 3, 9], 0, 10), []);
+    }
+
+    /// Nodes 1 and 2 have writers of the same job: their buffers are for them, until node 3 is full.
+    #[test]
+    fn buffers_of_other_jobs_come_first() {
+        let own = BTreeSet::from([NodeId(0), NodeId(1), NodeId(2)]);
+        let chosen = |text: &str, free: &[u64], want| {
+            let choice = text.parse::<Policy>().expect(text).choose(&status(free), &[], &own, NodeId(0), want);
+            choice.map(|choice| (choice.node.0, choice.guard))
+        };
+        assert_eq!(chosen("cdbb", &[0, 9, 9, 5], 4), Some((1, Guard::None)));
+        assert_eq!(chosen("cdbb:remote=others", &[0, 9, 9, 5], 4), Some((3, Guard::None)));
+        assert_eq!(chosen("cdbb:remote=others", &[0, 9, 9, 0], 4), Some((1, Guard::None)));
+        assert_eq!(chosen("cdbb:remote=others", &[5, 9, 9, 5], 4), Some((0, Guard::None)), "its own node before all");
+        assert_eq!(chosen("chunked", &[5, 9, 9, 5], 4), Some((0, Guard::Copy(NodeId(3)))));
+        assert_eq!(chosen("chunked", &[5, 9, 9, 3], 4), Some((0, Guard::Copy(NodeId(1)))), "all of it or elsewhere");
     }
 
     #[test]

@@ -76,6 +76,8 @@ pub struct Reservation {
     pub lease: Lease,
     /// The node.
     pub node: NodeId,
+    /// The node's start that it was granted on: a later one refuses it, for the bytes written before are gone.
+    pub incarnation: u64,
     /// The bytes of the node's buffer: one extent, or several where free space is fragmented.
     pub extents: Vec<Extent>,
     /// What it is for.

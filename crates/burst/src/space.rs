@@ -147,6 +147,9 @@ impl StatusStore {
     }
 
     pub(crate) fn depart(&mut self, node: NodeId) {
+        if mutant::is(Mutant::AbsentGranted) {
+            return;
+        }
         if let Some(space) = self.nodes.get_mut(&node) {
             space.present = false;
             self.by_free.remove(&(space.free.bytes, Reverse(node)));

@@ -1,5 +1,6 @@
 //! `entresol burst`: burst buffers for checkpoints, simulated.
 
+use crate::burst_study::{self, Candidate, Cost, Read};
 use crate::{burst_report, output};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -20,7 +21,8 @@ pub enum BurstCommand {
 ///
 /// 46 nodes with buffers of 4 GB, 320 writers and one parallel file system (PFS), as in chapter 5 of Fan's thesis (2017). A
 /// policy is NAME[:OPTION=VALUE]...: pfs, ldbb, cdbb or chunked, with object=split|whole, chunk=SIZE|none,
-/// redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest. Every number is simulated, none is measured.
+/// redundancy=none|partner|xor, drain=fair|low, order=fifo|oldest, remote=any|others, streams=N|all. Every number is simulated,
+/// none is measured, but for --coordinator-cost.
 #[derive(Args)]
 pub struct BurstSimulateArgs {
     /// The programs that run at the same time
@@ -44,6 +46,16 @@ pub struct BurstSimulateArgs {
     /// Print the work lost by a node's failure, at 1 to 24 hours between failures, with every kind of redundancy
     #[arg(long)]
     pub lost_work: bool,
+    /// Print every reading of the thesis beside the published numbers, with the rate of the PFS fitted for each; medium or heavy
+    #[arg(long)]
+    pub readings: bool,
+    /// Print each policy's p90 with every redundancy and drain priority, beside the least that is possible, and the one with the
+    /// least lost work of those within 1.1 times the best
+    #[arg(long)]
+    pub choose: bool,
+    /// Print the time that the coordinator's object takes on this machine for what writers wait for; messages are not counted
+    #[arg(long)]
+    pub coordinator_cost: bool,
     /// Draw about so many failures for each seed
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     pub failures: u32,
@@ -102,7 +114,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn of(run: &Run, workload: &Workload) -> Outcome {
+    pub fn of(run: &Run, workload: &Workload) -> Outcome {
         let times_s = (0..workload.programs.len()).map(|program| run.times_s(program)).collect();
         Outcome { times_s, destinations: run.destinations }
     }
@@ -139,6 +151,9 @@ pub struct Results {
     pub failures: u32,
     pub simulated: Vec<Simulated>,
     pub lost: Vec<Lost>,
+    pub readings: Vec<Read>,
+    pub candidates: Vec<Candidate>,
+    pub costs: Vec<Cost>,
 }
 
 /// Runs the command.
@@ -166,10 +181,13 @@ fn simulate(arguments: &BurstSimulateArgs, quiet: bool) -> Result<Results> {
         cluster.pfs = fit.pfs;
     }
     let guarded = if arguments.lost_work { with_every_redundancy(&policies) } else { Vec::new() };
+    if arguments.readings && Published::of(&workload).is_none() {
+        bail!("--readings: nothing of the workload '{}' was published, only of medium and heavy", workload.name);
+    }
     let items = (policies.len() + guarded.len()) as u64;
     let bar = Progress::start(workload.name, Some(items), Unit::Items("policies"), quiet);
     let mut simulated = Vec::new();
-    for policy in policies {
+    for &policy in &policies {
         bar.note(policy.to_string());
         let one = |seed| Outcome::of(&simulate_one(&cluster, &workload, policy, seed), &workload);
         simulated.push(Simulated { policy, outcomes: each.seed(&one) });
@@ -181,9 +199,25 @@ fn simulate(arguments: &BurstSimulateArgs, quiet: bool) -> Result<Results> {
         lost.push(Lost { policy, losses: lose(&cluster, &workload, policy, arguments.failures, &each) });
         bar.advance(1);
     }
-    drop(bar);
     let (seeds, failures) = (arguments.seeds, arguments.failures);
-    Ok(Results { workload, cluster, fit: fitted, seeds, failures, simulated, lost })
+    let readings = match Published::of(&workload).filter(|_| arguments.readings) {
+        Some(published) => {
+            bar.note("readings");
+            burst_study::readings(&cluster, &workload, &published, &each)
+        }
+        None => Vec::new(),
+    };
+    let candidates = match arguments.choose {
+        true => {
+            bar.note("choice");
+            burst_study::candidates(&cluster, &workload, &policies, failures, &each)
+        }
+        false => Vec::new(),
+    };
+    drop(bar);
+    let costed: &[Policy] = if arguments.coordinator_cost { &policies } else { &[] };
+    let costs = costed.iter().map(|&policy| burst_study::cost(&cluster, &workload, policy, seeds)).collect();
+    Ok(Results { workload, cluster, fit: fitted, seeds, failures, simulated, lost, readings, candidates, costs })
 }
 
 /// The policies that were asked for, or all.
@@ -209,7 +243,7 @@ fn fitted(cluster: &Cluster, workload: &Workload, each: &Each) -> Result<Fit> {
 }
 
 /// Each policy with every kind of redundancy, which `pfs` has no use for.
-fn with_every_redundancy(policies: &[Policy]) -> Vec<Policy> {
+pub fn with_every_redundancy(policies: &[Policy]) -> Vec<Policy> {
     let mut all: Vec<Policy> = Vec::new();
     for &policy in policies {
         let kinds = [Redundancy::None, Redundancy::Partner, Redundancy::Xor];
@@ -241,14 +275,14 @@ fn lose(cluster: &Cluster, workload: &Workload, policy: Policy, count: u32, each
 }
 
 /// Runs a function for every seed, on several threads.
-struct Each {
+pub struct Each {
     seeds: u64,
     threads: usize,
 }
 
 impl Each {
     /// The results in the order of the seeds.
-    fn seed<T: Send>(&self, one: &(dyn Fn(u64) -> T + Sync)) -> Vec<T> {
+    pub fn seed<T: Send>(&self, one: &(dyn Fn(u64) -> T + Sync)) -> Vec<T> {
         let next = AtomicU64::new(0);
         let work = || {
             let mut done = Vec::new();

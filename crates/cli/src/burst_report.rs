@@ -1,6 +1,7 @@
 //! What `entresol burst simulate` prints.
 
 use crate::burst::{Lost, MTBF_HOURS, Results, Simulated};
+use crate::burst_study_report as study;
 use entresol_burst::simulate::{Published, median, quantile};
 use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_report::{Cell, Column, Table, TextStyle};
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 const SPREAD: [(&str, f64); 6] =
     [("min", 0.0), ("p25", 0.25), ("median", 0.5), ("p75", 0.75), ("p90", 0.9), ("max", 1.0)];
 
-fn spread_columns() -> impl Iterator<Item = Column> {
+pub fn spread_columns() -> impl Iterator<Item = Column> {
     SPREAD.into_iter().map(|(name, _)| Column::number(name))
 }
 
@@ -19,11 +20,11 @@ fn spread(values: &[f64]) -> [f64; SPREAD.len()] {
     SPREAD.map(|(_, share)| quantile(values.iter().copied(), share))
 }
 
-fn spread_json(values: &[f64]) -> Value {
+pub fn spread_json(values: &[f64]) -> Value {
     SPREAD.iter().zip(spread(values)).map(|((name, _), value)| ((*name).to_owned(), json!(value))).collect()
 }
 
-fn cells(values: &[f64]) -> [Cell; SPREAD.len()] {
+pub fn cells(values: &[f64]) -> [Cell; SPREAD.len()] {
     spread(values).map(|value| Cell::fixed(value, 2))
 }
 
@@ -79,7 +80,7 @@ impl Results {
     }
 }
 
-fn redundancy(policy: &Policy) -> &'static str {
+pub fn redundancy(policy: &Policy) -> &'static str {
     match policy.redundancy {
         Redundancy::None => "none",
         Redundancy::Partner => "partner",
@@ -125,7 +126,7 @@ pub fn text(results: &Results, figures: bool) -> String {
         add("simulated: core-hours lost by one failure of a node, by mean time between failures", lost_work(results));
         add("simulated: restarts that found their newest complete checkpoint gone", newest_gone(results));
     }
-    text
+    text + &study::text(results)
 }
 
 fn heading(results: &Results) -> String {
@@ -273,5 +274,8 @@ pub fn json(results: &Results) -> Value {
         "fit": results.fit.map(|fit| json!({ "qe_over_published": fit.qe, "pbwa_over_published": fit.pbwa })),
         "policies": policies.collect::<Vec<_>>(),
         "lost_work": lost.collect::<Vec<_>>(),
+        "readings": study::readings_json(results),
+        "candidates": study::candidates_json(results),
+        "coordinator": study::costs_json(results),
     })
 }

@@ -8,6 +8,8 @@ mod args;
 mod bench;
 mod burst;
 mod burst_report;
+mod burst_study;
+mod burst_study_report;
 mod config;
 mod demo;
 mod emulate;

@@ -71,6 +71,29 @@ fn lost_work_is_by_redundancy_and_time_between_failures() {
     }
 }
 
+/// Every redundancy and drain priority of each policy that buffers, none below what is possible.
+#[test]
+fn candidates_are_beside_the_least_that_is_possible() {
+    let arguments =
+        ["--policy", "pfs", "--policy", "cdbb", "--policy", "chunked", "--choose", "--failures", "20", "--json"];
+    let rows = simulated(&arguments)["candidates"].as_array().expect("rows").clone();
+    assert_eq!(rows.len(), 2 * 3 * 2);
+    for row in &rows {
+        let number = |name: &str| row[name].as_f64().expect(name);
+        assert!(number("checkpoint_p90_s") > number("bound_p90_s") - 1e-3, "{row}");
+        assert!(number("total_p90_s") > number("checkpoint_p90_s"), "{row}");
+    }
+}
+
+/// Opens and commits of 320 writers, six times, are timed; the simulated times do not change.
+#[test]
+fn the_coordinator_is_timed_apart_from_the_simulation() {
+    let cost = simulated(&["--policy", "cdbb", "--coordinator-cost", "--json"]);
+    assert_eq!(cost["coordinator"][0]["answers"].as_f64(), Some(2.0 * 320.0 * 6.0));
+    assert!(cost["coordinator"][0]["all_checkpoints_s"].as_f64().is_some_and(|seconds| seconds > 0.0), "{cost}");
+    assert_eq!(cost["policies"], simulated(&["--policy", "cdbb", "--json"])["policies"]);
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let scratch = Scratch::new();
@@ -80,5 +103,6 @@ fn what_makes_no_sense_is_refused() {
     says(&refused(&["--policy", "cdbb", "--policy", "cdbb:object=split"]), &["'cdbb' is given twice"]);
     says(&refused(&["--pfs", "0"]), &["a rate in GB/s above 0"]);
     says(&refused(&["--fit"]), &["'light'", "medium and heavy", "--pfs"]);
+    says(&refused(&["--readings"]), &["'light'", "medium and heavy"]);
     says(&refused(&["--seeds", "0"]), &["--seeds"]);
 }

@@ -12,10 +12,22 @@ const SAME_INSTANT_S: f64 = 1e-6;
 /// Resources of a flow; those beyond the first `None` are unused.
 pub(super) type Uses = [Option<u16>; USES];
 
+/// An event of a flow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Passed<T> {
+    /// All of its bytes have flowed.
+    End(T),
+    /// As many bytes as lie between two marks have flowed.
+    Mark(T),
+}
+
 #[derive(Clone, Debug)]
 struct Flow<T> {
     tag: T,
     left: f64,
+    /// Bytes from one mark to the next, and to the next one; infinite without marks.
+    mark: f64,
+    to_mark: f64,
     rate: f64,
     limit: f64,
     uses: Uses,
@@ -49,34 +61,47 @@ impl<T: Copy> Fluid<T> {
 
     /// Begins a flow of `bytes`, no faster than `limit`.
     pub fn add(&mut self, tag: T, bytes: u64, uses: Uses, limit: f64, low: bool) {
-        self.flows.push(Flow { tag, left: bytes as f64, rate: 0.0, limit, uses, low });
+        self.add_marked(tag, bytes, f64::INFINITY, uses, limit, low);
+    }
+
+    /// The same, with a mark after every `mark` bytes. A mark changes no rate.
+    pub fn add_marked(&mut self, tag: T, bytes: u64, mark: f64, uses: Uses, limit: f64, low: bool) {
+        self.flows.push(Flow { tag, left: bytes as f64, mark, to_mark: mark, rate: 0.0, limit, uses, low });
         self.changed = true;
     }
 
-    /// Seconds until the first flow ends.
+    /// Seconds until the first flow ends or passes a mark.
     pub fn next_end_s(&mut self) -> Option<f64> {
         if std::mem::take(&mut self.changed) {
             self.free.clone_from(&self.capacity);
             self.share(false);
             self.share(true);
         }
-        let ends = self.flows.iter().filter(|flow| flow.rate > 0.0).map(|flow| flow.left / flow.rate);
+        let ends = self.flows.iter().filter(|flow| flow.rate > 0.0).map(|flow| flow.left.min(flow.to_mark) / flow.rate);
         ends.min_by(f64::total_cmp)
     }
 
-    /// Lets time pass and returns the flows that have ended, in the order in which they began.
-    pub fn advance(&mut self, seconds: f64) -> Vec<T> {
-        let mut ended = Vec::new();
+    /// Lets time pass and returns the flows that have ended or passed a mark, in the order in which they began.
+    pub fn advance(&mut self, seconds: f64) -> Vec<Passed<T>> {
+        let mut passed = Vec::new();
+        let mut changed = false;
         self.flows.retain_mut(|flow| {
+            let instant = flow.rate * SAME_INSTANT_S;
             flow.left -= flow.rate * seconds;
-            let goes_on = flow.left > flow.rate * SAME_INSTANT_S;
-            if !goes_on {
-                ended.push(flow.tag);
+            flow.to_mark -= flow.rate * seconds;
+            if flow.left <= instant {
+                passed.push(Passed::End(flow.tag));
+                changed = true;
+                return false;
             }
-            goes_on
+            if flow.to_mark <= instant {
+                passed.push(Passed::Mark(flow.tag));
+                flow.to_mark += flow.mark;
+            }
+            true
         });
-        self.changed |= !ended.is_empty();
-        ended
+        self.changed |= changed;
+        passed
     }
 
     /// Gives the flows of one class their rates.
@@ -144,8 +169,23 @@ mod tests {
         assert_eq!(rates(&mut fluid), [7.0, 3.0, 1.0]);
         fluid.add(3, 100, [Some(0), None, None], f64::INFINITY, true);
         assert_eq!(rates(&mut fluid)[3], 0.0, "nothing is left for the low class");
-        assert_eq!(fluid.advance(100.0 / 7.0), [0]);
+        assert_eq!(fluid.advance(100.0 / 7.0), [Passed::End(0)]);
         assert_eq!(rates(&mut fluid), [3.0, 1.0, 7.0]);
+    }
+
+    /// A hundred bytes with a mark at every forty pass two marks and end; a flow's last mark is its end.
+    #[test]
+    fn a_flow_passes_its_marks_and_ends_once() {
+        for (bytes, expected) in [(100, vec![(4.0, true), (4.0, true), (2.0, false)]), (40, vec![(4.0, false)])] {
+            let mut fluid = Fluid::new(vec![10.0]);
+            fluid.add_marked(0, bytes, 40.0, [Some(0), None, None], f64::INFINITY, false);
+            for (seconds, is_mark) in expected {
+                assert_eq!(fluid.next_end_s(), Some(seconds));
+                let passed = if is_mark { Passed::Mark(0) } else { Passed::End(0) };
+                assert_eq!(fluid.advance(seconds), [passed]);
+            }
+            assert_eq!(fluid.next_end_s(), None);
+        }
     }
 
     /// Max-min: a flow is at its limit, or some resource of its is full and no flow there is faster.

@@ -3,13 +3,17 @@
 //! [`run`] drives them with programs over a fluid model, in which bytes are flows that share links and the parallel file system
 //! fairly. Nothing is measured here, and messages take no time: what a coordinator costs is a question for a clock.
 
+mod bounds;
 mod failures;
 mod figures;
 mod fluid;
 mod model;
+mod readings;
 mod run;
 
+pub use bounds::bound_s;
 pub use failures::{Failures, Loss, losses};
 pub use figures::{Fit, Published, fit, median, quantile};
-pub use model::{Cluster, Program, Workload};
+pub use model::{BATCH_BYTES, Cluster, Program, StreamOf, Workload};
+pub use readings::{Reading, Sensitivity, Setup, sensitivity};
 pub use run::{Buffered, Checkpoint, Destinations, Protection, Run, run};

@@ -2,6 +2,10 @@
 
 use entresol_core::Random;
 
+/// A batch of a drain, after which a node reports its space (5.3.3), unless another is given. The thesis names no size; the results do
+/// not depend on it below 256 MiB.
+pub const BATCH_BYTES: u64 = 64 << 20;
+
 /// Rates in bytes a second, one PFS for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cluster {
@@ -15,10 +19,29 @@ pub struct Cluster {
     pub link: f64,
     /// What writers of one node copy into their own buffer, together.
     pub copy: f64,
-    /// What one stream to the PFS gets at most.
+    /// What one stream to another node's buffer gets at most; infinite: as much as the links let through.
+    pub peer_stream: f64,
+    /// What a buffer takes in from other nodes, all streams together; infinite: as much as its node's link lets through.
+    pub intake: f64,
+    /// What one stream to the PFS gets at most, or all streams of one node together.
     pub stream: f64,
+    /// Scope of `stream`.
+    pub stream_of: StreamOf,
+    /// Do bytes to the PFS take another way than those to other nodes?
+    pub pfs_apart: bool,
     /// What the PFS takes from all streams together.
     pub pfs: f64,
+    /// Bytes of a drain after which their space is free; without: the whole piece.
+    pub batch_bytes: Option<u64>,
+}
+
+/// Scope of the limit of streams to the PFS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamOf {
+    /// Every stream by itself.
+    Stream,
+    /// All streams of one node together.
+    Node,
 }
 
 impl Cluster {
@@ -31,8 +54,13 @@ impl Cluster {
             buffer_bytes: 4_000_000_000,
             link: 1.83e9,
             copy: 3.0e9,
+            peer_stream: f64::INFINITY,
+            intake: f64::INFINITY,
             stream: 0.52e9,
+            stream_of: StreamOf::Stream,
+            pfs_apart: false,
             pfs,
+            batch_bytes: Some(BATCH_BYTES),
         }
     }
 
@@ -67,8 +95,10 @@ pub struct Workload {
     pub programs: Vec<Program>,
     /// Checkpoints of each program.
     pub checkpoints: u32,
-    /// From one checkpoint's beginning to the next one's.
+    /// From one checkpoint's beginning to the next one's; with `from_end` from its end.
     pub interval_s: f64,
+    /// Does the interval begin when a checkpoint is complete?
+    pub from_end: bool,
     /// Programs start at random within so long.
     pub starts_s: f64,
 }
@@ -122,6 +152,7 @@ impl Workload {
             programs: programs.iter().map(program).collect(),
             checkpoints: 6,
             interval_s: 600.0,
+            from_end: false,
             starts_s: 600.0,
         }
     }

@@ -1,7 +1,7 @@
 //! One run: the coordinator and the nodes' stores, driven in virtual time by programs over the fluid model.
 
-use super::fluid::Fluid;
-use super::model::{Cluster, Workload};
+use super::fluid::{Fluid, Passed};
+use super::model::{Cluster, StreamOf, Workload};
 use crate::{
     CheckpointId, Coordinator, DrainPriority, Epoch, Event, Grant, JobId, LEASE_NS, Lease, NodeId, NodeStore, Object,
     Order, Place, Policy, Report, Reservation, Role,
@@ -109,28 +109,20 @@ pub fn run(cluster: &Cluster, workload: &Workload, policy: Policy, seed: u64) ->
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     /// A part of a writer's object.
-    Part {
-        writer: usize,
-        part: usize,
-    },
+    Part { writer: usize, part: usize },
     /// Its copy, or its share of a parity.
-    Guard {
-        writer: usize,
-        part: usize,
-    },
-    Drain {
-        node: u32,
-        lease: Lease,
-        bytes: u64,
-    },
+    Guard { writer: usize, part: usize },
+    /// A piece on its way to the PFS.
+    Drain { node: u32, lease: Lease },
 }
 
 struct Writer {
     object: Object,
     node: u32,
     parts: Vec<Grant>,
-    /// Parts that one stream sends one after the other.
-    lanes: Vec<VecDeque<usize>>,
+    lanes: Vec<Lane>,
+    /// The lane of each part.
+    lane_of: Vec<usize>,
     /// Parts that are not yet where they are to be, guards included.
     missing: usize,
 }
@@ -176,8 +168,15 @@ impl<'a> Simulation<'a> {
         let first_writer = first_writer.collect();
         assert!(writers <= cluster.writers() as usize, "{writers} writers, {} places", cluster.writers());
         let each = cluster.nodes as usize;
-        // Out, in and copy of each node, then the PFS.
-        let capacity = [vec![cluster.link; 2 * each], vec![cluster.copy; each], vec![cluster.pfs]].concat();
+        // Of each node: out, in, copy and to the PFS; then the PFS.
+        let of_node = [
+            cluster.link,
+            cluster.link.min(cluster.intake),
+            cluster.copy,
+            if cluster.stream_of == StreamOf::Node { cluster.stream } else { f64::INFINITY },
+        ];
+        let mut capacity: Vec<f64> = of_node.iter().flat_map(|&rate| vec![rate; each]).collect();
+        capacity.push(cluster.pfs);
         let running = |&start_s: &f64| Running { number: 0, due_s: start_s + workload.interval_s, start_s, writers: 0 };
         let mut simulation = Simulation {
             cluster,
@@ -235,7 +234,12 @@ impl<'a> Simulation<'a> {
         let next_s = next_s.min(self.renewal_s).max(self.now_s);
         let ended = self.fluid.advance(next_s - self.now_s);
         self.now_s = next_s;
-        ended.into_iter().for_each(|tag| self.ended(tag));
+        for passed in ended {
+            match passed {
+                Passed::End(tag) => self.ended(tag),
+                Passed::Mark(tag) => self.marked(tag),
+            }
+        }
         if self.now_s >= self.renewal_s {
             self.renew();
         }
@@ -266,11 +270,13 @@ impl<'a> Simulation<'a> {
             let bytes = share + u64::from(u64::from(rank) < rest);
             let grants = self.tell(Event::Open { object, ranks: spec.writers, node: NodeId(node), bytes });
             grants.iter().for_each(|grant| self.note(program, number, node, grant));
-            let lanes = lanes(&grants, self.policy.in_parallel());
+            let (lanes, lane_of) = lanes(&grants, self.policy.streams);
             let missing = grants.len();
-            self.writers[slot] = Some(Writer { object, node, parts: grants, lanes, missing });
-            let count = self.writers[slot].as_ref().map_or(0, |writer| writer.lanes.len());
-            (0..count).for_each(|lane| self.next_part(slot, lane));
+            let begin: Vec<usize> = lanes.iter().map(|lane| lane.streams).collect();
+            self.writers[slot] = Some(Writer { object, node, parts: grants, lanes, lane_of, missing });
+            for (lane, streams) in begin.into_iter().enumerate() {
+                (0..streams).for_each(|_| self.next_part(slot, lane));
+            }
         }
         self.renewal_s = self.renewal_s.min(self.now_s + LEASE_NS as f64 / 2e9);
     }
@@ -298,11 +304,11 @@ impl<'a> Simulation<'a> {
     /// Starts the next part of a lane, if there is one.
     fn next_part(&mut self, slot: usize, lane: usize) {
         let writer = self.writers[slot].as_mut().expect("a writer at work");
-        let Some(part) = writer.lanes[lane].pop_front() else { return };
+        let Some(part) = writer.lanes[lane].parts.pop_front() else { return };
         let (node, grant) = (writer.node, writer.parts[part].clone());
         let tag = Tag::Part { writer: slot, part };
         match &grant.place {
-            Place::Pfs => self.send_to_pfs(tag, node, grant.bytes, false),
+            Place::Pfs => self.send_to_pfs(tag, node, grant.bytes, f64::INFINITY, false),
             Place::Buffer { primary, .. } => {
                 self.admit(primary);
                 self.send_to_node(tag, node, primary.node.0, grant.bytes);
@@ -319,13 +325,21 @@ impl<'a> Simulation<'a> {
     fn send_to_node(&mut self, tag: Tag, from: u32, to: u32, bytes: u64) {
         let each = self.cluster.nodes as u16;
         let (from, to) = (from as u16, to as u16);
-        let uses = if from == to { [Some(2 * each + to), None, None] } else { [Some(from), Some(each + to), None] };
-        self.fluid.add(tag, bytes, uses, f64::INFINITY, false);
+        let (uses, limit) = match from == to {
+            true => ([Some(2 * each + to), None, None], f64::INFINITY),
+            false => ([Some(from), Some(each + to), None], self.cluster.peer_stream),
+        };
+        self.fluid.add(tag, bytes, uses, limit, false);
     }
 
-    fn send_to_pfs(&mut self, tag: Tag, from: u32, bytes: u64, low: bool) {
-        let pfs = 3 * self.cluster.nodes as u16;
-        self.fluid.add(tag, bytes, [Some(from as u16), Some(pfs), None], self.cluster.stream, low);
+    fn send_to_pfs(&mut self, tag: Tag, from: u32, bytes: u64, mark: f64, low: bool) {
+        let (each, from) = (self.cluster.nodes as u16, from as u16);
+        let link = Some(from).filter(|_| !self.cluster.pfs_apart);
+        let (limit, own) = match self.cluster.stream_of {
+            StreamOf::Stream => (self.cluster.stream, None),
+            StreamOf::Node => (f64::INFINITY, Some(3 * each + from)),
+        };
+        self.fluid.add_marked(tag, bytes, mark, [link, own, Some(4 * each)], limit, low);
     }
 
     fn ended(&mut self, tag: Tag) {
@@ -341,13 +355,12 @@ impl<'a> Simulation<'a> {
                 }
                 self.part_done(writer);
             }
-            Tag::Drain { node, lease, bytes } => {
-                let drained = self.nodes[node as usize].drained(lease, bytes);
+            Tag::Drain { node, lease } => {
+                self.drained(node, lease, u64::MAX);
                 self.draining[node as usize] = false;
                 if let Some(piece) = self.pieces.remove(&lease) {
                     self.result.buffered[piece].until_s = self.now_s;
                 }
-                self.tell(drained.expect("its drain is under way"));
                 self.drain(node);
             }
         }
@@ -356,7 +369,7 @@ impl<'a> Simulation<'a> {
     fn part_ended(&mut self, slot: usize, part: usize) {
         let writer = self.writers[slot].as_ref().expect("a writer at work");
         let place = writer.parts[part].place.clone();
-        let lane = if writer.lanes.len() == 1 { 0 } else { lane_of(&writer.parts, part) };
+        let lane = writer.lane_of[part];
         let mut done = true;
         if let Place::Buffer { primary, guard } = place {
             let now_ns = self.now_ns();
@@ -392,7 +405,8 @@ impl<'a> Simulation<'a> {
             let (number, start_s) = (running.number, running.start_s);
             self.result.checkpoints.push(Checkpoint { program, number, start_s, end_s: self.now_s });
             running.number += 1;
-            running.due_s = self.result.starts_s[program] + f64::from(running.number + 1) * self.workload.interval_s;
+            let from_start_s = self.result.starts_s[program] + f64::from(running.number + 1) * self.workload.interval_s;
+            running.due_s = if self.workload.from_end { self.now_s + self.workload.interval_s } else { from_start_s };
         }
     }
 
@@ -404,7 +418,20 @@ impl<'a> Simulation<'a> {
         let Some(reservation) = self.nodes[node as usize].next_drain(self.policy.order) else { return };
         let (lease, bytes) = (reservation.lease, reservation.bytes());
         self.draining[node as usize] = true;
-        self.send_to_pfs(Tag::Drain { node, lease, bytes }, node, bytes, self.policy.drain == DrainPriority::Low);
+        let mark = self.cluster.batch_bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
+        let low = self.policy.drain == DrainPriority::Low;
+        self.send_to_pfs(Tag::Drain { node, lease }, node, bytes, mark, low);
+    }
+
+    /// A batch of a drain is on the PFS. What is then left of the piece, if anything, is the last batch.
+    fn marked(&mut self, tag: Tag) {
+        let (Tag::Drain { node, lease }, Some(batch)) = (tag, self.cluster.batch_bytes) else { return };
+        self.drained(node, lease, batch);
+    }
+
+    fn drained(&mut self, node: u32, lease: Lease, bytes: u64) {
+        let drained = self.nodes[node as usize].drained(lease, bytes);
+        self.tell(drained.expect("its drain is under way"));
     }
 
     /// Writers that are at work for long ask for more time.
@@ -418,7 +445,7 @@ impl<'a> Simulation<'a> {
                 let writer = self.writers[slot].as_mut().expect("it is at work");
                 let part = writer.parts.iter().position(|part| part.offset == grant.offset);
                 let part = part.expect("a renewal is of a part");
-                let waits = writer.lanes.iter().any(|lane| lane.contains(&part));
+                let waits = writer.lanes[writer.lane_of[part]].parts.contains(&part);
                 writer.parts[part] = grant.clone();
                 let Place::Buffer { primary, guard } = grant.place else { continue };
                 // A node that knows the reservation learns of the later end; one that does not, learns of it with the write.
@@ -435,33 +462,39 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// The parts of an object in the order of one stream, or of one stream to each destination.
-fn lanes(parts: &[Grant], in_parallel: bool) -> Vec<VecDeque<usize>> {
-    if !in_parallel {
-        return vec![(0..parts.len()).collect()];
-    }
-    let mut lanes: Vec<VecDeque<usize>> = Vec::new();
-    for part in 0..parts.len() {
-        match lane_of(parts, part) {
-            lane if lane < lanes.len() => lanes[lane].push_back(part),
-            _ => lanes.push(VecDeque::from([part])),
-        }
-    }
-    lanes
+/// Parts of an object that wait for a stream.
+#[derive(Default)]
+struct Lane {
+    parts: VecDeque<usize>,
+    /// Streams that send them.
+    streams: usize,
 }
 
-/// The lane of a part: destinations are numbered as they first occur.
-fn lane_of(parts: &[Grant], part: usize) -> usize {
+/// The parts of an object in their lanes, and the lane of each part. `streams` streams send the parts in order; of several, one more
+/// sends what goes to the PFS. Without a number every destination has one.
+fn lanes(parts: &[Grant], streams: Option<u32>) -> (Vec<Lane>, Vec<usize>) {
     let destination = |grant: &Grant| match &grant.place {
         Place::Buffer { primary, .. } => Some(primary.node),
         Place::Pfs => None,
     };
     let mut seen: Vec<Option<NodeId>> = Vec::new();
-    for grant in &parts[..=part] {
-        if !seen.contains(&destination(grant)) {
-            seen.push(destination(grant));
+    let mut lane_of = |grant: &Grant| match streams {
+        Some(1) => 0,
+        Some(_) => usize::from(grant.place == Place::Pfs),
+        None => {
+            let own = destination(grant);
+            seen.iter().position(|&other| other == own).unwrap_or_else(|| {
+                seen.push(own);
+                seen.len() - 1
+            })
         }
+    };
+    let of_part: Vec<usize> = parts.iter().map(&mut lane_of).collect();
+    let mut lanes: Vec<Lane> = Vec::new();
+    lanes.resize_with(of_part.iter().max().map_or(0, |last| last + 1), Lane::default);
+    for (part, &lane) in of_part.iter().enumerate() {
+        lanes[lane].parts.push_back(part);
+        lanes[lane].streams = if lane == 0 { streams.unwrap_or(1) as usize } else { 1 };
     }
-    let own = destination(&parts[part]);
-    seen.iter().position(|&destination| destination == own).expect("it was just seen")
+    (lanes, of_part)
 }

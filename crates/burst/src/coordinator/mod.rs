@@ -13,12 +13,13 @@
 //! The transport must deliver a node's messages once and in order; orders may be lost with a connection, and are repeated when the
 //! node reports again.
 
+mod recovery;
+
 use crate::location::{LocationStore, Piece, Where};
 use crate::mutant::{self, Mutant};
 use crate::policy::{Choice, Guard, Kind, Policy, Stripe};
 use crate::protocol::{
-    Answer, CheckpointId, Epoch, Event, Grant, HeldState, JobId, Lease, NodeId, Object, Order, Place, Refused, Report,
-    Reservation, Role,
+    Answer, CheckpointId, Epoch, Event, Grant, JobId, Lease, NodeId, Object, Order, Place, Refused, Reservation, Role,
 };
 use crate::space::StatusStore;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,8 @@ enum State {
 struct Entry {
     reservation: Reservation,
     state: State,
+    /// Of a copy: its primary is lost or out of reach, so it is to be drained as soon as it is stored.
+    promoted: bool,
 }
 
 /// The coordinator's whole state.
@@ -53,11 +56,17 @@ pub struct Coordinator {
     locations: LocationStore,
     leases: BTreeMap<Lease, Entry>,
     expiries: BTreeSet<(u64, Lease)>,
+    /// Primaries and copies by what they are of.
+    by_object: BTreeSet<(Object, Lease)>,
     /// Primaries by what protects them.
     members: BTreeMap<Lease, BTreeSet<Lease>>,
     /// Parities that have lost a member: kept until a newer checkpoint is durable.
     bereaved: BTreeSet<Lease>,
     stripes: BTreeMap<(JobId, CheckpointId), Vec<Stripe>>,
+    /// Nodes on which ranks of each job have written: its next checkpoint will want room there.
+    homes: BTreeMap<JobId, BTreeSet<NodeId>>,
+    /// Orders that were due with an event that was refused.
+    unsent: Vec<Order>,
 }
 
 impl Coordinator {
@@ -73,9 +82,12 @@ impl Coordinator {
             locations: LocationStore::default(),
             leases: BTreeMap::new(),
             expiries: BTreeSet::new(),
+            by_object: BTreeSet::new(),
             members: BTreeMap::new(),
             bereaved: BTreeSet::new(),
             stripes: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            unsent: Vec::new(),
         }
     }
 
@@ -100,23 +112,38 @@ impl Coordinator {
     }
 
     /// Takes in one event. Time never runs backwards: an earlier `now_ns` counts as the latest one.
+    ///
+    /// # Errors
+    /// When it does not do what the event asks. Orders that are due by then, for leases that have ended, come with the next answer.
     pub fn apply(&mut self, now_ns: u64, event: &Event) -> Result<Answer, Refused> {
         self.now_ns = self.now_ns.max(now_ns);
-        let mut answer = Answer::default();
+        let mut answer = Answer { orders: std::mem::take(&mut self.unsent), ..Answer::default() };
         self.expire(&mut answer);
+        match self.take_in(event, &mut answer) {
+            Ok(()) => Ok(answer),
+            Err(refused) => {
+                if !mutant::is(Mutant::RefusalDropsOrders) {
+                    self.unsent = answer.orders;
+                }
+                Err(refused)
+            }
+        }
+    }
+
+    fn take_in(&mut self, event: &Event, answer: &mut Answer) -> Result<(), Refused> {
         match event {
-            &Event::Open { object, ranks, node, bytes } => self.open(object, ranks, node, bytes, &mut answer)?,
-            &Event::Renew { object } => self.renew(object, &mut answer)?,
-            &Event::Commit { object } => self.commit(object, &mut answer)?,
-            &Event::Abandon { object } => self.abandon(object, &mut answer)?,
-            &Event::Stored { lease } => self.stored(lease)?,
-            &Event::Drained { lease, bytes } => self.drained(lease, bytes, &mut answer)?,
-            &Event::Released { lease } => self.released(lease, &mut answer)?,
-            Event::Report(report) => self.report(report, &mut answer)?,
-            &Event::NodeLost { node } => self.node_lost(node, &mut answer),
+            &Event::Open { object, ranks, node, bytes } => self.open(object, ranks, node, bytes, answer)?,
+            &Event::Renew { object } => self.renew(object, answer)?,
+            &Event::Commit { object } => self.commit(object, answer)?,
+            &Event::Abandon { object } => self.abandon(object, answer)?,
+            &Event::Stored { lease } => self.stored(lease, answer)?,
+            &Event::Drained { lease, bytes } => self.drained(lease, bytes, answer)?,
+            &Event::Released { lease } => self.released(lease, answer)?,
+            Event::Report(report) => self.report(report, answer)?,
+            &Event::NodeLost { node } => self.node_lost(node, answer),
             Event::Tick => {}
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// The first lease to end.
@@ -172,16 +199,16 @@ impl Coordinator {
         if self.policy.kind != Kind::Pfs && !self.status.is_present(node) {
             return Err(Refused::UnknownNode(node));
         }
-        if self.locations.pieces(object).is_some() {
-            self.abandon(object, answer)?;
-        }
+        self.give_up(object, answer);
         let opened_ns = self.locations.open(object, ranks, self.now_ns);
-        let chunk = self.policy.chunk_bytes.unwrap_or(bytes);
+        self.homes.entry(object.job).or_default().insert(node);
+        let chunk = self.policy.chunk_bytes.filter(|_| !mutant::is(Mutant::ChunkIgnored)).unwrap_or(bytes);
         let mut offset = 0;
         while offset < bytes {
             let want = (offset / chunk + 1).saturating_mul(chunk).min(bytes) - offset;
             let stripes = self.stripes.get(&(object.job, object.checkpoint)).map_or(&[][..], Vec::as_slice);
-            let grant = match self.policy.choose(&self.status, stripes, node, want) {
+            let own = &self.homes[&object.job];
+            let grant = match self.policy.choose(&self.status, stripes, own, node, want) {
                 Some(choice) => self.reserve(object, offset, choice, opened_ns),
                 None => Grant { offset, bytes: want, place: Place::Pfs },
             };
@@ -209,8 +236,11 @@ impl Coordinator {
         let make = |coordinator: &mut Coordinator, node, role, guard| {
             let lease = Lease { epoch: coordinator.epoch, number: coordinator.next };
             coordinator.next += 1;
+            let incarnation =
+                coordinator.status.incarnation(node).expect("the policy chooses nodes that have reported");
             let extents = coordinator.status.take(node, choice.bytes);
-            let reservation = Reservation { lease, node, extents, role, object, offset, guard, opened_ns, expires_ns };
+            let reservation =
+                Reservation { lease, node, incarnation, extents, role, object, offset, guard, opened_ns, expires_ns };
             coordinator.enter(reservation.clone(), State::Reserved);
             reservation
         };
@@ -259,7 +289,10 @@ impl Coordinator {
         if state == State::Reserved {
             self.expiries.insert((reservation.expires_ns, lease));
         }
-        self.leases.insert(lease, Entry { reservation, state });
+        if reservation.role != Role::Parity {
+            self.by_object.insert((reservation.object, lease));
+        }
+        self.leases.insert(lease, Entry { reservation, state, promoted: false });
     }
 
     fn renew(&mut self, object: Object, answer: &mut Answer) -> Result<(), Refused> {
@@ -284,7 +317,9 @@ impl Coordinator {
         let pieces = record.ok_or(Refused::Unopened(object))?.pieces.clone();
         let stored = |lease: Lease| self.leases.get(&lease).is_some_and(|entry| entry.state == State::Stored);
         let kept = |piece: &Piece| match piece.at {
-            Where::Buffer { lease, guard, .. } => stored(lease) && guard.is_none_or(stored),
+            Where::Buffer { lease, guard, .. } => {
+                stored(lease) && (guard.is_none_or(stored) || mutant::is(Mutant::CopyNotAwaited))
+            }
             Where::Direct | Where::Durable => true,
             Where::Lost { .. } => false,
         };
@@ -316,21 +351,38 @@ impl Coordinator {
     }
 
     fn abandon(&mut self, object: Object, answer: &mut Answer) -> Result<(), Refused> {
-        let record = self.locations.close(object).ok_or(Refused::Unopened(object))?;
-        for piece in record.pieces {
-            if let Where::Buffer { lease, .. } = piece.at {
-                self.reclaim(lease, answer);
-            }
-        }
+        self.locations.pieces(object).ok_or(Refused::Unopened(object))?;
+        self.give_up(object, answer);
         Ok(())
     }
 
-    fn stored(&mut self, lease: Lease) -> Result<(), Refused> {
+    /// Orders back all that an earlier attempt at an object has left, copies as well: nothing of it may reach the PFS after this one.
+    fn give_up(&mut self, object: Object, answer: &mut Answer) {
+        let first = Lease { epoch: Epoch(0), number: 0 };
+        let left = self.by_object.range((object, first)..).take_while(|(of, _)| *of == object);
+        let left: Vec<Lease> = left.map(|&(_, lease)| lease).collect();
+        left.into_iter().filter(|_| !mutant::is(Mutant::AttemptKept)).for_each(|lease| self.reclaim(lease, answer));
+        let Some(record) = self.locations.close(object) else { return };
+        for piece in record.pieces {
+            // A parity is of no use to a lost piece that nobody wants any more.
+            if let Where::Lost { guard: Some(guard) } = piece.at
+                && self.bereaved.remove(&guard)
+                && !self.members.contains_key(&guard)
+            {
+                self.reclaim(guard, answer);
+            }
+        }
+    }
+
+    fn stored(&mut self, lease: Lease, answer: &mut Answer) -> Result<(), Refused> {
         let entry = self.leases.get_mut(&lease).ok_or(Refused::UnknownLease(lease))?;
         // What was ordered back stays so: the node answers that order after this message.
         if entry.state == State::Reserved {
             entry.state = State::Stored;
             self.expiries.remove(&(entry.reservation.expires_ns, lease));
+            if entry.promoted && !mutant::is(Mutant::PromoteOnce) {
+                answer.orders.push(order_drain(&entry.reservation));
+            }
         }
         Ok(())
     }
@@ -338,6 +390,7 @@ impl Coordinator {
     fn drained(&mut self, lease: Lease, bytes: u64, answer: &mut Answer) -> Result<(), Refused> {
         let entry = self.leases.get_mut(&lease).ok_or(Refused::UnknownLease(lease))?;
         let node = entry.reservation.node;
+        let bytes = if mutant::is(Mutant::PartFreesAll) { entry.reservation.bytes() } else { bytes };
         let cut = entry.reservation.cut_front(bytes);
         let done = entry.reservation.extents.is_empty();
         self.status.put(node, &cut);
@@ -365,6 +418,7 @@ impl Coordinator {
     fn remove(&mut self, lease: Lease) -> Option<Entry> {
         let entry = self.leases.remove(&lease)?;
         self.expiries.remove(&(entry.reservation.expires_ns, lease));
+        self.by_object.remove(&(entry.reservation.object, lease));
         if entry.reservation.role == Role::Parity {
             self.bereaved.remove(&lease);
             self.close_stripe(entry.reservation.object, lease);
@@ -386,148 +440,34 @@ impl Coordinator {
         }
     }
 
-    /// A primary needs its guard no more. The last one gives the guard back.
+    /// A primary needs its guard no more. The last one gives the guard back, unless it is a parity of an earlier epoch: that one may
+    /// have had members on nodes that lost them before they reported here, and is kept until a newer checkpoint is durable.
     fn leave_guard(&mut self, primary: &Reservation, answer: &mut Answer) {
         let Some(guard) = primary.guard else { return };
         let Some(members) = self.members.get_mut(&guard) else { return };
         members.remove(&primary.lease);
         if members.is_empty() {
             self.members.remove(&guard);
+            let is_parity = self.leases.get(&guard).is_some_and(|entry| entry.reservation.role == Role::Parity);
+            if is_parity && guard.epoch < self.epoch && !mutant::is(Mutant::OldParityFreed) {
+                self.bereaved.insert(guard);
+            }
             if !self.bereaved.contains(&guard) {
                 self.reclaim(guard, answer);
             }
         }
     }
 
-    fn report(&mut self, report: &Report, answer: &mut Answer) -> Result<(), Refused> {
-        let node = report.node;
-        match self.status.incarnation(node) {
-            Some(known) if known > report.incarnation => return Err(Refused::StaleReport(node)),
-            Some(known) if known == report.incarnation => {
-                self.status.arrive(node, known);
-                let back = self.leases.values().filter(|e| e.reservation.node == node && e.state == State::Reclaiming);
-                answer.orders.extend(back.map(|entry| order_back(&entry.reservation)));
-                return Ok(());
-            }
-            _ => {}
-        }
-        self.status.join(node, report.incarnation, report.capacity);
-        self.take_stock(report, answer);
-        Ok(())
+    /// Was it ordered back?
+    #[cfg(test)]
+    pub(crate) fn is_reclaimed(&self, lease: Lease) -> bool {
+        self.leases.get(&lease).is_none_or(|entry| entry.state == State::Reclaiming)
     }
 
-    /// Compares what is known of a node with what it has after a start of its own, or of the coordinator's.
-    fn take_stock(&mut self, report: &Report, answer: &mut Answer) {
-        let node = report.node;
-        let known: Vec<Lease> = self.reservations(node).map(|reservation| reservation.lease).collect();
-        let held = |lease: Lease| report.held.iter().any(|(reservation, _)| reservation.lease == lease);
-        for lease in known.into_iter().filter(|&lease| !held(lease)) {
-            let entry = &self.leases[&lease];
-            let extents = entry.reservation.extents.clone();
-            // A writer may still come with a lease that runs; its bytes stay reserved.
-            let runs = entry.state == State::Reserved && extents.iter().all(|extent| extent.end() <= report.capacity);
-            if !runs {
-                self.lose(lease, answer);
-            } else {
-                extents.iter().for_each(|&extent| assert!(self.status.take_exactly(node, extent), "{extent:?}"));
-            }
-        }
-        for (reservation, state) in &report.held {
-            self.take_back(reservation, *state, answer);
-        }
-    }
-
-    /// Enters what a node has.
-    fn take_back(&mut self, reservation: &Reservation, state: HeldState, answer: &mut Answer) {
-        let (node, lease) = (reservation.node, reservation.lease);
-        let mut taken = Vec::new();
-        for &extent in &reservation.extents {
-            if !self.status.take_exactly(node, extent) {
-                // A node that reports the same bytes twice is not believed; the piece goes.
-                self.status.put(node, &taken);
-                answer.orders.push(order_back(reservation));
-                return;
-            }
-            taken.push(extent);
-        }
-        let known = self.leases.get(&lease).map(|entry| entry.state);
-        let state = match (known, state) {
-            (Some(State::Reclaiming), _) => State::Reclaiming,
-            (_, HeldState::Stored) => State::Stored,
-            (_, HeldState::Writing) => State::Reserved,
-        };
-        if let Some(entry) = self.leases.get(&lease) {
-            self.expiries.remove(&(entry.reservation.expires_ns, lease));
-        } else if reservation.role == Role::Primary {
-            let at = Where::Buffer { lease, node, guard: reservation.guard };
-            let piece = Piece { offset: reservation.offset, bytes: reservation.bytes(), at };
-            self.locations.found(reservation.object, piece, reservation.opened_ns);
-        }
-        if let (Role::Primary, Some(guard)) = (reservation.role, reservation.guard) {
-            self.members.entry(guard).or_default().insert(lease);
-        }
-        self.enter(reservation.clone(), state);
-        if state == State::Reclaiming {
-            answer.orders.push(order_back(reservation));
-        }
-    }
-
-    /// A reservation is gone with what a node had in memory.
-    fn lose(&mut self, lease: Lease, answer: &mut Answer) {
-        let Some(entry) = self.remove(lease) else { return };
-        if entry.reservation.role != Role::Primary {
-            return;
-        }
-        let guard = entry.reservation.guard.filter(|guard| self.leases.contains_key(guard));
-        self.resolve(&entry.reservation, Where::Lost { guard });
-        let Some(guard) = guard else { return };
-        match self.leases[&guard].reservation.role {
-            Role::Copy => self.promote(guard, answer),
-            _ => drop(self.bereaved.insert(guard)),
-        }
-        if let Some(members) = self.members.get_mut(&guard) {
-            members.remove(&lease);
-            if members.is_empty() {
-                self.members.remove(&guard);
-            }
-        }
-    }
-
-    fn promote(&self, copy: Lease, answer: &mut Answer) {
-        let entry = &self.leases[&copy];
-        if entry.state == State::Stored {
-            answer.orders.push(Order::Promote { node: entry.reservation.node, lease: copy });
-        }
-    }
-
-    /// Copies of what an absent node has are drained; if it comes back with its pieces, they are drained twice, to the same place.
-    fn node_lost(&mut self, node: NodeId, answer: &mut Answer) {
-        self.status.depart(node);
-        let guards: Vec<Lease> = self.reservations(node).filter_map(|reservation| reservation.guard).collect();
-        let copies = guards
-            .into_iter()
-            .filter(|guard| self.leases.get(guard).is_some_and(|entry| entry.reservation.role == Role::Copy));
-        copies.for_each(|copy| self.promote(copy, answer));
-    }
-
-    /// Gives back what protects nothing: called when every node of the configuration has reported, or has been given up. A copy
-    /// whose primary nobody has may be the last one, and is drained; the bytes on the PFS are the same if they were there already.
-    pub fn all_reported(&mut self) -> Answer {
-        let mut answer = Answer::default();
-        let is_orphan = |entry: &&Entry| {
-            let reservation = &entry.reservation;
-            reservation.role != Role::Primary && !self.members.contains_key(&reservation.lease)
-        };
-        let orphans: Vec<(Lease, Role)> =
-            self.leases.values().filter(is_orphan).map(|e| (e.reservation.lease, e.reservation.role)).collect();
-        for (lease, role) in orphans {
-            match role {
-                Role::Copy if self.leases[&lease].state == State::Stored => self.promote(lease, &mut answer),
-                _ if self.bereaved.contains(&lease) => {}
-                _ => self.reclaim(lease, &mut answer),
-            }
-        }
-        answer
+    /// Is it a parity that is kept because one of its members is lost?
+    #[cfg(test)]
+    pub(crate) fn is_bereaved(&self, lease: Lease) -> bool {
+        self.bereaved.contains(&lease)
     }
 
     /// Invariant that tests check: on every node the extents granted and those free are disjoint and make up the buffer.
@@ -553,6 +493,10 @@ impl Coordinator {
 
 fn order_back(reservation: &Reservation) -> Order {
     Order::Reclaim { node: reservation.node, lease: reservation.lease, expires_ns: reservation.expires_ns }
+}
+
+fn order_drain(copy: &Reservation) -> Order {
+    Order::Promote { node: copy.node, lease: copy.lease }
 }
 
 /// Adds a part; one that continues the last part on the PFS makes that longer.

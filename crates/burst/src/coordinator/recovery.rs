@@ -1,0 +1,169 @@
+//! Loss and return of nodes: reports, what a node no longer has, and copies that are drained in place of their primaries.
+
+use super::{Coordinator, Entry, State, order_back, order_drain};
+use crate::location::{Piece, Where};
+use crate::mutant::{self, Mutant};
+use crate::protocol::{Answer, HeldState, Lease, NodeId, Refused, Report, Reservation, Role};
+
+impl Coordinator {
+    pub(super) fn report(&mut self, report: &Report, answer: &mut Answer) -> Result<(), Refused> {
+        let node = report.node;
+        match self.status.incarnation(node) {
+            Some(known) if known > report.incarnation => return Err(Refused::StaleReport(node)),
+            Some(known) if known == report.incarnation => {
+                self.status.arrive(node, known);
+                self.repeat_orders(node, answer);
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.status.join(node, report.incarnation, report.capacity);
+        self.take_stock(report, answer);
+        Ok(())
+    }
+
+    /// Orders that were lost with the connection, or that the node has obeyed already.
+    fn repeat_orders(&self, node: NodeId, answer: &mut Answer) {
+        for entry in self.leases.values().filter(|entry| entry.reservation.node == node) {
+            match entry.state {
+                State::Reclaiming => answer.orders.push(order_back(&entry.reservation)),
+                State::Stored if entry.promoted && !mutant::is(Mutant::PromoteOnce) => {
+                    answer.orders.push(order_drain(&entry.reservation));
+                }
+                State::Stored | State::Reserved => {}
+            }
+        }
+    }
+
+    /// Compares what is known of a node with what it has after a start of its own, or of the coordinator's.
+    fn take_stock(&mut self, report: &Report, answer: &mut Answer) {
+        let node = report.node;
+        let known: Vec<Lease> = self.reservations(node).map(|reservation| reservation.lease).collect();
+        let held = |lease: Lease| report.held.iter().any(|(reservation, _)| reservation.lease == lease);
+        for lease in known.into_iter().filter(|&lease| !held(lease)) {
+            // Leases that run are lost as well: the node refuses what was granted on an earlier start.
+            self.lose(lease, answer);
+        }
+        for (reservation, state) in &report.held {
+            self.take_back(reservation, *state, answer);
+        }
+    }
+
+    /// Enters what a node has.
+    fn take_back(&mut self, reservation: &Reservation, state: HeldState, answer: &mut Answer) {
+        let (node, lease) = (reservation.node, reservation.lease);
+        let mut taken = Vec::new();
+        for &extent in &reservation.extents {
+            if !self.status.take_exactly(node, extent) {
+                // A node that reports the same bytes twice is not believed; the piece goes.
+                self.status.put(node, &taken);
+                answer.orders.push(order_back(reservation));
+                return;
+            }
+            taken.push(extent);
+        }
+        let known = self.leases.get(&lease).map(|entry| entry.state);
+        let state = match (known, state) {
+            (Some(State::Reclaiming), _) => State::Reclaiming,
+            (_, HeldState::Stored) => State::Stored,
+            (_, HeldState::Writing) => State::Reserved,
+        };
+        if let Some(entry) = self.leases.get(&lease) {
+            self.expiries.remove(&(entry.reservation.expires_ns, lease));
+        } else if reservation.role == Role::Primary {
+            let at = Where::Buffer { lease, node, guard: reservation.guard };
+            let piece = Piece { offset: reservation.offset, bytes: reservation.bytes(), at };
+            self.locations.found(reservation.object, piece, reservation.opened_ns);
+        }
+        if let (Role::Primary, Some(guard)) = (reservation.role, reservation.guard) {
+            self.members.entry(guard).or_default().insert(lease);
+        }
+        self.enter(reservation.clone(), state);
+        if state == State::Reclaiming {
+            answer.orders.push(order_back(reservation));
+        }
+    }
+
+    /// A reservation is gone with what a node had in memory.
+    fn lose(&mut self, lease: Lease, answer: &mut Answer) {
+        let Some(entry) = self.remove(lease) else { return };
+        if entry.reservation.role != Role::Primary {
+            return;
+        }
+        let Some(guard) = entry.reservation.guard else {
+            return self.resolve(&entry.reservation, Where::Lost { guard: None });
+        };
+        self.resolve(&entry.reservation, Where::Lost { guard: Some(guard) });
+        let role = self.leases.get(&guard).map(|entry| entry.reservation.role);
+        // The guard's node may not have reported yet. Its piece then has no member here, and `all_reported` sees to it.
+        if role.is_none() && mutant::is(Mutant::UnknownGuardKept) {
+            return;
+        }
+        if let Some(members) = self.members.get_mut(&guard) {
+            members.remove(&lease);
+            if members.is_empty() {
+                self.members.remove(&guard);
+            }
+        }
+        match role {
+            Some(Role::Copy) => self.promote(guard, answer),
+            Some(_) => {
+                // It is needed for the piece that is lost, and protects no other one until then.
+                self.bereaved.insert(guard);
+                if !mutant::is(Mutant::BereavedJoined) {
+                    self.close_stripe(entry.reservation.object, guard);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// A copy is to be drained: now if it is stored, or else when it is.
+    fn promote(&mut self, copy: Lease, answer: &mut Answer) {
+        let Some(entry) = self.leases.get_mut(&copy) else { return };
+        entry.promoted = true;
+        if entry.state == State::Stored {
+            answer.orders.push(order_drain(&entry.reservation));
+        }
+    }
+
+    /// Copies of what an absent node has are drained; if it comes back with its pieces, they are drained twice, to the same place.
+    pub(super) fn node_lost(&mut self, node: NodeId, answer: &mut Answer) {
+        self.status.depart(node);
+        let guards: Vec<Lease> = self.reservations(node).filter_map(|reservation| reservation.guard).collect();
+        for guard in guards {
+            if self.leases.get(&guard).is_some_and(|entry| entry.reservation.role == Role::Copy) {
+                self.promote(guard, answer);
+            }
+        }
+    }
+
+    /// Gives back what protects nothing: called when every node of the configuration has reported, or has been given up, and again
+    /// after the report of one that was given up.
+    ///
+    /// A copy whose primary nobody has may be the last one, and is drained; the bytes on the PFS are the same if they were there
+    /// already. A parity whose members nobody has may be what a lost piece is rebuilt from, and is kept until a newer checkpoint of
+    /// its job is durable.
+    pub fn all_reported(&mut self) -> Answer {
+        let mut answer = Answer::default();
+        let is_orphan = |entry: &&Entry| {
+            let reservation = &entry.reservation;
+            reservation.role != Role::Primary && !self.members.contains_key(&reservation.lease)
+        };
+        let orphans: Vec<(Lease, Role)> =
+            self.leases.values().filter(is_orphan).map(|e| (e.reservation.lease, e.reservation.role)).collect();
+        for (lease, role) in orphans {
+            match role {
+                Role::Copy if self.leases[&lease].state == State::Stored => self.promote(lease, &mut answer),
+                Role::Parity
+                    if self.leases[&lease].state == State::Stored && !mutant::is(Mutant::OrphanParityFreed) =>
+                {
+                    self.bereaved.insert(lease);
+                }
+                _ if self.bereaved.contains(&lease) => {}
+                _ => self.reclaim(lease, &mut answer),
+            }
+        }
+        answer
+    }
+}

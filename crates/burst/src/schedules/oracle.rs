@@ -1,0 +1,331 @@
+//! What must hold in every schedule, kept apart from the code that it judges: contents of each node, the order of its drains, and
+//! what was promised by a commit.
+
+use super::{CAPACITY, Checked, NODES};
+use crate::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A piece as its node should have it.
+struct Held {
+    reservation: Reservation,
+    expires: u64,
+    stored: bool,
+}
+
+/// A committed piece that was in a buffer then.
+struct Promise {
+    lease: Lease,
+    node: usize,
+    guard: Option<(Lease, usize, Role)>,
+    /// Nodes that have lost their buffers since it was granted.
+    failed: [bool; NODES],
+}
+
+pub(super) struct Oracle {
+    policy: Policy,
+    /// Has the node reported to the current coordinator, over a connection that is not lost?
+    pub(super) reported: [bool; NODES],
+    /// A piece of each node that is on its way to the PFS.
+    pub(super) draining: [Option<Lease>; NODES],
+    epoch: [Option<Epoch>; NODES],
+    held: [BTreeMap<Lease, Held>; NODES],
+    /// Pieces of each node that wait for the PFS, as they came.
+    queue: [Vec<Lease>; NODES],
+    /// Leases under which a write has begun, in any life of their node.
+    begun: BTreeSet<Lease>,
+    /// Leases whose bytes are all on the PFS.
+    durable: BTreeSet<Lease>,
+    promises: BTreeMap<Object, Vec<Promise>>,
+    /// Starts of each node, and what they were when an object was opened.
+    starts: [u64; NODES],
+    opened: BTreeMap<Object, [u64; NODES]>,
+}
+
+impl Oracle {
+    pub(super) fn new(policy: Policy) -> Oracle {
+        Oracle {
+            policy,
+            reported: [false; NODES],
+            draining: [None; NODES],
+            epoch: [None; NODES],
+            held: Default::default(),
+            queue: Default::default(),
+            begun: BTreeSet::new(),
+            durable: BTreeSet::new(),
+            promises: BTreeMap::new(),
+            starts: [0; NODES],
+            opened: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn joined(&mut self, node: usize, epoch: Epoch) {
+        self.reported[node] = true;
+        self.epoch[node] = Some(epoch);
+    }
+
+    pub(super) fn restarted(&mut self, node: usize) {
+        self.epoch[node] = None;
+        self.starts[node] += 1;
+        self.draining[node] = None;
+        self.held[node].clear();
+        self.queue[node].clear();
+        self.promises.values_mut().flatten().for_each(|promise| promise.failed[node] = true);
+    }
+
+    /// The coordinator has done as an event asked.
+    pub(super) fn accepted(&mut self, event: &Event, answer: &Answer, coordinator: &Coordinator) -> Checked {
+        match *event {
+            Event::Open { object, bytes, .. } => {
+                self.promises.remove(&object);
+                self.opened.insert(object, self.starts);
+                let fresh: Vec<Lease> = super::reservations(answer.grants.clone()).map(|grant| grant.lease).collect();
+                check_given_up(object, &fresh, coordinator)?;
+                self.check_grants(bytes, &answer.grants, coordinator)
+            }
+            Event::Abandon { object } => {
+                self.promises.remove(&object);
+                check_given_up(object, &[], coordinator)
+            }
+            Event::Commit { object } => self.committed(object, coordinator),
+            _ => Ok(()),
+        }
+    }
+
+    /// The parts of an object are disjoint and cover it in order, no chunk is passed, no node is absent, no guard is beside its piece.
+    fn check_grants(&self, bytes: u64, grants: &[Grant], coordinator: &Coordinator) -> Checked {
+        let mut end = 0;
+        for grant in grants {
+            if grant.offset != end || grant.bytes == 0 {
+                return Err(format!("{grant:?} does not begin at {end}"));
+            }
+            end += grant.bytes;
+            let Place::Buffer { primary, guard } = &grant.place else { continue };
+            let chunk = self.policy.chunk_bytes.unwrap_or(u64::MAX);
+            if grant.offset / chunk != (end - 1) / chunk {
+                return Err(format!("{grant:?} is not within a chunk of {chunk}"));
+            }
+            if primary.bytes() != grant.bytes || guard.as_ref().is_some_and(|guard| guard.bytes() < grant.bytes) {
+                return Err(format!("{grant:?} has other lengths"));
+            }
+            if (self.policy.redundancy == Redundancy::None) != guard.is_none() {
+                return Err(format!("{grant:?}: not the redundancy that was asked for"));
+            }
+            if guard.as_ref().is_some_and(|guard| guard.node == primary.node) {
+                return Err(format!("{grant:?} is protected by its own node"));
+            }
+            if guard.as_ref().is_some_and(|guard| coordinator.is_bereaved(guard.lease)) {
+                return Err(format!("{grant:?} joins a parity that has lost a member"));
+            }
+            for reservation in [Some(primary), guard.as_ref()].into_iter().flatten() {
+                if !self.reported[reservation.node.0 as usize] {
+                    return Err(format!("{reservation:?} is of an absent node"));
+                }
+            }
+        }
+        if end == bytes { Ok(()) } else { Err(format!("{end} of {bytes} bytes were granted")) }
+    }
+
+    /// From now on the object must survive the loss of one node, if its redundancy says so.
+    fn committed(&mut self, object: Object, coordinator: &Coordinator) -> Checked {
+        let mut promised = Vec::new();
+        let opened = self.opened[&object];
+        let failed = std::array::from_fn(|node| self.starts[node] > opened[node]);
+        for piece in coordinator.locations().pieces(object).unwrap_or_default() {
+            let Where::Buffer { lease, node, guard } = piece.at else { continue };
+            let reservation = |lease| {
+                let mut all = (0..NODES as u32).flat_map(|node| coordinator.reservations(NodeId(node)));
+                all.find(|reservation| reservation.lease == lease).map(|r| (r.lease, r.node.0 as usize, r.role))
+            };
+            let guard = guard.and_then(reservation);
+            if guard.is_none() && self.policy.redundancy != Redundancy::None {
+                return Err(format!("{object} was committed without redundancy"));
+            }
+            // That a member's share is in its parity is the writer's word: the coordinator hears of the parity as a whole. A writer
+            // whose share was refused, because the node has restarted, would not commit.
+            if guard.is_some_and(|(parity, at, role)| role == Role::Parity && !self.is_kept(at, parity)) {
+                continue;
+            }
+            promised.push(Promise { lease, node: node.0 as usize, guard, failed });
+        }
+        self.promises.insert(object, promised);
+        Ok(())
+    }
+
+    /// A node has let a writer begin, or go on.
+    pub(super) fn admitted(&mut self, grant: &Reservation, clock: u64, incarnation: u64) -> Checked {
+        let node = grant.node.0 as usize;
+        if grant.expires_ns <= clock {
+            return Err(format!("{grant:?} outlived its lease at {clock}"));
+        }
+        if Some(grant.lease.epoch) != self.epoch[node] {
+            return Err(format!("{grant:?}: wrong epoch"));
+        }
+        if let Some(held) = self.held[node].get_mut(&grant.lease) {
+            held.expires = held.expires.max(grant.expires_ns);
+            return Ok(());
+        }
+        if !self.begun.insert(grant.lease) {
+            return Err(format!("{grant:?} was begun a second time"));
+        }
+        if grant.incarnation != incarnation {
+            return Err(format!("{grant:?} is of an earlier start than {incarnation}"));
+        }
+        let held = Held { reservation: grant.clone(), expires: grant.expires_ns, stored: false };
+        self.held[node].insert(grant.lease, held);
+        Ok(())
+    }
+
+    pub(super) fn stored(&mut self, node: usize, lease: Lease) {
+        let held = self.held[node].get_mut(&lease).expect("it is there");
+        if !std::mem::replace(&mut held.stored, true) && held.reservation.role == Role::Primary {
+            self.queue[node].push(lease);
+        }
+    }
+
+    pub(super) fn dropped(&mut self, node: usize, lease: Lease) {
+        self.held[node].remove(&lease);
+        self.queue[node].retain(|&queued| queued != lease);
+        // Whatever its end, no write may begin under it again.
+        self.begun.insert(lease);
+    }
+
+    pub(super) fn ticked(&mut self, node: usize, clock: u64) {
+        self.held[node].retain(|_, held| held.stored || held.expires > clock);
+    }
+
+    pub(super) fn obeyed(&mut self, node: usize, order: Order, answered: bool) {
+        match order {
+            Order::Reclaim { lease, .. } if answered => self.dropped(node, lease),
+            Order::Reclaim { .. } => {}
+            Order::Promote { lease, .. } => {
+                let waits = self.held[node].get(&lease).is_some_and(|held| held.stored)
+                    && self.draining[node] != Some(lease)
+                    && !self.queue[node].contains(&lease);
+                if waits {
+                    self.queue[node].push(lease);
+                }
+            }
+        }
+    }
+
+    pub(super) fn may_drain(&self, node: usize) -> bool {
+        !self.queue[node].is_empty()
+    }
+
+    pub(super) fn nothing_to_drain(&self, node: usize) -> Checked {
+        if self.queue[node].is_empty() { Ok(()) } else { Err(format!("{:?} is not drained", self.queue[node])) }
+    }
+
+    /// FIFO, or the first of the checkpoint that was opened first.
+    pub(super) fn begins_drain(&mut self, node: usize, lease: Lease) -> Checked {
+        let opened = |lease: &Lease| {
+            let reservation = &self.held[node][lease].reservation;
+            (reservation.opened_ns, reservation.object.job, reservation.object.checkpoint)
+        };
+        let expected = match self.policy.order {
+            DrainOrder::Fifo => self.queue[node].first().copied(),
+            DrainOrder::Oldest => {
+                let oldest = self.queue[node].iter().map(opened).min();
+                self.queue[node].iter().find(|lease| Some(opened(lease)) == oldest).copied()
+            }
+        };
+        if expected != Some(lease) {
+            return Err(format!("{lease:?} drained before {expected:?}"));
+        }
+        self.queue[node].retain(|&queued| queued != lease);
+        self.draining[node] = Some(lease);
+        Ok(())
+    }
+
+    pub(super) fn drained(&mut self, node: usize, lease: Lease, bytes: u64) {
+        let held = self.held[node].get_mut(&lease).expect("it is there");
+        // From the front: extents in order, each from its beginning.
+        let mut left = bytes;
+        for extent in &mut held.reservation.extents {
+            let part = extent.bytes.min(left);
+            *extent = Extent { offset: extent.offset + part, bytes: extent.bytes - part };
+            left -= part;
+        }
+        if held.reservation.bytes() == 0 {
+            self.held[node].remove(&lease);
+            self.durable.insert(lease);
+            self.draining[node] = None;
+        }
+    }
+
+    /// A node has what it should have, and no byte for two.
+    pub(super) fn check_node(&self, node: usize, store: &NodeStore) -> Checked {
+        let mut used = [false; CAPACITY as usize];
+        let mut count = 0;
+        for piece in store.pieces() {
+            count += 1;
+            let held = self.held[node].get(&piece.lease).ok_or_else(|| format!("{piece:?} should not be there"))?;
+            if held.reservation.bytes() != piece.bytes() {
+                return Err(format!("{piece:?} should have {} bytes", held.reservation.bytes()));
+            }
+            for extent in &piece.extents {
+                for byte in &mut used[extent.offset as usize..extent.end() as usize] {
+                    if std::mem::replace(byte, true) {
+                        return Err(format!("a byte of {extent:?} has two owners"));
+                    }
+                }
+            }
+        }
+        if count == self.held[node].len() { Ok(()) } else { Err(format!("node {node} lost one of its pieces")) }
+    }
+
+    fn is_kept(&self, node: usize, lease: Lease) -> bool {
+        self.durable.contains(&lease) || self.held[node].get(&lease).is_some_and(|held| held.stored)
+    }
+
+    /// Every committed piece is somewhere, unless more nodes have failed than its redundancy covers.
+    pub(super) fn check_promises(&mut self, coordinator: &Coordinator) -> Checked {
+        // What an older checkpoint needed for a repair may go when a newer one is durable.
+        let superseded = |object: &Object| {
+            let newer = (object.checkpoint.0 + 1..3).map(CheckpointId);
+            newer.into_iter().any(|at| coordinator.locations().progress(object.job, at).is_some_and(|it| it.durable))
+        };
+        if self.policy.redundancy == Redundancy::Xor {
+            self.promises.retain(|object, _| !superseded(object));
+        }
+        for (object, promises) in &self.promises {
+            for promise in promises {
+                if self.is_kept(promise.node, promise.lease) {
+                    continue;
+                }
+                let kept = match promise.guard {
+                    None => promise.failed[promise.node],
+                    Some((copy, at, Role::Copy)) => {
+                        self.is_kept(at, copy) || (promise.failed[promise.node] && promise.failed[at])
+                    }
+                    Some((parity, at, _)) => {
+                        let others = (0..NODES).any(|node| node != promise.node && promise.failed[node]);
+                        promise.failed[promise.node] && (others || self.is_kept(at, parity))
+                    }
+                };
+                if !kept {
+                    return Err(format!("{object} was committed, and {:?} is gone", promise.lease));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// After the calm nodes hold parities alone.
+    pub(super) fn check_empty(&self) -> Checked {
+        let left = self.held.iter().flat_map(BTreeMap::values).find(|held| held.reservation.role != Role::Parity);
+        left.map_or(Ok(()), |held| Err(format!("{:?} is held for ever", held.reservation)))
+    }
+}
+
+/// All that an earlier attempt at an object has left was ordered back: stale bytes must not reach the PFS after newer ones.
+fn check_given_up(object: Object, fresh: &[Lease], coordinator: &Coordinator) -> Checked {
+    let mut all = (0..NODES as u32).flat_map(|node| coordinator.reservations(NodeId(node)));
+    let stale = all.find(|left| {
+        left.object == object
+            && left.role != Role::Parity
+            && !fresh.contains(&left.lease)
+            && !coordinator.is_reclaimed(left.lease)
+    });
+    stale.map_or(Ok(()), |left| Err(format!("{left:?} of an earlier attempt goes on")))
+}
