@@ -208,6 +208,8 @@ impl Reading<'_> {
                 self.table(inner, &deeper, wanted, given)?;
                 continue;
             }
+            // An option that was renamed is found by its old name.
+            let name = &self.renamed(here, name).unwrap_or_else(|| name.to_owned());
             let known = self.known(here);
             if !known.iter().any(|known| known == name) {
                 return Err(self.wrong(at, &format!("no option '{name}' here; there are {}", known.join(", "))));
@@ -237,6 +239,12 @@ impl Reading<'_> {
         }
         let command = descend(self.cli, here).filter(|_| COMMANDS.contains(&here));
         command.map_or_else(Vec::new, |command| own(command).map(key).collect())
+    }
+
+    /// The name of an option that this is another name of.
+    fn renamed(&self, here: &[&str], name: &str) -> Option<String> {
+        let mut options = own(descend(self.cli, here)?);
+        options.find(|arg| arg.get_all_aliases().is_some_and(|others| others.contains(&name))).map(key)
     }
 
     fn value(&self, name: &str, value: &Spanned<DeValue>) -> Result<Value> {
