@@ -24,6 +24,7 @@ pub mod stats;
 mod survey;
 mod survey_slots;
 pub mod tables;
+mod unwritten;
 mod watchman;
 
 use crate::args::bytes;

@@ -106,6 +106,10 @@ impl Mounted {
         self.scratch.path("plain")
     }
 
+    pub fn process(&self) -> u32 {
+        self.server.as_ref().expect("a server").id()
+    }
+
     pub fn signal(&self, sent: Signal) {
         signal(self.server.as_ref().expect("a server").id(), sent);
     }

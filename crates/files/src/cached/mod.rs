@@ -331,13 +331,17 @@ impl CachedFiles {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn lost_pages(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        let lost = self.shared.cache.lost_pages()?;
-        let named = lost.into_iter().filter_map(|page| {
+        Ok(self.named(&self.shared.cache.lost_pages()?))
+    }
+
+    /// Where these pages of the cache are below: the file and the byte in it.
+    pub fn named(&self, pages: &[u64]) -> Vec<(PathBuf, u64)> {
+        let named = pages.iter().filter_map(|page| {
             let (below, offset) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
             let path = std::fs::read_link(format!("/proc/self/fd/{}", below.file().as_raw_fd())).unwrap_or_default();
             Some((path, offset))
         });
-        Ok(named.collect())
+        named.collect()
     }
 
     /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.
