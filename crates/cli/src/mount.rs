@@ -75,7 +75,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let guard = Guard::check(backing, cached.writers_ok, quiet)?;
         let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
-        guard.watch(served.log().clone());
+        guard.watch(&served);
         let begun = Serving::begin(arguments, files, 16, quiet);
         begun.iter().for_each(|serving| passing(&served, &serving.mount));
         return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);

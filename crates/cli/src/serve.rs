@@ -100,7 +100,7 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
     let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
     let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
-    guard.watch(served.log().clone());
+    guard.watch(&served);
     let policy = &arguments.cached.policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;

@@ -1,5 +1,6 @@
 //! The live cache from the command line: a cache, a file or block device, in front of another or of a directory of files.
 
+mod accounts;
 mod cache_file;
 pub mod check;
 pub mod choice;
@@ -13,6 +14,7 @@ pub mod held;
 pub mod hints;
 mod identity;
 pub mod log;
+pub mod namer;
 pub mod objects;
 pub mod observed;
 mod places;
@@ -24,6 +26,7 @@ pub mod stats;
 mod survey;
 mod survey_slots;
 pub mod tables;
+mod unseen;
 mod unwritten;
 mod watchman;
 
