@@ -372,9 +372,9 @@ mod tests {
             let added: Vec<String> = words.into_iter().map(|word| word.into_string().expect("text")).collect();
             added[line.split(' ').count() + 2..].join(" ")
         };
-        let all = "--backing=b --cache=c --policy=arc --mode=writethrough --socket=s --connections=3";
+        let all = "--backing=b --cache=c --policy=arc --mode=writethrough --socket=s --max-connections=3";
         assert_eq!(extended("entresol serve nbd"), all);
-        let tcp = "--backing=b --cache=c --mode=writethrough --connections=3";
+        let tcp = "--backing=b --cache=c --mode=writethrough --max-connections=3";
         assert_eq!(extended("entresol serve nbd --policy lru --tcp 127.0.0.1:0"), tcp);
         assert_eq!(extended("entresol drain"), "--cache=c --backing=b");
         assert_eq!(extended("entresol stats --cache d"), "");

@@ -549,5 +549,6 @@ fn a_block_that_panics_ends_the_connection_and_not_the_server() {
         assert!(client.call(command, 0, offset, 1, b"").is_err(), "the client does not wait for ever");
     }
     assert_eq!(Client::connect(&socket, true).unwrap().read(0, 1), [0]);
+    eventually("what they held given back", || server.counts().held_bytes == 0);
     drop(server);
 }

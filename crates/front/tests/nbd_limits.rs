@@ -191,6 +191,21 @@ fn requests_of_many_sizes_on_many_connections_are_each_answered_and_counted_out(
 }
 
 #[test]
+fn half_a_write_gives_its_memory_back() {
+    let limits = Limits { memory_max: 64 << 20, memory_patience: Duration::from_millis(1), ..Limits::default() };
+    let served = serve(16 << 20, limits);
+    let large = 6 * offered(&served);
+    for round in 0..20 {
+        let mut client = Client::connect(&served.socket, round % 2 == 0).unwrap();
+        client.send(WRITE, 0, 0, large, &[7; 5000]).unwrap();
+        drop(client);
+    }
+    eventually("all memory given back", || served.server.counts().held_bytes == 0);
+    let mut client = Client::connect(&served.socket, true).unwrap();
+    assert!(client.read(0, large) == vec![0; large as usize], "there is memory, and half a write is none");
+}
+
+#[test]
 fn a_server_without_memory_for_its_connections_is_not_started() {
     let directory = tempfile::tempdir().unwrap();
     let limits = Limits { memory_max: 8 << 20, ..Limits::default() };

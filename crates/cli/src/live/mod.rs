@@ -58,6 +58,15 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
 /// and of its files with that, some time after it has told of the end; whoever starts the next at once would be refused.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// Opens a cache for this process alone.
+fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error)
+            .with_context(|| format!("{}: there is no cache here; `entresol format` makes one", path.display())),
+        _ => hold(path, caching),
+    }
+}
+
 /// Opens a file or block device for this process alone.
 fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {
     patiently(|| FileDisk::open(path, caching)).map_err(|error| in_use_or(path, error))

@@ -75,6 +75,8 @@ pub struct Namer {
     answers: Receiver<Learned>,
     /// It has been given a line that it has not answered.
     owes: bool,
+    /// It has ended.
+    dead: bool,
     learned: Learned,
 }
 
@@ -104,7 +106,7 @@ impl Namer {
             }
         };
         std::thread::Builder::new().name("names".into()).spawn(listen).context("a thread for names")?;
-        Ok(Namer { child, lines, answers, owes: false, learned: Learned::default() })
+        Ok(Namer { child, lines, answers, owes: false, dead: false, learned: Learned::default() })
     }
 
     /// Learns what the files of these paths are called; whether that came in time. What was learned before stays known.
@@ -114,8 +116,8 @@ impl Namer {
     pub fn learn(&mut self, paths: &[&str], limit: Option<Duration>) -> Result<bool> {
         if !self.owes {
             let line = serde_json::to_string(paths).context("paths")?;
-            // One that has ended has told all that it knew.
             if writeln!(self.lines, "{line}").is_err() {
+                self.dead = true;
                 return Ok(false);
             }
             self.owes = true;
@@ -124,13 +126,24 @@ impl Namer {
             Some(limit) => self.answers.recv_timeout(limit),
             None => self.answers.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        let Ok(learned) = answer else { return Ok(false) };
+        let learned = match answer {
+            Ok(learned) => learned,
+            Err(why) => {
+                self.dead = why == RecvTimeoutError::Disconnected;
+                return Ok(false);
+            }
+        };
         self.owes = false;
         if let Some(why) = learned.refused {
             bail!("{why}");
         }
         self.learned = learned;
         Ok(true)
+    }
+
+    /// Has it ended?
+    pub fn is_dead(&self) -> bool {
+        self.dead
     }
 
     /// The name of a file, as far as it was learned.
@@ -148,7 +161,7 @@ impl Drop for Namer {
     fn drop(&mut self) {
         // One that waits in the kernel ends when that lets it, and is nobody's to wait for.
         let _ = self.child.kill();
-        if !self.owes {
+        if !self.owes || self.dead {
             let _ = self.child.wait();
         }
     }

@@ -110,16 +110,19 @@ fn figures(cache: &Path, limit: Option<Duration>) -> Result<Option<Figures>> {
     serde_json::from_value(value).with_context(answered).map(Some)
 }
 
-/// Prints figures first: names of tables are read through the mount, which may stall. The figures with names.
+/// Prints figures first: names of tables are read through the mount, which may stall. Where a server is to be asked for them,
+/// which may be refused, they come first. The figures with names.
 fn print(arguments: &StatsArgs, tables: &mut Tables, mut now: Figures, before: Option<&Figures>) -> Result<Figures> {
-    if !arguments.json {
+    let figures_first = !arguments.json && arguments.names.ask.is_none();
+    if figures_first {
         output::print(&now.table(before))?;
     }
     // Half of what the server may take: the whole ends within the limit or soon after.
     tables.name(&mut now, arguments.timeout.limit().map(|limit| limit / 2))?;
     let rest = match arguments.json {
         true => format!("{}\n", serde_json::to_string(&now)?),
-        false => now.objects_table(before),
+        false if figures_first => now.objects_table(before),
+        false => now.table(before) + &now.objects_table(before),
     };
     output::print(&rest)?;
     Ok(now)

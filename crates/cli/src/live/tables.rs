@@ -49,7 +49,7 @@ impl Tables {
     /// When the server that was to be asked cannot be. Where no names can be read files go by their paths.
     pub fn name(&mut self, figures: &mut Figures, limit: Option<Duration>) -> Result<()> {
         let Some(mountpoint) = figures.mountpoint.as_ref().filter(|_| !self.arguments.paths) else { return Ok(()) };
-        if self.found.as_ref().is_none_or(|found| found.process != figures.process) {
+        if self.found.as_ref().is_none_or(|found| found.process != figures.process || found.namer.is_dead()) {
             let process = figures.process;
             self.found = Some(Found { process, namer: Namer::start(process, mountpoint, &self.arguments)? });
         }

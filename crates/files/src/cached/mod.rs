@@ -82,8 +82,8 @@ pub enum FilesError {
     Changed(PathBuf),
     /// The cache has bytes of files that are not there, and nothing says that they were removed.
     #[error(
-        "{pages} pages of {files} files are in the cache alone, and these files are not there; nothing says that they were \
-         removed through the cache{}; bring them back, or give --drop-gone to lose these pages", candidates(.absent)
+        "{} of {} are in the cache alone, and no such file is there; nothing says that it was removed through the cache{}; bring \
+         back what is missing, or give --drop-gone to lose these pages", counted(.pages, "page"), counted(.files, "file"), candidates(.absent)
     )]
     Missing {
         /// Dirty pages.
@@ -107,6 +107,11 @@ pub enum FilesError {
         /// What the system said.
         error: io::Error,
     },
+}
+
+/// A number of things: 1 page, 2 pages.
+fn counted(number: &usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if *number == 1 { "" } else { "s" })
 }
 
 fn candidates(absent: &[PathBuf]) -> String {

@@ -47,13 +47,16 @@ pub(super) fn run<R: Read, W: Write + Send>(
     agreed: Agreed,
     hang_up: &(dyn Fn() + Sync),
 ) -> Result<u64> {
+    let queue = Mutex::default();
+    // However this ends, with half a write or a panic.
+    let _settled = Settled { queue: &queue, budget };
     let session = Session {
         export,
         limits,
         budget,
         agreed,
         hang_up,
-        queue: Mutex::default(),
+        queue: &queue,
         work: Condvar::new(),
         room: Condvar::new(),
         replies: Mutex::new(Replies { writer, kept: Vec::new(), answered: 0, failure: None }),
@@ -62,7 +65,7 @@ pub(super) fn run<R: Read, W: Write + Send>(
     };
     let ended = std::thread::scope(|scope| {
         let ended = session.receive(&mut reader, scope);
-        lock(&session.queue).closing = true;
+        lock(&queue).closing = true;
         session.work.notify_all();
         ended
     });
@@ -77,7 +80,7 @@ struct Session<'a, W> {
     budget: &'a Budget,
     agreed: Agreed,
     hang_up: &'a (dyn Fn() + Sync),
-    queue: Mutex<Queue>,
+    queue: &'a Mutex<Queue>,
     /// A request waits for a worker, or the session closes.
     work: Condvar,
     /// A request has been answered.
@@ -122,6 +125,21 @@ struct Queue {
     workers: usize,
     idle: usize,
     closing: bool,
+}
+
+/// Gives back at the end what memory the requests of a session still hold.
+struct Settled<'a> {
+    queue: &'a Mutex<Queue>,
+    budget: &'a Budget,
+}
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        let mut queue = lock(self.queue);
+        queue.waiting.clear();
+        self.budget.discount(queue.bytes);
+        self.budget.give_back(queue.borrowed);
+    }
 }
 
 struct Replies<W> {
@@ -257,11 +275,11 @@ impl<W: Write + Send> Session<'_, W> {
     fn admit(&self, request: &Request) -> Option<bool> {
         let bytes = bytes_held(request);
         let full = |queue: &mut Queue| queue.in_flight >= self.limits.requests_max.max(1);
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(self.queue);
         if full(&mut queue) {
             drop(queue);
             self.send_kept();
-            queue = self.room.wait_while(lock(&self.queue), full).unwrap_or_else(PoisonError::into_inner);
+            queue = self.room.wait_while(lock(self.queue), full).unwrap_or_else(PoisonError::into_inner);
         }
         let mut borrowed = 0;
         let need = self.need(&queue, bytes);
@@ -269,7 +287,7 @@ impl<W: Write + Send> Session<'_, W> {
             queue.coming = bytes;
             drop(queue);
             let found = self.find_memory(need, bytes);
-            queue = lock(&self.queue);
+            queue = lock(self.queue);
             queue.coming = 0;
             borrowed = found?;
         }
@@ -298,12 +316,12 @@ impl<W: Write + Send> Session<'_, W> {
             return Some(beyond);
         }
         self.send_kept();
-        self.budget.wait(|| self.need(&lock(&self.queue), bytes), self.limits.memory_patience)
+        self.budget.wait(|| self.need(&lock(self.queue), bytes), self.limits.memory_patience)
     }
 
     /// Queues a job for the workers; gives it back when there is no worker and none can be made.
     fn hand_over<'scope>(&'scope self, job: Job, scope: &'scope Scope<'scope, '_>) -> Option<Job> {
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(self.queue);
         if queue.waiting.len() >= queue.idle && queue.workers < self.limits.workers_max.max(1) {
             let worker = Builder::new().name("nbd worker".into()).spawn_scoped(scope, || self.work());
             if worker.is_ok() {
@@ -322,12 +340,12 @@ impl<W: Write + Send> Session<'_, W> {
     fn work(&self) {
         let _guard = HangUpOnPanic(self);
         let mut buffer = Vec::new();
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(self.queue);
         loop {
             if let Some(job) = queue.waiting.pop_front() {
                 drop(queue);
                 self.carry_out(job, &mut buffer, false);
-                queue = lock(&self.queue);
+                queue = lock(self.queue);
             } else if queue.closing {
                 return;
             } else {
@@ -364,7 +382,7 @@ impl<W: Write + Send> Session<'_, W> {
             *buffer = Vec::new();
         }
         let bytes = bytes_held(request);
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(self.queue);
         queue.in_flight -= 1;
         queue.bytes -= bytes;
         let needed = (queue.bytes + queue.coming).saturating_sub(self.budget.share);
