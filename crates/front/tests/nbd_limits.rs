@@ -199,6 +199,7 @@ fn half_a_write_gives_its_memory_back() {
         let mut client = Client::connect(&served.socket, round % 2 == 0).unwrap();
         client.send(WRITE, 0, 0, large, &[7; 5000]).unwrap();
         drop(client);
+        eventually("its place", || served.server.counts().connections_open == 0);
     }
     eventually("all memory given back", || served.server.counts().held_bytes == 0);
     let mut client = Client::connect(&served.socket, true).unwrap();
