@@ -8,6 +8,7 @@ use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
 use crate::live::drain::DrainArgs;
 use crate::live::format::FormatArgs;
+use crate::live::namer::NamerArgs;
 use crate::live::record::RecordArgs;
 use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
@@ -69,6 +70,8 @@ pub enum Command {
     Top(TopArgs),
     Metrics(MetricsArgs),
     Names(NamesArgs),
+    #[command(name = "names-of", hide = true)]
+    Namer(NamerArgs),
     Advise(Box<AdviseArgs>),
     /// Print a configuration for --config, every default written out and explained
     Config,

@@ -218,6 +218,8 @@ impl Reading<'_> {
                 self.table(inner, &deeper, wanted, given)?;
                 continue;
             }
+            // An option that was renamed is found by its old name.
+            let name = &self.renamed(here, name).unwrap_or_else(|| name.to_owned());
             let known = self.known(here);
             if !known.iter().any(|known| known == name) {
                 return Err(self.wrong(at, &format!("no option '{name}' here; there are {}", known.join(", "))));
@@ -247,6 +249,12 @@ impl Reading<'_> {
         }
         let command = descend(self.cli, here).filter(|_| COMMANDS.contains(&here));
         command.map_or_else(Vec::new, |command| own(command).map(key).collect())
+    }
+
+    /// The name of an option that this is another name of.
+    fn renamed(&self, here: &[&str], name: &str) -> Option<String> {
+        let mut options = own(descend(self.cli, here)?);
+        options.find(|arg| arg.get_all_aliases().is_some_and(|others| others.contains(&name))).map(key)
     }
 
     fn value(&self, name: &str, value: &Spanned<DeValue>) -> Result<Value> {
@@ -374,9 +382,9 @@ mod tests {
             let added: Vec<String> = words.into_iter().map(|word| word.into_string().expect("text")).collect();
             added[line.split(' ').count() + 2..].join(" ")
         };
-        let all = "--backing=b --cache=c --policy=arc --mode=writethrough --socket=s --connections=3";
+        let all = "--backing=b --cache=c --policy=arc --mode=writethrough --socket=s --max-connections=3";
         assert_eq!(extended("entresol serve nbd"), all);
-        let tcp = "--backing=b --cache=c --mode=writethrough --connections=3";
+        let tcp = "--backing=b --cache=c --mode=writethrough --max-connections=3";
         assert_eq!(extended("entresol serve nbd --policy lru --tcp 127.0.0.1:0"), tcp);
         assert_eq!(extended("entresol drain"), "--cache=c --backing=b");
         assert_eq!(extended("entresol stats --cache d"), "");

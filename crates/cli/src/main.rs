@@ -145,6 +145,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Metrics(arguments) => metrics::run(arguments),
         Command::Advise(command) => advise::run(command, cli.quiet),
         Command::Names(arguments) => names::run(arguments, cli.quiet),
+        Command::Namer(arguments) => live::namer::run(arguments),
         Command::Config => output::print(&config::printed(&Cli::command())),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -18,6 +18,7 @@ use entresol_front::fuse::{Mount, Options, Passing, Unmounter};
 use serde_json::json;
 use signal_hook::iterator::Signals;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,7 +76,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let guard = Guard::check(backing, cached.writers_ok, quiet)?;
         let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
         let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
-        guard.watch(served.log().clone());
+        guard.watch(&served);
         let begun = Serving::begin(arguments, files, 16, quiet);
         begun.iter().for_each(|serving| passing(&served, &serving.mount));
         return end(served, heard, begun.map(|serving| serving.serve(arguments, &how)), quiet);
@@ -159,6 +160,19 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
     }))
 }
 
+/// Says that a mount hides what its mount point holds, unless that is what it shows.
+fn mention_covered(backing: &Path, mountpoint: &Path) {
+    let number = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let holds = std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some());
+    if holds && number(backing) != number(mountpoint) {
+        say!(
+            "entresol: {}: is not empty; what it holds is hidden while {} is mounted there",
+            mountpoint.display(),
+            backing.display()
+        );
+    }
+}
+
 /// How long a mount may be in use, after it was to end, before that is said. A file that its process has closed is in use still for
 /// as long as a process that was forked meanwhile has it open, which is until that runs its own program.
 const SAID_AFTER: Duration = Duration::from_secs(1);
@@ -182,7 +196,13 @@ pub fn passing(served: &Served, mount: &Mount) {
         Passing::Unwanted => return,
         Passing::Granted => ("the kernel reads and writes files past the cache by itself".to_owned(), "kernel"),
         Passing::Refused(why) => {
-            (format!("files past the cache go through this process, not the kernel alone: {why}"), "mount")
+            let what = "files past the cache (by default logs and temporary files)";
+            (
+                format!(
+                    "{what} go through this process, not the kernel alone, which costs time and nothing else: {why}"
+                ),
+                "mount",
+            )
         }
     };
     served.log().event(Level::Info, "passthrough", &message, json!({ "by": by }));
@@ -207,6 +227,9 @@ struct Serving {
 impl Serving {
     fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
         let signals = ending::signals()?;
+        if !quiet {
+            mention_covered(&arguments.backing, &arguments.mountpoint);
+        }
         // What memory answers takes no device's time.
         let page_cache =
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });

@@ -80,7 +80,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let RunArgs { cache, cached, direct, hints, .. } = arguments;
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
-    guard.watch(served.log().clone());
+    guard.watch(&served);
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: limit };
     let options = mount::options(arguments.workers, arguments.page_cache, arguments.passthrough, Some(cache));

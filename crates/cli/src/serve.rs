@@ -1,16 +1,17 @@
 //! `entresol serve`: a file or a block device for other programs.
 
+use crate::args::bytes;
 use crate::live::guard::Guard;
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
 use crate::{ending, live, notify, output};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
 use entresol_device::{Device, profile};
 use entresol_engine::Block;
-use entresol_front::FileBlock;
-use entresol_front::nbd::{self, Export, Limits, Listener, Server};
+use entresol_front::nbd::{self, Export, Limits, Listener, Peers, Server};
+use entresol_front::{Error, FileBlock};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub struct NbdArgs {
     /// Listen on this Unix socket, which only its owner may open
     #[arg(long, value_name = "PATH", group = "place")]
     pub socket: Option<PathBuf>,
-    /// Listen on this TCP address instead, which must be of the loopback: every user of this machine may connect
+    /// Listen on this TCP address instead, which must be of the loopback: the user who runs this and root may connect
     #[arg(long, value_name = "ADDRESS:PORT", group = "place")]
     pub tcp: Option<SocketAddr>,
     /// Answer when this device would: a profile of the house (an unknown one lists them) or a TOML file; at the end say
@@ -58,9 +59,25 @@ pub struct NbdArgs {
     /// Refuse whatever writes
     #[arg(long)]
     pub read_only: bool,
-    /// Connections at a time
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub connections: u16,
+    /// Connections at a time; one more is told so, and closed
+    #[arg(long, alias = "connections", value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub max_connections: u16,
+    /// Memory for the requests of all connections together. Each has an equal share, which requests of the size that is offered
+    /// to clients always find; a larger one is answered ENOMEM if others hold what it needs for 10 seconds
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
+    pub memory: u64,
+    /// Let every user of this machine connect, not just the one who runs this, and root
+    #[arg(long)]
+    pub any_user: bool,
+}
+
+impl NbdArgs {
+    fn limits(&self) -> Limits {
+        let peers = if self.any_user { Peers::Any } else { Peers::OwnerAndRoot };
+        let memory_max = usize::try_from(self.memory).unwrap_or(usize::MAX);
+        Limits { connections_max: self.max_connections.into(), memory_max, peers, ..Limits::default() }
+    }
 }
 
 /// Runs the command.
@@ -83,13 +100,12 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
     let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
     let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
-    guard.watch(served.log().clone());
+    guard.watch(&served);
     let policy = &arguments.cached.policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
     let export = Export { block: served.running.block(), name: String::new(), description, read_only };
-    let limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
-    let counts = until_signal(arguments, export, limits, quiet)?;
+    let counts = until_signal(arguments, export, arguments.limits(), quiet)?;
     served.leave_control();
     let counts = counts.with_context(|| format!("{}: the last flush", path.display()))?;
     served.end(&said(&counts))?;
@@ -113,7 +129,7 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
         Some(model) => format!("{}, as slow as {model}", path.display()),
     };
     let export = Export { block, name: String::new(), description, read_only: arguments.read_only };
-    let mut limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
+    let mut limits = arguments.limits();
     if emulated.is_some() {
         // Its depth is the client's: a worker waits with each request.
         limits.workers_max = limits.requests_max;
@@ -137,6 +153,16 @@ fn until_signal(
     quiet: bool,
 ) -> Result<std::io::Result<nbd::Counts>> {
     let mut signals = ending::signals()?;
+    // Before there is a socket.
+    limits.check().map_err(|error| match error {
+        Error::Memory { connections, needed } => {
+            let (memory, needed) = (limits.memory_max, needed.div_ceil(1 << 20));
+            anyhow!(
+                "--memory: {memory} bytes are too few for {connections} connections (--max-connections): {needed}MiB do"
+            )
+        }
+        other => other.into(),
+    })?;
     let listener = match (&arguments.socket, arguments.tcp) {
         (Some(path), _) => Listener::unix(path)?,
         (None, Some(address)) => Listener::loopback(address)?,
@@ -156,8 +182,12 @@ fn until_signal(
 }
 
 fn said(counts: &nbd::Counts) -> String {
-    let nbd::Counts { connections, connections_refused, connections_failed, .. } = counts;
-    format!("{connections} connections, {connections_refused} refused, {connections_failed} ended in an error")
+    let nbd::Counts { connections, connections_refused, connections_failed, held_bytes_max, .. } = counts;
+    let held = held_bytes_max.div_ceil(1 << 20);
+    format!(
+        "{connections} connections, {connections_refused} refused, {connections_failed} ended in an error; requests held {held} \
+         MiB at most"
+    )
 }
 
 type Emulated = EmulatedDevice<FileBlock, Box<dyn Device + Send>, WallClock>;

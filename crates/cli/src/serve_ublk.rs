@@ -36,7 +36,7 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let path = &arguments.cache;
     let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
     let served = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?.serve(quiet);
-    guard.watch(served.log().clone());
+    guard.watch(&served);
     let read_only = arguments.cached.mode == ModeArg::ReadOnly;
     // The device may be taken away by others too: then there is nothing left to wait for.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));

@@ -61,7 +61,10 @@ fn what_is_wrong_is_named_with_file_and_line() {
     says(&refused("cache = ['a']\n"), &["c.toml:1: cache is a text, a number, true or false"]);
     let rest = "cache = 'cache'\nbacking = 'disk'\n";
     says(&refused(&format!("{rest}mode = 'fast'\n")), &["c.toml:3: ", "'fast'", "write-back"]);
-    says(&refused(&format!("{rest}[serve.nbd]\nsocket = 's'\nconnections = 0\n")), &["c.toml:5: ", "--connections"]);
+    for name in ["max-connections", "connections"] {
+        let text = format!("{rest}[serve.nbd]\nsocket = 's'\n{name} = 0\n");
+        says(&refused(&text), &["c.toml:5: ", "--max-connections"]);
+    }
     says(&refused(&format!("{rest}policy = 'face-gcs'\n[serve.nbd]\nsocket = 's'\n")), &["face-gcs", "face-gsc"]);
     says(&scratch.refused(&["stats", "--config", "absent.toml"]), &["absent.toml: No such file"]);
 }
@@ -70,7 +73,10 @@ fn what_is_wrong_is_named_with_file_and_line() {
 fn the_printed_configuration_is_one_that_works() {
     let scratch = formatted();
     let text = Scratch::new().ok(&["config"]);
-    says(&text, &["policy = \"face-gsc\"", "mode = \"write-back\"", "[serve.nbd]", "connections = 16", "# socket = "]);
+    says(
+        &text,
+        &["policy = \"face-gsc\"", "mode = \"write-back\"", "[serve.nbd]", "max-connections = 16", "# socket = "],
+    );
     scratch.file("c.toml", text.replace("# cache = \"FILE\"", "cache = \"cache\""));
     says(&scratch.ok(&["stats", "--config", "c.toml"]), &["closed in good order"]);
 }

@@ -274,7 +274,7 @@ fn an_old_cache_with_pages_of_a_file_that_was_removed_while_open_asks_before_it_
         let scratch = fixture.restore_directory();
         for command in ["check", "drain"] {
             let line = scratch.refused(&[&[command], &OF_DIRECTORY[..]].concat());
-            says(&line, &["8 pages of 1 files are in the cache alone", "--drop-gone"]);
+            says(&line, &["8 pages of 1 file are in the cache alone", "--drop-gone"]);
         }
         scratch.ok(&[&["drain", "--drop-gone"], &OF_DIRECTORY[..]].concat());
         scratch.ok(&[&["check"], &OF_DIRECTORY[..]].concat());

@@ -35,6 +35,17 @@ pub enum Error {
     /// An address that others than this machine could reach.
     #[error("{0}: not a loopback address; NBD is served to this machine only")]
     NotLoopback(SocketAddr),
+    /// A client that is not served, and why.
+    #[error("refused a client: {0}")]
+    Refused(String),
+    /// Too little memory for so many connections.
+    #[error("{connections} connections need {needed} bytes of memory at least")]
+    Memory {
+        /// Connections at a time.
+        connections: usize,
+        /// Bytes with which they would be served.
+        needed: usize,
+    },
     /// The kernel has no ublk driver, or one that cannot do what is needed.
     #[error("this kernel cannot make block devices of a program (ublk): {0}; `entresol serve nbd` does without")]
     NoUblk(String),

@@ -381,7 +381,7 @@ fn negotiation_answers_every_option() {
     assert_eq!(kinds, [fact(0), fact(1), fact(2), fact(3), (1, None)]);
     assert_eq!(facts[1].1[2..], *b"disk");
     assert_eq!(facts[2].1[2..], *b"a test");
-    assert_eq!(facts[3].1[2..], [0, 0, 0, 1, 0, 0, 16, 0, 2, 0, 0, 0]);
+    assert_eq!(facts[3].1[2..], [0, 0, 0, 1, 0, 0, 16, 0, 0, 128, 0, 0], "8 MiB, a share of 256");
     assert_eq!(ask(2, b""), [(1, vec![])]);
     assert!(client::is_closed(&mut stream));
     assert_eq!(served.server.counts().connections_failed, 0, "leaving is no failure");
@@ -405,13 +405,15 @@ fn the_old_way_to_choose_an_export_works_with_and_without_padding() {
 
 #[test]
 fn a_client_that_says_nothing_loses_its_place() {
-    let limits = Limits { connections_max: 2, handshake_silence_max: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits { connections_max: 2, negotiation_max: Duration::from_millis(100), ..Limits::default() };
     let served = serve(4096, limits, false);
     let mut silent = UnixStream::connect(&served.socket).unwrap();
     let mut rest = Vec::new();
     silent.read_to_end(&mut rest).unwrap();
     assert_eq!(rest.len(), 18, "the greeting and nothing more");
-    eventually("the notice", || served.notices.lock().unwrap().join("").contains("silent for"));
+    eventually("the notice", || {
+        served.notices.lock().unwrap().join("").contains("had not chosen an export within 100ms")
+    });
     // Once it has chosen, a client may be silent for as long as it likes.
     let mut client = Client::connect(&served.socket, true).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -419,11 +421,14 @@ fn a_client_that_says_nothing_loses_its_place() {
 }
 
 #[test]
-fn too_many_connections_are_closed_at_once() {
+fn a_connection_too_many_is_refused_in_words() {
     let served = serve(4096, Limits { connections_max: 2, ..Limits::default() }, false);
     let mut clients = [0, 1].map(|_| Client::connect(&served.socket, true).unwrap());
-    assert!(Client::connect(&served.socket, true).is_err());
-    assert_eq!(served.server.counts().connections_refused, 1);
+    let refused = || Client::connect(&served.socket, true).err().map(|error| error.to_string());
+    let expected = "reply 0x80000002: 2 connections are open, as many as the server takes";
+    assert_eq!([refused(), refused()], [Some(expected.to_owned()), Some(expected.to_owned())]);
+    assert_eq!(served.server.counts().connections_refused, 2);
+    assert_eq!(served.notices.lock().unwrap().len(), 1, "who tries again and again is said once");
     assert_eq!(clients.each_mut().map(|client| client.read(0, 1)), [[0], [0]]);
     let [first, mut second] = clients;
     drop(first);
@@ -544,5 +549,6 @@ fn a_block_that_panics_ends_the_connection_and_not_the_server() {
         assert!(client.call(command, 0, offset, 1, b"").is_err(), "the client does not wait for ever");
     }
     assert_eq!(Client::connect(&socket, true).unwrap().read(0, 1), [0]);
+    eventually("what they held given back", || server.counts().held_bytes == 0);
     drop(server);
 }

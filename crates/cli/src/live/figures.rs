@@ -54,6 +54,12 @@ pub struct Figures {
     /// The account of each file, or of the store where it is one.
     #[serde(default)]
     pub objects: Vec<ObjectFigures>,
+    /// The accounts of objects did not come in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accounts_late: bool,
+    /// Processes seen to write to the backing store without the cache, in the first ten minutes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writers: Vec<String>,
     /// Where the files are seen through the cache, in the namespace of the process; of files only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mountpoint: Option<String>,
@@ -144,6 +150,7 @@ pub struct Requests {
     pub passed: u64,
     pub around: u64,
     pub write_backs: u64,
+    /// Writes that these would be without a queue, which gathers neighbours: what was done is in `backing`.
     pub write_back_ios: u64,
     pub directory_full: u64,
     /// Pages that were brought without a request, as the policy holds their objects whole.
@@ -263,6 +270,8 @@ pub struct State {
     /// Calls of the cache device and of the backing store.
     pub devices: [DeviceCounts; 2],
     pub objects: Vec<ObjectFigures>,
+    pub accounts_late: bool,
+    pub writers: Vec<String>,
     pub mountpoint: Option<String>,
     pub hints: Option<HintFigures>,
 }
@@ -272,6 +281,7 @@ impl Figures {
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
         let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
         let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
+        let (accounts_late, writers) = (state.accounts_late, state.writers);
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         let tiers = tiers_pages.len();
@@ -331,6 +341,8 @@ impl Figures {
             choice: policy_choice.map(ChoiceFigures::from),
             door,
             objects,
+            accounts_late,
+            writers,
             mountpoint,
             hints,
         }
@@ -356,6 +368,12 @@ impl Figures {
         lines.extend(self.dirty_age.as_ref().map(|age| ("dirty age", age.line())));
         if let Some(change) = &self.cache_file {
             lines.push(("cache file", format!("{change}; at its end it is drained")));
+        }
+        if !self.writers.is_empty() {
+            lines.push(("writers", format!("without the cache, which loses data: {}", self.writers.join("; "))));
+        }
+        if self.accounts_late {
+            lines.push(("files", "not told: their accounts did not come in time; what is below may stall".to_owned()));
         }
         if self.lost_pages > 0 {
             lines.push(("lost", format!("{} pages", count(self.lost_pages))));
@@ -410,12 +428,11 @@ impl Figures {
             (
                 "movements",
                 format!(
-                    "{} fetched, {} admitted, {} bypassed, {} written back in {} I/Os{}",
+                    "{} fetched, {} admitted, {} bypassed, {} written back{}",
                     count(since(|r| r.fetches)),
                     count(since(|r| r.admissions)),
                     count(since(|r| r.bypasses + r.around)),
                     count(since(|r| r.write_backs)),
-                    count(since(|r| r.write_back_ios)),
                     if now.placed > 0 { format!(", {} placed", count(since(|r| r.placed))) } else { String::new() },
                 ),
             ),
@@ -444,9 +461,10 @@ impl Figures {
     fn backing_line(&self) -> String {
         let backing = &self.backing;
         format!(
-            "{} writes of {} on average, {} syncs, {} pages read",
+            "{} pages in {} writes of {} on average, {} syncs, {} pages read",
+            count(backing.written_pages),
             count(backing.writes),
-            self.bytes(backing.written_pages / backing.writes.max(1)),
+            size(backing.written_pages as f64 * f64::from(self.page_bytes) / backing.writes.max(1) as f64),
             count(backing.syncs),
             count(backing.read_pages),
         )

@@ -1,7 +1,7 @@
 //! A cache in front of all files of a directory.
 
 use super::held::{Below, Held};
-use super::hold;
+use super::hold_cache;
 use super::serve::{CacheArgs, Found, config};
 use super::survey;
 use anyhow::{Context, Result, anyhow, bail};
@@ -104,7 +104,7 @@ pub fn open(
 ) -> Result<(Held, Arc<CachedFiles>, entresol_files::Found)> {
     check_outside(path, directory)?;
     let started = Instant::now();
-    let store = hold(path, Caching::Buffered)?;
+    let store = hold_cache(path, Caching::Buffered)?;
     let executor = store.executor();
     let (backing, superblock) = backing_of(path, &store, directory)?;
     let backing = backing.dropping_gone(direct.drop_gone);

@@ -80,8 +80,25 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
             arguments.backing.display()
         );
         say!("{name}: {}", memory::needs(&geometry));
+        if let Some((server, own)) = pages_of_server(&arguments.backing).filter(|&(_, own)| own != page_bytes) {
+            say!(
+                "entresol: {server} writes pages of {own} B; a cache of `--page-size {own}` holds each in one of its own, and needs \
+                 memory for fewer"
+            );
+        }
     }
     Ok(())
+}
+
+/// The database whose data directory this is, or holds, and the bytes of its pages.
+fn pages_of_server(backing: &Path) -> Option<(&'static str, u32)> {
+    let below = std::fs::read_dir(backing).ok()?.flatten().map(|entry| entry.path());
+    std::iter::once(backing.to_owned()).chain(below).find_map(|place| {
+        if place.join("PG_VERSION").is_file() {
+            return Some(("PostgreSQL", 8192));
+        }
+        place.join("ibdata1").is_file().then_some(("InnoDB", 16384))
+    })
 }
 
 fn geometry(arguments: &FormatArgs, size: u64) -> Result<Geometry> {

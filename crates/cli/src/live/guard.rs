@@ -3,7 +3,9 @@
 //! A server that runs on the backing directory writes below the cache, which neither sees that nor can order it. The guard
 //! looks for such writers before a cache is opened, and again each minute of the first ten.
 
+use super::held::Served;
 use super::log::{Level, Log};
+use super::unseen;
 use anyhow::{Context, Result, bail};
 use entresol_files::HIDDEN;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -15,6 +17,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Checks after the start, and the time between two.
@@ -27,6 +30,22 @@ const CLOCK_SLACK: u64 = 2;
 pub struct Guard {
     held: File,
     found: Metadata,
+    writers: Writers,
+}
+
+/// Writers that were seen last, each in words.
+#[derive(Clone, Debug, Default)]
+pub struct Writers(Arc<Mutex<Vec<String>>>);
+
+impl Writers {
+    /// Those that were seen at the last look.
+    pub fn seen(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, look: &Look) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&look.writers);
+    }
 }
 
 /// What one look found.
@@ -34,8 +53,8 @@ pub struct Guard {
 struct Look {
     /// Writers, each in words.
     writers: Vec<String>,
-    /// Processes whose files this user may not see.
-    hidden: usize,
+    /// Processes whose files this user may not see, and which could write there.
+    hidden: Vec<u32>,
 }
 
 impl Guard {
@@ -46,12 +65,15 @@ impl Guard {
     pub fn check(path: &Path, writers_ok: bool, quiet: bool) -> Result<Self> {
         let held = File::open(path).with_context(|| path.display().to_string())?;
         let found = held.metadata().with_context(|| path.display().to_string())?;
-        let guard = Guard { held, found };
+        let guard = Guard { held, found, writers: Writers::default() };
         // A server of ours holds it, or somebody else does: the open says so, and is refused.
-        if writers_ok || guard.is_locked() {
+        if guard.is_locked() {
             return Ok(guard);
         }
         let look = guard.look();
+        if writers_ok {
+            return Ok(guard);
+        }
         if let Some(first) = look.writers.first() {
             let name = path.display();
             let more = match look.writers.len() {
@@ -63,15 +85,22 @@ impl Guard {
                  or give --writers-ok if it cannot write there"
             );
         }
-        if look.hidden > 0 && !quiet {
+        if let Some(why) = guard.doubt(&look).filter(|_| !quiet) {
+            let name = path.display();
             say!(
-                "entresol: {}: whether other users' processes write there cannot be told: {} of them may not be looked at; \
-                 be sure that no server runs on it",
-                path.display(),
-                look.hidden
+                "entresol: {name}: whether another user's process writes there cannot be told: {why}; be sure that no server runs on it"
             );
         }
         Ok(guard)
+    }
+
+    /// Why a look may have missed a writer.
+    fn doubt(&self, look: &Look) -> Option<String> {
+        if let Some(why) = unseen::blindness(&self.found) {
+            return Some(why.to_owned());
+        }
+        let hidden = unseen::list(&look.hidden, named);
+        (!hidden.is_empty()).then(|| format!("these could, and may not be looked at: {hidden}"))
     }
 
     /// Whether another process holds the lock that the open is about to take.
@@ -90,8 +119,11 @@ impl Guard {
         matches!(locked, Ok(Err(rustix::io::Errno::WOULDBLOCK)))
     }
 
-    /// Looks again each minute of the first ten; a writer becomes an event. Where no thread can be had nobody looks.
-    pub fn watch(self, log: Log) {
+    /// Looks again each minute of the first ten; a writer becomes an event, and is told by `stats`. Where no thread can be had
+    /// nobody looks.
+    pub fn watch(self, served: &Served) {
+        served.running.written_by(self.writers.clone());
+        let log = served.log().clone();
         let look = move || self.look_again(CHECKS, EVERY, |look| warn(&log, &look));
         let _ = std::thread::Builder::new().name("guard".into()).spawn(look);
     }
@@ -113,6 +145,7 @@ impl Guard {
             look.writers.extend(self.innodb());
         }
         self.open_for_writing(&mut look);
+        self.writers.note(&look);
         look
     }
 
@@ -183,7 +216,9 @@ impl Guard {
                         candidates.insert(inode, process);
                     }
                 }),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => look.hidden += 1,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    look.hidden.extend(unseen::could_write(process, &self.found).then_some(process));
+                }
                 // It has ended.
                 Err(_) => {}
             }

@@ -6,6 +6,7 @@ use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
 use super::running::Running;
 use super::serve::Found;
+use super::unwritten::{by_file, counted};
 use super::watchman::Watchman;
 use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
@@ -168,6 +169,7 @@ impl Served {
     /// Closes the cache at the end of its door, and says what happened: `served` by the door, and here.
     pub fn end(mut self, served: &str) -> Result<()> {
         self.leave_control();
+        let refused = self.refused();
         // What is durable in a file that the next start does not find must be below before this process ends.
         let change = self.file.look().filter(|change| change.is_loss());
         let drained = change.map_or(Ok(()), |_| {
@@ -175,9 +177,13 @@ impl Served {
             past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len()))
         });
         let writable = self.held.check_writable();
+        let left = if drained.is_err() { self.dirty() } else { String::new() };
         let closed = self.held.close();
         self.watchman.stop();
-        let stats = closed?;
+        let stats = match (closed, refused.as_ref()) {
+            (Err(error), Some(refused)) => return Err(error.context(refused.clone())),
+            (closed, _) => closed?,
+        };
         let counts = stats.counts;
         let (hits, all) = (counts.read_hits + counts.write_hits, counts.reads + counts.writes);
         let dirty = stats.dirty_pages;
@@ -191,11 +197,15 @@ impl Served {
         }
         if let Some(change) = change {
             let (name, what) = (self.path().display(), change.said());
-            drained.with_context(|| format!("{name}: {what}, and {dirty} dirty pages could not be written below"))?;
+            let unwritten = || format!("{name}: {what}, and {dirty} dirty pages could not be written below: {left}");
+            drained.with_context(unwritten)?;
             // A file that was cut off is found at the next start, which says what it lacks.
             if change.is_nameless() || dirty > 0 {
                 bail!("{name}: {what}; it was drained, {dirty} pages are left in it");
             }
+        }
+        if let Some(refused) = refused {
+            bail!("{refused}");
         }
         let lost = self.held.lost()?;
         if let Some(first) = lost.first() {
@@ -203,6 +213,28 @@ impl Served {
             bail!("{name}: lost until they are written again: {} pages, first: {first}", lost.len());
         }
         writable
+    }
+}
+
+impl Served {
+    /// Says which pages the backing store refuses, if there are such: they have been tried once more.
+    fn refused(&self) -> Option<String> {
+        let refused = self.held.cache.retry_refused().ok().filter(|refused| !refused.pages.is_empty())?;
+        let why = refused.error.map_or_else(String::new, |error| format!(" ({error})"));
+        let pages = counted(refused.pages.len(), "page");
+        let files = by_file(&self.held, &refused.pages);
+        let message = format!("{pages} could not be written below{why} and stay dirty in the cache: {files}");
+        let figures = json!({ "pages": refused.pages.len() });
+        self.log.event(Level::Warning, "refused-pages", &message, figures);
+        let name = self.path().display();
+        Some(format!("{name}: {message}; `entresol drain` writes them when what refuses them is mended"))
+    }
+
+    /// Dirty pages by file.
+    fn dirty(&self) -> String {
+        let held = self.held.cache.held_pages().unwrap_or_default();
+        let dirty: Vec<u64> = held.into_iter().filter_map(|(page, dirty)| dirty.then_some(page)).collect();
+        by_file(&self.held, &dirty)
     }
 }
 

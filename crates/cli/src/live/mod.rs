@@ -1,5 +1,6 @@
 //! The live cache from the command line: a cache, a file or block device, in front of another or of a directory of files.
 
+mod accounts;
 pub mod age;
 mod cache_file;
 pub mod check;
@@ -15,6 +16,7 @@ pub mod hints;
 mod identity;
 pub mod log;
 mod memory;
+pub mod namer;
 pub mod objects;
 pub mod observed;
 mod places;
@@ -27,7 +29,9 @@ pub mod stats;
 mod survey;
 mod survey_slots;
 pub mod tables;
+mod unseen;
 mod unwritable;
+mod unwritten;
 mod watchman;
 
 use crate::args::bytes;
@@ -57,6 +61,15 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
 /// How long a lock of another process is waited for. The kernel lets go of what a killed process had under way by io_uring,
 /// and of its files with that, some time after it has told of the end; whoever starts the next at once would be refused.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens a cache for this process alone.
+fn hold_cache(path: &Path, caching: Caching) -> Result<FileDisk> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error)
+            .with_context(|| format!("{}: there is no cache here; `entresol format` makes one", path.display())),
+        _ => hold(path, caching),
+    }
+}
 
 /// Opens a file or block device for this process alone.
 fn hold(path: &Path, caching: Caching) -> Result<FileDisk> {

@@ -1,12 +1,13 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
+use super::accounts::Accounts;
 use super::cache_file::{CacheFile, Change};
 use super::control::{Controlled, Tape};
 use super::figures::{Figures, HintFigures, State};
+use super::guard::Writers;
 use super::held::{Below, Held};
 use super::log::{Level, Log};
 use super::memory;
-use super::objects::ObjectFigures;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::reserving::Reserving;
@@ -14,18 +15,17 @@ use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_t
 use crate::args::{Limit, bytes_or_none, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
-use entresol_core::{ObjectId, Size};
+use entresol_core::Size;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
 use entresol_engine::store::Geometry;
-use entresol_files::{CachedFiles, FileCounts, FileLayer};
+use entresol_files::{CachedFiles, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Settings that a running cache takes, and their values.
 const SETTINGS: &[(&str, &str)] = &[
@@ -49,13 +49,16 @@ const SETTINGS: &[(&str, &str)] = &[
     ("place-rate", "bytes a second that placing may bring, such as 100MiB; 0B is no limit"),
 ];
 
+/// How long the accounts of objects may take.
+const ACCOUNTS_MAX: Duration = Duration::from_secs(2);
+
 /// A cache in use.
 pub struct Running {
     cache: Arc<BlockCache>,
     calls: Arc<Observed>,
     file: Arc<CacheFile>,
     below: Below,
-    backing: PathBuf,
+    accounts: Accounts,
     page_bytes: u32,
     /// As it was opened: since then it may have grown.
     geometry: Geometry,
@@ -63,6 +66,7 @@ pub struct Running {
     started: Instant,
     log: Log,
     seen: OnceLock<Seen>,
+    writers: OnceLock<Writers>,
 }
 
 /// What is known of a cache of files only.
@@ -91,10 +95,12 @@ impl Running {
     /// The cache that was opened.
     pub fn new(held: &Held, file: Arc<CacheFile>, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
-        let (below, backing) = (held.below.clone(), held.backing.clone());
+        let below = held.below.clone();
+        let accounts = Accounts::new(cache.clone(), below.clone(), held.backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
-        let (started, seen, geometry) = (Instant::now(), OnceLock::new(), held.geometry);
-        Running { cache, calls, file, below, backing, page_bytes, geometry, places, started, log, seen }
+        let (started, seen, writers) = (Instant::now(), OnceLock::new(), OnceLock::new());
+        let geometry = held.geometry;
+        Running { cache, calls, file, below, accounts, page_bytes, geometry, places, started, log, seen, writers }
     }
 
     /// The cache as a door for a block serves it.
@@ -117,6 +123,11 @@ impl Running {
         let mountpoint = mountpoint.to_string_lossy().into_owned();
         // A cache is mounted once.
         let _ = self.seen.set(Seen { mountpoint, hints });
+    }
+
+    /// Tells who was seen to write to the backing store without the cache.
+    pub fn written_by(&self, writers: Writers) {
+        let _ = self.writers.set(writers);
     }
 
     fn apply(&self, setting: Setting) -> Result<String> {
@@ -236,34 +247,6 @@ impl Running {
         Ok(format!("policy is {}, of {} pages; what was cached stayed", self.policy(), tiers.join(" over ")))
     }
 
-    /// The account of each object.
-    fn objects(&self) -> io::Result<Vec<ObjectFigures>> {
-        let dirty = self.cache.dirty_by_object()?;
-        let mut objects: Vec<ObjectFigures> = match &self.below {
-            Below::Files(files) => {
-                let named = |file: FileCounts| {
-                    let path = file.path.unwrap_or_default().to_string_lossy().into_owned();
-                    ObjectFigures::new(file.object.0, path, file.size_bytes, file.counts)
-                };
-                files.counts()?.into_iter().map(named).collect()
-            }
-            Below::Store => {
-                let counts = self.cache.with_objects(|objects| objects.counts())?;
-                let (path, size) = (self.backing.to_string_lossy(), self.cache.size_bytes());
-                let named =
-                    |(object, counts): (ObjectId, _)| ObjectFigures::new(object.0, path.to_string(), size, counts);
-                counts.into_iter().map(named).collect()
-            }
-        };
-        let numbers: Vec<ObjectId> = objects.iter().map(|object| ObjectId(object.object)).collect();
-        let verdicts = self.cache.verdicts(&numbers)?;
-        for ((object, number), verdict) in objects.iter_mut().zip(numbers).zip(verdicts) {
-            object.dirty = dirty.get(&number).copied().unwrap_or(0);
-            object.verdict = verdict.map(str::to_owned);
-        }
-        Ok(objects)
-    }
-
     /// The policy and those of its options that were given.
     fn policy(&self) -> String {
         let CacheConfig { policy, options, .. } = self.cache.config();
@@ -325,6 +308,8 @@ impl Controlled for Running {
     fn stats(&self) -> Result<serde_json::Value> {
         let stats = self.cache.stats()?;
         let seen = self.seen.get();
+        let accounts = self.accounts.within(ACCOUNTS_MAX)?;
+        let late = accounts.is_none();
         let hints = seen.and_then(|seen| seen.hints.as_ref());
         let state = State {
             open_s: self.started.elapsed().as_secs_f64(),
@@ -338,7 +323,9 @@ impl Controlled for Running {
             policy_gauges: self.cache.policy_gauges()?,
             policy_choice: self.cache.policy_choice()?,
             devices: self.cache.devices(),
-            objects: self.objects()?,
+            objects: accounts.unwrap_or_default(),
+            accounts_late: late,
+            writers: self.writers.get().map(Writers::seen).unwrap_or_default(),
             mountpoint: seen.map(|seen| seen.mountpoint.clone()),
             hints: hints.map(|hints| HintFigures::new(hints.counts(), hints.running())),
         };

@@ -5,7 +5,7 @@ use super::identity::{self, Identity};
 use super::log::LogArg;
 use super::memory;
 use super::survey::{self, Superblock};
-use super::{ReadFile, check_apart, hold, in_use_or, patiently};
+use super::{ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
 use crate::args::{Limit, bytes_or_none, seconds_or_none};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -199,7 +199,7 @@ impl fmt::Display for Found {
 pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Held> {
     check_apart(path, backing)?;
     let started = Instant::now();
-    let store = hold(path, devices.caching())?;
+    let store = hold_cache(path, devices.caching())?;
     let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
     let below = hold(backing, devices.caching())?;
     let known_as = identity::check(path, &superblock, backing, devices.identity)?;
@@ -241,7 +241,7 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) ->
     };
     check_apart(path, backing)?;
     let started = Instant::now();
-    let store = hold(path, Caching::Buffered)?;
+    let store = hold_cache(path, Caching::Buffered)?;
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;

@@ -12,7 +12,7 @@ use clap::Args;
 use entresol_engine::store::{Geometry, Layout};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Count what a cache does while it is in use, or what it holds while it is not
 #[derive(Args)]
@@ -67,11 +67,14 @@ pub fn interval(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &StatsArgs) -> Result<()> {
     let Some(cache) = arguments.place.as_ref().or(arguments.cache.as_ref()) else { bail!("no cache was named") };
     let mut tables = Tables::new(&arguments.names);
-    let figures = live(cache, &mut tables, arguments.timeout.limit())?;
-    tables.troubles().iter().for_each(|trouble| say!("entresol: {trouble}"));
+    let limit = arguments.timeout.limit();
+    let figures = figures(cache, limit)?;
     match (figures, arguments.watch) {
-        (Some(first), Some(seconds)) => watch(arguments, cache, &mut tables, first, seconds),
-        (Some(figures), None) => print(arguments, &figures, None),
+        (Some(first), seconds) => {
+            let first = print(arguments, &mut tables, first, None)?;
+            tables.troubles().iter().for_each(|trouble| say!("entresol: {trouble}"));
+            seconds.map_or(Ok(()), |seconds| watch(arguments, cache, &mut tables, first, seconds))
+        }
         (None, Some(_)) => {
             check_at_rest(cache)?;
             bail!("{}: is not in use; there is nothing to watch", cache.display());
@@ -91,34 +94,51 @@ pub(super) fn check_at_rest(cache: &Path) -> Result<ReadFile> {
     ReadFile::open(cache)
 }
 
-/// The figures of a cache in use, with the names of its tables; none where no process serves it.
+/// The figures of a cache in use, with the names of its tables as far as both come within a limit; none where no process serves
+/// it.
 pub fn live(cache: &Path, tables: &mut Tables, limit: Option<Duration>) -> Result<Option<Figures>> {
-    let Some(value) = ask(cache, Question::Stats, limit)? else { return Ok(None) };
-    let answered = || format!("{}: what its server answered", cache.display());
-    let mut figures: Figures = serde_json::from_value(value).with_context(answered)?;
-    tables.name(&mut figures)?;
+    let began = Instant::now();
+    let Some(mut figures) = figures(cache, limit)? else { return Ok(None) };
+    tables.name(&mut figures, limit.map(|limit| limit.saturating_sub(began.elapsed())))?;
     Ok(Some(figures))
 }
 
-fn print(arguments: &StatsArgs, figures: &Figures, before: Option<&Figures>) -> Result<()> {
-    if arguments.json {
-        return output::print(&format!("{}\n", serde_json::to_string(figures)?));
+/// The figures of a cache in use; none where no process serves it.
+fn figures(cache: &Path, limit: Option<Duration>) -> Result<Option<Figures>> {
+    let Some(value) = ask(cache, Question::Stats, limit)? else { return Ok(None) };
+    let answered = || format!("{}: what its server answered", cache.display());
+    serde_json::from_value(value).with_context(answered).map(Some)
+}
+
+/// Prints figures first: names of tables are read through the mount, which may stall. Where a server is to be asked for them,
+/// which may be refused, they come first. The figures with names.
+fn print(arguments: &StatsArgs, tables: &mut Tables, mut now: Figures, before: Option<&Figures>) -> Result<Figures> {
+    let figures_first = !arguments.json && arguments.names.ask.is_none();
+    if figures_first {
+        output::print(&now.table(before))?;
     }
-    output::print(&(figures.table(before) + &figures.objects_table(before)))
+    // Half of what the server may take: the whole ends within the limit or soon after.
+    tables.name(&mut now, arguments.timeout.limit().map(|limit| limit / 2))?;
+    let rest = match arguments.json {
+        true => format!("{}\n", serde_json::to_string(&now)?),
+        false if figures_first => now.objects_table(before),
+        false => now.table(before) + &now.objects_table(before),
+    };
+    output::print(&rest)?;
+    Ok(now)
 }
 
 fn watch(arguments: &StatsArgs, cache: &Path, tables: &mut Tables, first: Figures, seconds: f64) -> Result<()> {
-    print(arguments, &first, None)?;
     let mut before = first;
     loop {
         std::thread::sleep(Duration::from_secs_f64(seconds));
-        let Ok(Some(now)) = live(cache, tables, arguments.timeout.limit()) else { return Ok(()) };
+        let Ok(Some(now)) = figures(cache, arguments.timeout.limit()) else { return Ok(()) };
         if !arguments.json {
             output::print("\n")?;
         }
         // Another process counts anew.
-        print(arguments, &now, (now.process == before.process).then_some(&before))?;
-        before = now;
+        let same = now.process == before.process;
+        before = print(arguments, tables, now, same.then_some(&before))?;
     }
 }
 

@@ -3,12 +3,13 @@
 //! directory of the process that serves it.
 
 use super::figures::Figures;
-use super::objects::ObjectFigures;
-use anyhow::{Context, Result};
+use super::namer::{FileName, Namer};
+use anyhow::Result;
 use clap::Args;
 use entresol_names::postgres::Connection;
 use entresol_names::{Name, Names};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Names of tables and indexes
 #[derive(Args, Clone, Default)]
@@ -26,63 +27,88 @@ pub struct NameArgs {
 pub struct Tables {
     arguments: NameArgs,
     found: Option<Found>,
+    /// Names were wanted, and did not come in time.
+    late: bool,
 }
 
 struct Found {
     /// The process that serves the cache: another one may serve another directory.
     process: u32,
-    names: Names,
+    namer: Namer,
 }
 
 impl Tables {
     /// Of which nothing is known yet.
     pub fn new(arguments: &NameArgs) -> Self {
-        Tables { arguments: arguments.clone(), found: None }
+        Tables { arguments: arguments.clone(), found: None, late: false }
     }
 
-    /// Puts the names of its tables into a reading.
+    /// Puts the names of its tables into a reading, as far as they come within a limit.
     ///
     /// # Errors
     /// When the server that was to be asked cannot be. Where no names can be read files go by their paths.
-    pub fn name(&mut self, figures: &mut Figures) -> Result<()> {
+    pub fn name(&mut self, figures: &mut Figures, limit: Option<Duration>) -> Result<()> {
         let Some(mountpoint) = figures.mountpoint.as_ref().filter(|_| !self.arguments.paths) else { return Ok(()) };
-        if self.found.as_ref().is_none_or(|found| found.process != figures.process) {
-            let Some(mut names) = names(figures.process, mountpoint) else { return Ok(()) };
-            if let Some(connection) = &self.arguments.ask {
-                names.ask(connection.clone()).context("--ask")?;
-            }
-            self.found = Some(Found { process: figures.process, names });
+        if self.found.as_ref().is_none_or(|found| found.process != figures.process || found.namer.is_dead()) {
+            let process = figures.process;
+            self.found = Some(Found { process, namer: Namer::start(process, mountpoint, &self.arguments)? });
         }
-        if let Some(Found { names, .. }) = &mut self.found {
-            figures.objects.iter_mut().for_each(|object| put(object, names));
+        let Some(Found { namer, .. }) = &mut self.found else { return Ok(()) };
+        let paths: Vec<&str> = figures.objects.iter().map(|object| object.path.as_str()).collect();
+        self.late = !namer.learn(&paths, limit)?;
+        for object in &mut figures.objects {
+            if let Some(FileName { kind, name }) = namer.name(&object.path).cloned() {
+                (object.kind, object.name) = (Some(kind), Some(name));
+            }
         }
         Ok(())
     }
 
     /// Why names could not be read, a line for each data directory.
     pub fn troubles(&self) -> Vec<String> {
-        let troubles = self.found.iter().flat_map(|found| found.names.troubles());
-        let line = |(place, server, trouble): (&str, &str, Option<&entresol_names::Error>)| {
-            let place = if place.is_empty() { "." } else { place };
-            trouble.map(|error| format!("{place}: {server}: {error}; its files go by their paths"))
-        };
-        troubles.filter_map(line).collect()
+        let late =
+            "names of tables did not come in time: the mount, or what is below it, stalls; files go by their paths";
+        let told = self.found.iter().flat_map(|found| found.namer.troubles().iter().cloned());
+        self.late.then(|| late.to_owned()).into_iter().chain(told).collect()
     }
 }
 
 /// The data directories of a mount, as the process sees it that serves it, or as everybody does.
-fn names(process: u32, mountpoint: &str) -> Option<Names> {
-    let inside = PathBuf::from(format!("/proc/{process}/root")).join(mountpoint.trim_start_matches('/'));
-    Names::find(&inside).or_else(|_| Names::find(Path::new(mountpoint))).ok()
-}
+pub struct Directories(Names);
 
-fn put(object: &mut ObjectFigures, names: &mut Names) {
-    let Some(name) = names.name_of(&object.path) else { return };
-    // Of more than one server it is said which.
-    let several = names.troubles().count() > 1;
-    let of = names.directory_of(&object.path).filter(|_| several);
-    // Forks and partitions are parts of one table.
-    let whole = Name { part: None, ..name };
-    object.kind = Some(whole.kind.word().to_owned());
-    object.name = Some(of.map_or(whole.to_string(), |of| format!("{of}: {whole}")));
+impl Directories {
+    /// Finds them; none where the mount cannot be looked at.
+    pub fn find(process: u32, mountpoint: &str) -> Option<Self> {
+        let inside = PathBuf::from(format!("/proc/{process}/root")).join(mountpoint.trim_start_matches('/'));
+        Names::find(&inside).or_else(|_| Names::find(Path::new(mountpoint))).ok().map(Directories)
+    }
+
+    /// Has names come from a server.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub fn ask(&mut self, connection: Connection) -> Result<(), entresol_names::Error> {
+        self.0.ask(connection)
+    }
+
+    /// The name of a file by its path in the mount.
+    pub fn name(&mut self, path: &str) -> Option<FileName> {
+        let name = self.0.name_of(path)?;
+        // Of more than one server it is said which.
+        let several = self.0.troubles().count() > 1;
+        let of = self.0.directory_of(path).filter(|_| several);
+        // Forks and partitions are parts of one table.
+        let whole = Name { part: None, ..name };
+        let name = of.map_or(whole.to_string(), |of| format!("{of}: {whole}"));
+        Some(FileName { kind: whole.kind.word().to_owned(), name })
+    }
+
+    /// Why names could not be read, a line for each data directory.
+    pub fn troubles(&self) -> Vec<String> {
+        let line = |(place, server, trouble): (&str, &str, Option<&entresol_names::Error>)| {
+            let place = if place.is_empty() { "." } else { place };
+            trouble.map(|error| format!("{place}: {server}: {error}; its files go by their paths"))
+        };
+        self.0.troubles().filter_map(line).collect()
+    }
 }

@@ -5,7 +5,7 @@ use super::keeper::{Keeper, KeeperCounts, Source};
 use super::objects::Objects;
 use super::upkeep;
 use super::world::{World, request};
-use super::{CacheConfig, CacheError, CacheStats, Mode, Tag, change};
+use super::{CacheConfig, CacheError, CacheStats, Mode, Refused, Tag, change};
 use crate::mutant::{self, Mutant};
 use crate::store::{Clock, Entry};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
@@ -90,6 +90,8 @@ pub(super) trait Core: Send {
     fn verdict(&self, object: ObjectId) -> Option<&'static str>;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
+    /// Dirty pages that the backing store refuses. Does I/O.
+    fn retry_refused(&mut self) -> io::Result<Refused>;
     /// Pages that the log holds, in no order, and whether each is dirty.
     fn held_pages(&self) -> Vec<(u64, bool)>;
 }
@@ -541,6 +543,10 @@ impl<P: Policy> Core for Engine<P> {
 
     fn lost_pages(&self) -> Vec<u64> {
         self.world.keeper.lost_pages()
+    }
+
+    fn retry_refused(&mut self) -> io::Result<Refused> {
+        if self.off { Ok(Refused::default()) } else { self.world.keeper.retry_refused() }
     }
 
     fn held_pages(&self) -> Vec<(u64, bool)> {

@@ -101,6 +101,12 @@ impl Keeper {
         self.board(pages)
     }
 
+    /// Takes this page, if it is queued and need not wait for the log, and nothing beside it.
+    pub fn take_off_alone(&mut self, page: u64) -> Flight {
+        let ripe = self.pending.get(&page).is_some_and(|pending| self.is_ripe(pending));
+        self.board(if ripe { vec![page] } else { Vec::new() })
+    }
+
     /// Takes, in the order of pages and going on where the last such flight ended, what need not wait for the log: so many
     /// runs of neighbours at most, and what goes along.
     pub fn take_off_some(&mut self, runs_max: usize) -> Flight {
@@ -192,7 +198,9 @@ impl Keeper {
                 self.bytes_are_bad(&passenger, error)?;
             } else if landing.result.is_err() {
                 self.stay(&passenger);
+                self.note_refused(passenger.page);
             } else {
+                self.note_taken(passenger.page);
                 let now = self.pending.get(&passenger.page).filter(|now| now.ticket == passenger.ticket);
                 let cover = now.map_or(passenger.cover, |now| now.cover);
                 if now.is_some() {
@@ -276,6 +284,7 @@ impl Keeper {
         let mut unknown = !self.changed.is_empty();
         for (page, sent) in std::mem::take(&mut self.unsynced) {
             let entry = self.log.index().get(page);
+            self.note_refused(page);
             if self.pending.contains_key(&page) {
                 continue;
             }

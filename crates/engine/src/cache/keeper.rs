@@ -9,7 +9,7 @@ use super::upkeep;
 use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
 use crate::store::{AnyLog, Entry, PageMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -95,6 +95,8 @@ pub(super) struct Keeper {
     pub(super) unsynced: PageMap<Sent>,
     /// Ranges of pages that were changed below past the queue since its last sync.
     pub(super) changed: Vec<Range<u64>>,
+    /// Pages that the backing store refused when they were last to be written there.
+    pub(super) refused: BTreeSet<u64>,
     /// How often a sync below has failed that was to cover changes which cannot be made again from here.
     pub(super) changes_failed: u64,
     /// Up to which of these a flush has said so.
@@ -139,6 +141,7 @@ impl Keeper {
             tickets: 0,
             unsynced: PageMap::default(),
             changed: Vec::new(),
+            refused: BTreeSet::new(),
             changes_failed: 0,
             changes_told: 0,
             forgot: 0,

@@ -25,6 +25,7 @@ mod placing;
 mod queries;
 mod read_many;
 mod read_now;
+mod refused;
 mod room;
 mod tape;
 mod turn;
@@ -40,6 +41,7 @@ pub use keeper::KeeperCounts;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
 pub use placing::{Filled, Filling};
+pub use refused::Refused;
 pub use tape::{Batch, Noted, Recording};
 
 use self::background::Background;
@@ -633,6 +635,15 @@ impl BlockCache {
     /// When the cache has stopped after a fault of its own.
     pub fn lost_pages(&self) -> io::Result<Vec<u64>> {
         Ok(self.locks.turn()?.core().lost_pages())
+    }
+
+    /// Dirty pages that the backing store refused since the open, and refuses again now, each by itself. For the end of a
+    /// cache: they are dirty at the next open. None once the cache device has failed.
+    ///
+    /// # Errors
+    /// What the cache device answered.
+    pub fn retry_refused(&self) -> io::Result<Refused> {
+        self.locks.exclusive()?.core().retry_refused()
     }
 
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty: for who has to bring what

@@ -162,7 +162,7 @@ pub(super) fn write_these(lease: &mut impl Lease, pages: &[u64]) -> io::Result<(
     Ok(())
 }
 
-fn fly(lease: &mut impl Lease, flight: Flight) -> io::Result<()> {
+pub(super) fn fly(lease: &mut impl Lease, flight: Flight) -> io::Result<()> {
     if flight.is_empty() {
         return Ok(());
     }

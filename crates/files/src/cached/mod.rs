@@ -84,8 +84,8 @@ pub enum FilesError {
     Changed(PathBuf),
     /// The cache has bytes of files that are not there, and nothing says that they were removed.
     #[error(
-        "{pages} pages of {files} files are in the cache alone, and these files are not there; nothing says that they were \
-         removed through the cache{}; bring them back, or give --drop-gone to lose these pages", candidates(.absent)
+        "{} of {} are in the cache alone, and no such file is there; nothing says that it was removed through the cache{}; bring \
+         back what is missing, or give --drop-gone to lose these pages", counted(.pages, "page"), counted(.files, "file"), candidates(.absent)
     )]
     Missing {
         /// Dirty pages.
@@ -109,6 +109,11 @@ pub enum FilesError {
         /// What the system said.
         error: io::Error,
     },
+}
+
+/// A number of things: 1 page, 2 pages.
+fn counted(number: &usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if *number == 1 { "" } else { "s" })
 }
 
 fn candidates(absent: &[PathBuf]) -> String {
@@ -348,13 +353,18 @@ impl CachedFiles {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn lost_pages(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        let (lost, root) = (self.shared.cache.lost_pages()?, self.root.path()?);
-        let named = lost.into_iter().filter_map(|page| {
+        Ok(self.named(&self.shared.cache.lost_pages()?))
+    }
+
+    /// Where these pages of the cache are below: the file and the byte in it.
+    pub fn named(&self, pages: &[u64]) -> Vec<(PathBuf, u64)> {
+        let root = self.root.path().unwrap_or_default();
+        let named = pages.iter().filter_map(|page| {
             let (below, offset) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
             let path = below.path(&root).map(|path| root.join(path)).unwrap_or_default();
             Some((path, offset))
         });
-        Ok(named.collect())
+        named.collect()
     }
 
     /// Files that the cache has dirty pages of and that cannot be written, each with what the system says of that.

@@ -33,11 +33,10 @@ pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
         Some(TimeOrNow::Now) => special(UTIME_NOW),
         Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
             Ok(after) => Timespec { tv_sec: after.as_secs() as i64, tv_nsec: after.subsec_nanos().into() },
+            // The kernel's seconds below 0 and its nanoseconds above them, which fuser 0.18 takes away from 1970 together.
             Err(before) => {
                 let before = before.duration();
-                let borrow = i64::from(before.subsec_nanos() > 0);
-                let tv_nsec = borrow * 1_000_000_000 - i64::from(before.subsec_nanos());
-                Timespec { tv_sec: -(before.as_secs() as i64) - borrow, tv_nsec }
+                Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: before.subsec_nanos().into() }
             }
         },
     }
@@ -81,11 +80,24 @@ pub(super) fn attributes(stat: &Stat, number: u64) -> FileAttr {
 mod tests {
     use super::*;
 
+    /// The kernel's time as fuser 0.18 hands it over.
+    fn handed_over(seconds: i64, nanoseconds: u32) -> SystemTime {
+        let since = Duration::new(seconds.unsigned_abs(), nanoseconds);
+        if seconds < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since }
+    }
+
     #[test]
     fn times_before_and_after_1970_are_kept() {
         for (seconds, nanoseconds) in [(0, 0), (1, 999_999_999), (1_700_000_000, 5), (-1, 0), (-1, 5), (-100, 1)] {
-            let spec = timespec(Some(TimeOrNow::SpecificTime(time(seconds, nanoseconds))));
-            assert_eq!((spec.tv_sec, spec.tv_nsec), (seconds, nanoseconds as i64));
+            let spec = timespec(Some(TimeOrNow::SpecificTime(handed_over(seconds, nanoseconds))));
+            assert_eq!((spec.tv_sec, spec.tv_nsec), (seconds, nanoseconds.into()));
+            let exact = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
+            let told = time(seconds, nanoseconds.into());
+            let told = match told.duration_since(UNIX_EPOCH) {
+                Ok(after) => after.as_nanos() as i128,
+                Err(before) => -(before.duration().as_nanos() as i128),
+            };
+            assert_eq!(told, exact);
         }
     }
 }

@@ -18,13 +18,8 @@ pub(super) struct Agreed {
     pub structured: bool,
 }
 
-/// Negotiates; `None` when the client leaves without choosing an export.
-pub(super) fn negotiate(
-    reader: &mut impl Read,
-    writer: &mut impl Write,
-    export: &Export,
-    limits: &Limits,
-) -> Result<Option<Agreed>> {
+/// The first words of the server, and the flags of the client.
+fn greet(reader: &mut impl Read, writer: &mut impl Write) -> Result<u32> {
     let mut greeting = Vec::with_capacity(18);
     greeting.extend(wire::GREETING.to_be_bytes());
     greeting.extend(wire::OPTION.to_be_bytes());
@@ -37,19 +32,50 @@ pub(super) fn negotiate(
     if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
         return Err(Error::Protocol(format!("handshake flags {flags:#x} that the server did not offer")));
     }
+    Ok(flags)
+}
+
+/// The next option, and what it carries.
+fn next_option(reader: &mut impl Read, writer: &mut impl Write) -> Result<(u32, Vec<u8>)> {
+    let mut header = [0; OPTION_BYTES];
+    reader.read_exact(&mut header)?;
+    let (number, length) = wire::option_header(&header)?;
+    if length > OPTION_DATA_MAX {
+        Reply { writer, number }.send(option_reply::ERR_TOO_BIG, b"")?;
+        return Err(Error::Protocol(format!("option {number} of {length} bytes, more than {OPTION_DATA_MAX}")));
+    }
+    let mut data = vec![0; length as usize];
+    reader.read_exact(&mut data)?;
+    Ok((number, data))
+}
+
+/// Answers whatever a client asks for with the reason why it is not served, until it leaves. `EXPORT_NAME` has no answer.
+pub(super) fn refuse(reader: &mut impl Read, writer: &mut impl Write, why: &str) -> Result<()> {
+    greet(reader, writer)?;
+    for _ in 0..OPTIONS_MAX {
+        let (number, _) = next_option(reader, writer)?;
+        match number {
+            option::EXPORT_NAME => break,
+            option::ABORT => return Reply { writer, number }.send(option_reply::ACK, b""),
+            _ => Reply { writer, number }.send(option_reply::ERR_POLICY, why.as_bytes())?,
+        }
+    }
+    Ok(())
+}
+
+/// Negotiates; `None` when the client leaves without choosing an export.
+pub(super) fn negotiate(
+    reader: &mut impl Read,
+    writer: &mut impl Write,
+    export: &Export,
+    limits: &Limits,
+) -> Result<Option<Agreed>> {
+    let flags = greet(reader, writer)?;
     let padding = if flags & u32::from(NO_ZEROES) == 0 { 124 } else { 0 };
 
     let mut agreed = Agreed { structured: false };
     for _ in 0..OPTIONS_MAX {
-        let mut header = [0; OPTION_BYTES];
-        reader.read_exact(&mut header)?;
-        let (number, length) = wire::option_header(&header)?;
-        if length > OPTION_DATA_MAX {
-            Reply { writer, number }.send(option_reply::ERR_TOO_BIG, b"")?;
-            return Err(Error::Protocol(format!("option {number} of {length} bytes, more than {OPTION_DATA_MAX}")));
-        }
-        let mut data = vec![0; length as usize];
-        reader.read_exact(&mut data)?;
+        let (number, data) = next_option(reader, writer)?;
         if number == option::EXPORT_NAME {
             return chosen_by_name(writer, &data, export, agreed, padding).map(Some);
         }

@@ -4,7 +4,10 @@
 //! export, FUA, flush, trim, write-zeroes. A client can neither make the server panic nor make it hold more than its
 //! [`Limits`]; what it does wrong ends in an error reply or in the end of its own connection.
 
+mod budget;
 mod handshake;
+mod negotiation;
+mod peer;
 mod server;
 mod session;
 pub mod wire;
@@ -33,8 +36,14 @@ pub struct Export {
 /// What one server, and one connection to it, may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at a time; one more is closed at once.
+    /// Connections at a time; one more is refused in words.
     pub connections_max: usize,
+    /// Bytes of the requests and buffers of all connections together. Each connection has an equal share that no other can
+    /// take; the largest request that is offered to clients fits into it.
+    pub memory_max: usize,
+    /// How long a request larger than a share waits for memory, with nothing else of its connection in flight, until it is
+    /// answered ENOMEM.
+    pub memory_patience: Duration,
     /// Requests of one connection that are read but not answered; the next waits in the socket.
     pub requests_max: usize,
     /// Bytes of those requests together; one request may always go ahead.
@@ -43,19 +52,43 @@ pub struct Limits {
     pub request_bytes_max: u32,
     /// Threads of one connection that carry requests out, made when there is work for them.
     pub workers_max: usize,
-    /// How long a client may say nothing before it has chosen an export.
-    pub handshake_silence_max: Duration,
+    /// How long a client may take until it has chosen an export.
+    pub negotiation_max: Duration,
+    /// Users who may connect.
+    pub peers: Peers,
+}
+
+/// Users who may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peers {
+    /// The user who serves, and root.
+    OwnerAndRoot,
+    /// Every user whom the socket lets in.
+    Any,
+}
+
+impl Limits {
+    /// Looks whether each connection would have memory enough.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) with what is needed.
+    pub fn check(&self) -> Result<()> {
+        budget::Budget::new(self).map(drop)
+    }
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 16,
+            memory_max: 256 << 20,
+            memory_patience: Duration::from_secs(10),
             requests_max: 128,
             bytes_max: 64 << 20,
             request_bytes_max: 32 << 20,
             workers_max: 16,
-            handshake_silence_max: Duration::from_secs(10),
+            negotiation_max: Duration::from_secs(10),
+            peers: Peers::OwnerAndRoot,
         }
     }
 }
@@ -66,11 +99,12 @@ impl Default for Limits {
 ///
 /// # Errors
 /// [`Error::Protocol`](crate::Error::Protocol) when the client breaks the protocol, [`Error::Connection`](crate::Error::Connection)
-/// when the streams fail.
+/// when the streams fail, [`Error::Memory`](crate::Error::Memory) when the limits leave too little for one connection.
 pub fn serve_stream(reader: impl Read, mut writer: impl Write + Send, export: &Export, limits: &Limits) -> Result<u64> {
+    let budget = budget::Budget::new(limits)?;
     let mut reader = std::io::BufReader::with_capacity(session::READ_AHEAD, reader);
     match handshake::negotiate(&mut reader, &mut writer, export, limits)? {
-        Some(agreed) => session::run(reader, writer, export, limits, agreed, &|| {}),
+        Some(agreed) => session::run(reader, writer, export, limits, &budget, agreed, &|| {}),
         None => Ok(0),
     }
 }

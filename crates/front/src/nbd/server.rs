@@ -1,19 +1,22 @@
 //! Sockets and threads: who may connect, how many, and how it all ends.
 
-use super::{Export, Limits, handshake, session};
+use super::budget::Budget;
+use super::negotiation::{self, Timed};
+use super::{Export, Limits, Peers, handshake, peer, session};
 use crate::{Error, Result};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{self, BufReader};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A socket that waits for clients.
 #[derive(Debug)]
@@ -107,7 +110,7 @@ impl Listener {
 pub struct Counts {
     /// Connections taken.
     pub connections: u64,
-    /// Connections closed at once because there were too many.
+    /// Connections refused: too many, or of a user who may not connect.
     pub connections_refused: u64,
     /// Connections that ended in an error: a killed client, a broken protocol.
     pub connections_failed: u64,
@@ -115,6 +118,10 @@ pub struct Counts {
     pub connections_open: u64,
     /// Requests answered by connections that ended in order.
     pub requests: u64,
+    /// Bytes that requests in flight hold now.
+    pub held_bytes: usize,
+    /// Bytes that requests in flight held at most so far.
+    pub held_bytes_max: usize,
 }
 
 /// A server at work; [`stop`](Server::stop) ends it.
@@ -130,7 +137,12 @@ struct Shared {
     listener: Listener,
     export: Export,
     limits: Limits,
+    budget: Budget,
     notice: Box<Notice>,
+    /// Clients that are being told why they are not served.
+    refusals: AtomicUsize,
+    /// The refusal that was said last, if no client has been served since.
+    said: Mutex<Option<String>>,
     stopping: AtomicBool,
     connections: AtomicU64,
     refused: AtomicU64,
@@ -148,18 +160,23 @@ impl Server {
     /// Serves `export` on `listener` in threads of its own; `notice` hears of every error that ends a connection.
     ///
     /// # Errors
-    /// [`Error::Connection`] when the system gives no thread.
+    /// [`Error::Memory`] when the limits leave too little for each connection, [`Error::Connection`] when the system gives no
+    /// thread.
     pub fn start(
         listener: Listener,
         export: Export,
         limits: Limits,
         notice: impl Fn(&Error) + Send + Sync + 'static,
     ) -> Result<Self> {
+        let budget = Budget::new(&limits)?;
         let shared = Arc::new(Shared {
             listener,
             export,
             limits,
+            budget,
             notice: Box::new(notice),
+            refusals: AtomicUsize::new(0),
+            said: Mutex::default(),
             stopping: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -197,13 +214,13 @@ impl Server {
         for connection in &open {
             connection.stream.hang_up(Shutdown::Read);
         }
-        let patience = std::time::Instant::now() + STOP_PATIENCE;
+        let patience = Instant::now() + STOP_PATIENCE;
+        while open.iter().any(|connection| !connection.thread.is_finished()) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // A client that takes no replies is not waited for; another may wait for the memory that it holds.
+        open.iter().for_each(|connection| connection.stream.hang_up(Shutdown::Both));
         for connection in open {
-            while !connection.thread.is_finished() && std::time::Instant::now() < patience {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            // A client that takes no replies is not waited for.
-            connection.stream.hang_up(Shutdown::Both);
             let _ = connection.thread.join();
         }
         if let Listener::Unix(_, path) = &self.shared.listener {
@@ -226,6 +243,10 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn said(&self) -> MutexGuard<'_, Option<String>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn counts(&self) -> Counts {
         Counts {
             connections: self.connections.load(Relaxed),
@@ -233,9 +254,25 @@ impl Shared {
             connections_failed: self.failed.load(Relaxed),
             connections_open: self.open().values().filter(|open| !open.thread.is_finished()).count() as u64,
             requests: self.requests.load(Relaxed),
+            held_bytes: self.budget.held().0,
+            held_bytes_max: self.budget.held().1,
         }
     }
+
+    /// Why a client is not served, if it is not.
+    fn objection(&self, stream: &Stream, connections: usize) -> Option<String> {
+        if self.limits.peers == Peers::OwnerAndRoot
+            && let Some(why) = stream.foreign()
+        {
+            return Some(why);
+        }
+        let full = connections >= self.limits.connections_max;
+        full.then(|| format!("{connections} connections are open, as many as the server takes"))
+    }
 }
+
+/// Clients that are told at the same time why they are not served; more are closed without a word.
+const REFUSALS_MAX: usize = 4;
 
 fn accept(shared: &Arc<Shared>) {
     loop {
@@ -258,10 +295,11 @@ fn accept(shared: &Arc<Shared>) {
 fn admit(shared: &Arc<Shared>, stream: Stream) -> io::Result<()> {
     let mut open = shared.open();
     open.retain(|_, open| !open.thread.is_finished());
-    if open.len() >= shared.limits.connections_max {
-        shared.refused.fetch_add(1, Relaxed);
-        return Ok(());
+    if let Some(why) = shared.objection(&stream, open.len()) {
+        drop(open);
+        return refuse(shared, stream, why);
     }
+    *shared.said() = None;
     let number = shared.connections.fetch_add(1, Relaxed);
     let kept = stream.again()?;
     let for_thread = shared.clone();
@@ -269,6 +307,29 @@ fn admit(shared: &Arc<Shared>, stream: Stream) -> io::Result<()> {
         std::thread::Builder::new().name("nbd reader".into()).spawn(move || connection(&for_thread, &stream))?;
     open.insert(number, Open { stream: kept, thread });
     Ok(())
+}
+
+/// Tells a client why it is not served, in a thread that does not live long.
+fn refuse(shared: &Arc<Shared>, stream: Stream, why: String) -> io::Result<()> {
+    shared.refused.fetch_add(1, Relaxed);
+    // Clients that try again and again are said once.
+    if shared.said().replace(why.clone()).as_ref() != Some(&why) {
+        (shared.notice)(&Error::Refused(why.clone()));
+    }
+    if shared.refusals.fetch_add(1, SeqCst) >= REFUSALS_MAX {
+        shared.refusals.fetch_sub(1, SeqCst);
+        return Ok(());
+    }
+    let for_thread = shared.clone();
+    let told = std::thread::Builder::new().name("nbd refusal".into()).spawn(move || {
+        // A client that does not listen is gone either way.
+        let _ = negotiation::refuse(&stream, &why);
+        for_thread.refusals.fetch_sub(1, SeqCst);
+    });
+    if told.is_err() {
+        shared.refusals.fetch_sub(1, SeqCst);
+    }
+    told.map(drop)
 }
 
 /// The list of open connections holds the socket too; the client must see the end when the thread ends, or panics.
@@ -298,28 +359,21 @@ fn connection(shared: &Shared, stream: &Stream) {
 }
 
 fn serve<R: io::Read, W: io::Write + Send>(shared: &Shared, stream: &Stream, reader: R, mut writer: W) -> Result<u64> {
-    let Shared { export, limits, .. } = shared;
-    stream.silence(Some(limits.handshake_silence_max))?;
-    let mut reader = BufReader::with_capacity(session::READ_AHEAD, reader);
-    let negotiated = handshake::negotiate(&mut reader, &mut writer, export, limits);
-    let Some(agreed) = negotiated.map_err(|error| silent(error, limits))? else { return Ok(0) };
+    let Shared { export, limits, budget, .. } = shared;
+    let until = Cell::new(Some(Instant::now() + limits.negotiation_max));
+    let mut reader = BufReader::with_capacity(session::READ_AHEAD, Timed::new(reader, stream, &until));
+    // What is offered always finds memory.
+    let offered = Limits { request_bytes_max: budget.share as u32, ..*limits };
+    let negotiated = handshake::negotiate(&mut reader, &mut writer, export, &offered);
+    let negotiated = negotiated.map_err(|error| negotiation::too_slow(error, limits.negotiation_max))?;
+    let Some(agreed) = negotiated else { return Ok(0) };
+    until.set(None);
     stream.silence(None)?;
-    session::run(reader, writer, export, limits, agreed, &|| stream.hang_up(Shutdown::Both))
-}
-
-/// Says in words what the system calls "temporarily unavailable".
-fn silent(error: Error, limits: &Limits) -> Error {
-    match error {
-        Error::Connection(io) if matches!(io.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            let limit = limits.handshake_silence_max;
-            Error::Protocol(format!("the client was silent for {limit:?} before it had chosen an export"))
-        }
-        other => other,
-    }
+    session::run(reader, writer, export, limits, budget, agreed, &|| stream.hang_up(Shutdown::Both))
 }
 
 /// A client's socket.
-enum Stream {
+pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -333,6 +387,23 @@ impl Stream {
         })
     }
 
+    /// Why the client may not connect, unless its user is the one who serves, or root.
+    fn foreign(&self) -> Option<String> {
+        let user = match self {
+            Self::Unix(stream) => peer::of_unix(stream).map(Some),
+            Self::Tcp(stream) => {
+                let ends = stream.local_addr().and_then(|here| Ok((here, stream.peer_addr()?)));
+                ends.and_then(|(here, there)| peer::of_loopback(here, there))
+            }
+        };
+        match user {
+            Ok(Some(user)) if user == 0 || user == rustix::process::geteuid().as_raw() => None,
+            Ok(Some(user)) => Some(format!("it is of user {user}; the user who serves and root alone may connect")),
+            Ok(None) => Some("whose it is cannot be told: its socket is closed".to_owned()),
+            Err(error) => Some(format!("whose it is cannot be told: {error}")),
+        }
+    }
+
     fn hang_up(&self, how: Shutdown) {
         // The client may have closed it before: then it is as wished.
         let _ = match self {
@@ -342,7 +413,7 @@ impl Stream {
     }
 
     /// Limits how long a read or a write may wait for the client.
-    fn silence(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(super) fn silence(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),
             Self::Tcp(stream) => stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)),

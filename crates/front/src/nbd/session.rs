@@ -5,6 +5,7 @@
 //! of those before, of reads and of writes by itself: a request that overlaps with others goes to a worker unless the mean
 //! is below the cost of waking one, so that misses do not hold up what is behind them.
 
+use super::budget::{Budget, Need};
 use super::handshake::Agreed;
 use super::wire::{self, Command, REQUEST_BYTES, Request, chunk, errno, flag};
 use super::{Export, Limits};
@@ -29,13 +30,10 @@ const HAND_OVER: Duration = Duration::from_micros(8);
 const MEAN_SHARE: u64 = 64;
 
 /// Replies kept back while more requests are at hand, to be sent together.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Zeroes are written in pieces of this size.
 const ZEROES_BYTES: usize = 1 << 20;
-
-/// A buffer that grew beyond this is given back after the request.
-const BUFFER_KEPT_MAX: usize = 1 << 20;
 
 /// Serves requests until the client leaves, and waits for those in flight; the number of requests answered.
 ///
@@ -45,15 +43,20 @@ pub(super) fn run<R: Read, W: Write + Send>(
     writer: W,
     export: &Export,
     limits: &Limits,
+    budget: &Budget,
     agreed: Agreed,
     hang_up: &(dyn Fn() + Sync),
 ) -> Result<u64> {
+    let queue = Mutex::default();
+    // However this ends, with half a write or a panic.
+    let _settled = Settled { queue: &queue, budget };
     let session = Session {
         export,
         limits,
+        budget,
         agreed,
         hang_up,
-        queue: Mutex::default(),
+        queue: &queue,
         work: Condvar::new(),
         room: Condvar::new(),
         replies: Mutex::new(Replies { writer, kept: Vec::new(), answered: 0, failure: None }),
@@ -62,7 +65,7 @@ pub(super) fn run<R: Read, W: Write + Send>(
     };
     let ended = std::thread::scope(|scope| {
         let ended = session.receive(&mut reader, scope);
-        lock(&session.queue).closing = true;
+        lock(&queue).closing = true;
         session.work.notify_all();
         ended
     });
@@ -74,9 +77,10 @@ pub(super) fn run<R: Read, W: Write + Send>(
 struct Session<'a, W> {
     export: &'a Export,
     limits: &'a Limits,
+    budget: &'a Budget,
     agreed: Agreed,
     hang_up: &'a (dyn Fn() + Sync),
-    queue: Mutex<Queue>,
+    queue: &'a Mutex<Queue>,
     /// A request waits for a worker, or the session closes.
     work: Condvar,
     /// A request has been answered.
@@ -114,9 +118,28 @@ struct Queue {
     /// Requests read but not answered, and their bytes.
     in_flight: usize,
     bytes: usize,
+    /// Bytes of the request that waits for memory.
+    coming: usize,
+    /// Bytes borrowed of what no connection has for itself.
+    borrowed: usize,
     workers: usize,
     idle: usize,
     closing: bool,
+}
+
+/// Gives back at the end what memory the requests of a session still hold.
+struct Settled<'a> {
+    queue: &'a Mutex<Queue>,
+    budget: &'a Budget,
+}
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        let mut queue = lock(self.queue);
+        queue.waiting.clear();
+        self.budget.discount(queue.bytes);
+        self.budget.give_back(queue.borrowed);
+    }
 }
 
 struct Replies<W> {
@@ -166,7 +189,10 @@ impl<W: Write + Send> Session<'_, W> {
                 // What was found is not to wait for what was not.
                 self.send_kept();
             }
-            let idle = self.admit(&request);
+            let Some(idle) = self.admit(&request) else {
+                self.refuse(&request, &NO_MEMORY, reader)?;
+                continue;
+            };
             let mut payload = Vec::new();
             if request.command == Command::Write {
                 payload.resize(request.length as usize, 0);
@@ -178,7 +204,7 @@ impl<W: Write + Send> Session<'_, W> {
                 job = job.and_then(|job| self.hand_over(job, scope));
             }
             if let Some(job) = job {
-                self.carry_out(&job, &mut buffer, idle && is_small_and_whole(reader.buffer()));
+                self.carry_out(job, &mut buffer, idle && is_small_and_whole(reader.buffer()));
             }
         }
         Ok(())
@@ -245,27 +271,57 @@ impl<W: Write + Send> Session<'_, W> {
         Ok(())
     }
 
-    /// Waits until there is room for the request; whether it is the only one in flight.
-    fn admit(&self, request: &Request) -> bool {
+    /// Waits until there is room for the request; whether it is the only one in flight. None when there is no memory for it.
+    fn admit(&self, request: &Request) -> Option<bool> {
         let bytes = bytes_held(request);
-        let full = |queue: &mut Queue| {
-            queue.in_flight >= self.limits.requests_max.max(1)
-                || (queue.in_flight > 0 && queue.bytes + bytes > self.limits.bytes_max)
-        };
-        let mut queue = lock(&self.queue);
+        let full = |queue: &mut Queue| queue.in_flight >= self.limits.requests_max.max(1);
+        let mut queue = lock(self.queue);
         if full(&mut queue) {
             drop(queue);
             self.send_kept();
-            queue = self.room.wait_while(lock(&self.queue), full).unwrap_or_else(PoisonError::into_inner);
+            queue = self.room.wait_while(lock(self.queue), full).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut borrowed = 0;
+        let need = self.need(&queue, bytes);
+        if !matches!(need, Need::Rest { bytes: 0, .. }) {
+            queue.coming = bytes;
+            drop(queue);
+            let found = self.find_memory(need, bytes);
+            queue = lock(self.queue);
+            queue.coming = 0;
+            borrowed = found?;
         }
         queue.in_flight += 1;
         queue.bytes += bytes;
-        queue.in_flight == 1
+        queue.borrowed += borrowed;
+        self.budget.count(bytes);
+        Some(queue.in_flight == 1)
+    }
+
+    /// The memory that a request of so many bytes lacks. Others only lessen it: requests are added by the reading thread alone.
+    fn need(&self, queue: &Queue, bytes: usize) -> Need {
+        let after = queue.bytes + bytes;
+        if queue.in_flight > 0 && after > self.limits.bytes_max {
+            return Need::Answers;
+        }
+        let beyond = after.saturating_sub(self.budget.share + queue.borrowed);
+        Need::Rest { bytes: beyond, alone: queue.in_flight == 0 }
+    }
+
+    /// Borrows what a request of so many bytes needs, at once or in time; none when there is no memory for it.
+    fn find_memory(&self, need: Need, bytes: usize) -> Option<usize> {
+        if let Need::Rest { bytes: beyond, alone: false } = need
+            && self.budget.borrow(beyond)
+        {
+            return Some(beyond);
+        }
+        self.send_kept();
+        self.budget.wait(|| self.need(&lock(self.queue), bytes), self.limits.memory_patience)
     }
 
     /// Queues a job for the workers; gives it back when there is no worker and none can be made.
     fn hand_over<'scope>(&'scope self, job: Job, scope: &'scope Scope<'scope, '_>) -> Option<Job> {
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(self.queue);
         if queue.waiting.len() >= queue.idle && queue.workers < self.limits.workers_max.max(1) {
             let worker = Builder::new().name("nbd worker".into()).spawn_scoped(scope, || self.work());
             if worker.is_ok() {
@@ -284,13 +340,12 @@ impl<W: Write + Send> Session<'_, W> {
     fn work(&self) {
         let _guard = HangUpOnPanic(self);
         let mut buffer = Vec::new();
-        let mut queue = lock(&self.queue);
+        let mut queue = lock(self.queue);
         loop {
             if let Some(job) = queue.waiting.pop_front() {
                 drop(queue);
-                self.carry_out(&job, &mut buffer, false);
-                drop(job);
-                queue = lock(&self.queue);
+                self.carry_out(job, &mut buffer, false);
+                queue = lock(self.queue);
             } else if queue.closing {
                 return;
             } else {
@@ -303,9 +358,9 @@ impl<W: Write + Send> Session<'_, W> {
 
     /// Does what an admitted request asks for, answers it and gives its room back. The answer may be kept until the next
     /// one is sent.
-    fn carry_out(&self, job: &Job, buffer: &mut Vec<u8>, keep: bool) {
+    fn carry_out(&self, job: Job, buffer: &mut Vec<u8>, keep: bool) {
         let start = Instant::now();
-        let result = self.transfer(job, buffer);
+        let result = self.transfer(&job, buffer);
         if is_small(&job.request) {
             self.pace(&job.request).note(start.elapsed());
         }
@@ -317,15 +372,27 @@ impl<W: Write + Send> Session<'_, W> {
                 self.reply_error(&job.request, &refusal, keep);
             }
         }
-        if buffer.capacity() > BUFFER_KEPT_MAX {
+        self.give_back(&job.request, job.payload, buffer);
+    }
+
+    /// Gives back the room of a request that is answered, and first what it took of memory.
+    fn give_back(&self, request: &Request, payload: Vec<u8>, buffer: &mut Vec<u8>) {
+        drop(payload);
+        if buffer.capacity() > self.budget.spare {
             *buffer = Vec::new();
         }
-        let mut queue = lock(&self.queue);
+        let bytes = bytes_held(request);
+        let mut queue = lock(self.queue);
         queue.in_flight -= 1;
-        queue.bytes -= bytes_held(&job.request);
+        queue.bytes -= bytes;
+        let needed = (queue.bytes + queue.coming).saturating_sub(self.budget.share);
+        let borrowed = queue.borrowed.min(needed);
+        let returned = std::mem::replace(&mut queue.borrowed, borrowed) - borrowed;
         drop(queue);
         // Only the reading thread waits for room.
         self.room.notify_one();
+        self.budget.discount(bytes);
+        self.budget.give_back(returned);
     }
 
     /// Moves the bytes; what was read is left in `buffer`.
@@ -446,6 +513,10 @@ struct Refusal<'a> {
     text: &'a str,
 }
 
+/// Other connections hold the memory that a request larger than a share needs.
+const NO_MEMORY: Refusal<'static> =
+    Refusal { errno: errno::ENOMEM, text: "no memory for a request larger than the size that was offered" };
+
 /// If a worker panics, its request is never answered: the client must not wait for it.
 struct HangUpOnPanic<'a, 'b, W: Write + Send>(&'a Session<'b, W>);
 
@@ -473,7 +544,7 @@ fn is_small_and_whole(bytes: &[u8]) -> bool {
 }
 
 /// A request of more bytes takes longer than waking a worker.
-const SMALL_BYTES_MAX: u32 = 64 << 10;
+pub(super) const SMALL_BYTES_MAX: u32 = 64 << 10;
 
 /// Memory that a request holds while it is in flight.
 fn bytes_held(request: &Request) -> usize {

@@ -49,6 +49,8 @@ pub mod option_reply {
     pub const INFO: u32 = 3;
     /// The option is not understood.
     pub const ERR_UNSUP: u32 = 0x8000_0001;
+    /// The server does not want to serve this client.
+    pub const ERR_POLICY: u32 = 0x8000_0002;
     /// The option's data are not as they should be.
     pub const ERR_INVALID: u32 = 0x8000_0003;
     /// There is no such export.

@@ -39,7 +39,11 @@ impl Client {
         let mut stream = greeted(path, 3)?;
         if structured {
             option(&mut stream, 8, b"")?;
-            assert_eq!(option_reply(&mut stream)?, (8, 1, vec![]));
+            let (number, kind, data) = option_reply(&mut stream)?;
+            if kind != 1 {
+                return Err(refused(kind, &data));
+            }
+            assert_eq!((number, data), (8, vec![]));
         }
         option(&mut stream, 7, &[0; 6])?;
         let (mut size, mut flags) = (0, 0);
@@ -53,7 +57,7 @@ impl Client {
                 }
                 3 => {}
                 1 => break,
-                other => panic!("reply {other:#x} to GO"),
+                other => return Err(refused(other, &data)),
             }
         }
         Ok(Self { stream, size, flags, structured, cookie: 100, reads: HashMap::new() })
@@ -150,6 +154,11 @@ impl Client {
         self.stream.read_exact(&mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// An option that was refused, in the server's words.
+fn refused(kind: u32, data: &[u8]) -> io::Error {
+    io::Error::other(format!("reply {kind:#x}: {}", String::from_utf8_lossy(data)))
 }
 
 /// Connects, checks the greeting and sends the client's flags.

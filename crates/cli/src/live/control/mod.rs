@@ -18,13 +18,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
+use std::fs::File;
 use std::io::{self, BufReader, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ const REST_WAIT: Duration = Duration::from_millis(10);
 const LOOKED_AFTER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// A path that a socket's address has room for.
 const PATH_MAX: usize = 107;
+/// A name that has room in an address behind `/proc/self/fd/` and the number of any descriptor.
+const NAME_MAX: usize = PATH_MAX - "/proc/self/fd/4294967295/".len();
 
 /// What answers: the cache that a door serves.
 pub trait Controlled: Send + Sync {
@@ -58,18 +61,33 @@ pub trait Controlled: Send + Sync {
 fn places(cache: &Path) -> Result<Vec<PathBuf>> {
     let cache = std::fs::canonicalize(cache).with_context(|| cache.display().to_string())?;
     let found = super::metadata(&cache)?;
+    // The inode is what a file is whatever it is called, and a device its number.
+    let device = found.file_type().is_block_device();
+    let (of, number) = if device { (0, found.rdev()) } else { (found.dev(), found.ino()) };
+    let short = format!("entresol-{of:x}-{number:x}.control");
     let mut places = Vec::new();
-    if !found.file_type().is_block_device() {
-        places.push(crate::output::beside(&cache, "control"));
+    if !device {
+        let beside = crate::output::beside(&cache, "control");
+        // A socket's name may be less long than a file's.
+        let fits = beside.file_name().is_some_and(|name| name.len() <= NAME_MAX);
+        places.push(if fits { beside } else { cache.with_file_name(&short) });
     }
     if let Some(folder) = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        // The inode is what a file is whatever it is called, and a device its number.
-        let (of, number) =
-            if found.file_type().is_block_device() { (0, found.rdev()) } else { (found.dev(), found.ino()) };
-        places.push(PathBuf::from(folder).join(format!("entresol-{of:x}-{number:x}.control")));
+        places.push(PathBuf::from(folder).join(short));
     }
-    places.retain(|place| place.as_os_str().len() <= PATH_MAX);
     Ok(places)
+}
+
+/// A socket's place by a path that its address has room for: a long one goes through an open folder, which has to stay open
+/// while the path is used.
+fn addressed(place: &Path) -> io::Result<(Option<File>, PathBuf)> {
+    let (Some(folder), Some(name)) = (place.parent(), place.file_name()) else { return Ok((None, place.to_owned())) };
+    if place.as_os_str().len() <= PATH_MAX {
+        return Ok((None, place.to_owned()));
+    }
+    let folder = File::open(folder)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+    Ok((Some(folder), path))
 }
 
 /// What the name of the cache stands after in the source of a mount.
@@ -142,7 +160,8 @@ fn connect(place: &Path, limit: Option<Duration>) -> rustix::io::Result<UnixStre
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, limit)?;
     rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Recv, limit)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(place)?)?;
+    let (_folder, path) = addressed(place).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(&path)?)?;
     Ok(socket.into())
 }
 
@@ -201,7 +220,9 @@ pub struct Control {
 
 struct Shared {
     /// None once the cache is about to be closed.
-    cache: RwLock<Option<Arc<dyn Controlled>>>,
+    cache: Mutex<Option<Arc<dyn Controlled>>>,
+    /// Held while a setting is carried out: the end waits for that, and for no question.
+    changing: RwLock<()>,
     stopping: AtomicBool,
     open: AtomicUsize,
     /// Clients that are being told what the cache is asked.
@@ -221,7 +242,8 @@ impl Control {
         let (woken, wake) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
         let path = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let shared = Arc::new(Shared {
-            cache: RwLock::new(Some(cache)),
+            cache: Mutex::new(Some(cache)),
+            changing: RwLock::default(),
             stopping: false.into(),
             open: 0.into(),
             listening: 0.into(),
@@ -240,10 +262,12 @@ impl Control {
         })
     }
 
-    /// Waits for what is being carried out, and answers nothing from then on.
+    /// Waits for settings that are being carried out, and takes no question from then on. One that is being answered, perhaps
+    /// for long, is left to itself.
     pub fn stop(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
-        self.shared.cache.write().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.shared.changing.write());
         self.shared.stopping.store(true, SeqCst);
         // Who listens is told the rest. Nobody waits long for one who does not take it.
         for _ in 0..REST_WAITS {
@@ -297,14 +321,16 @@ fn inode(place: &Path) -> Option<(u64, u64)> {
 fn listen(cache: &Path) -> Result<Bound> {
     let mut tried = Vec::new();
     for place in places(cache)? {
-        match Listener::unix(&place) {
-            Ok(Listener::Unix(listener, place)) => return Ok(Bound::new(listener, place)),
+        let bound = addressed(&place).map_err(|error| format!("{}: {error}", place.display()));
+        let bound = bound.and_then(|(_folder, path)| Listener::unix(&path).map_err(|error| error.to_string()));
+        match bound {
+            Ok(Listener::Unix(listener, _)) => return Ok(Bound::new(listener, place)),
             Ok(Listener::Loopback(_)) => unreachable!("a path was given"),
-            Err(error) => tried.push(error.to_string()),
+            Err(error) => tried.push(error),
         }
     }
     match tried.is_empty() {
-        true => bail!("no place for a control socket: $XDG_RUNTIME_DIR is not set, or names are too long"),
+        true => bail!("no place for a control socket: $XDG_RUNTIME_DIR is not set"),
         false => bail!("no place for a control socket: {}", tried.join("; ")),
     }
 }
@@ -391,15 +417,20 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
 }
 
 impl Shared {
+    fn cache(&self) -> Option<Arc<dyn Controlled>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn tape(&self) -> Result<Tape, String> {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        let cache = cache.as_ref().ok_or(CLOSING)?;
+        let cache = self.cache().ok_or(CLOSING)?;
         cache.record().map_err(|error| format!("{error:#}"))
     }
 
     fn answer(&self, question: &Question) -> Answer {
-        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(cache) = cache.as_ref() else {
+        // Before the cache is asked for: the end first takes that away, and then waits here.
+        let changes = matches!(question, Question::Set(_));
+        let _changing = changes.then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));
+        let Some(cache) = self.cache() else {
             return Answer::Refused(CLOSING.to_owned());
         };
         let done = match question {
@@ -516,5 +547,92 @@ mod tests {
         let control = Control::start(&cache, Arc::new(Echo)).expect("it is replaced");
         assert_eq!(control.place, place);
         ask(&cache, Question::Stats, None).expect("an answer").expect("a server");
+    }
+
+    #[test]
+    fn a_cache_of_any_path_and_name_has_its_socket_beside_it() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let deep = scratch.path().canonicalize().expect("a folder").join("d".repeat(120)).join("e".repeat(250));
+        std::fs::create_dir_all(&deep).expect("folders");
+        for name in ["cache".to_owned(), "c".repeat(NAME_MAX - ".control".len()), "n".repeat(200)] {
+            let cache = deep.join(&name);
+            std::fs::write(&cache, "").expect("a file");
+            let mut control = Control::start(&cache, Arc::new(Echo)).expect("a socket");
+            assert_eq!(control.place.parent(), Some(&*deep));
+            assert!(std::fs::symlink_metadata(&control.place).expect("the socket").file_type().is_socket());
+            let told = ask(&cache, Question::Stats, None).expect("an answer").expect("a server");
+            assert_eq!(told["hits"], 5);
+            let by_socket = ask(&control.place, Question::Stats, None).expect("an answer").expect("a server");
+            assert_eq!(by_socket["hits"], 5);
+            std::fs::remove_file(&control.place).expect("the socket");
+            for _ in 0..250 {
+                if control.place.exists() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            assert!(ask(&cache, Question::Stats, None).expect("no error").is_some(), "it is made again");
+            control.stop();
+            assert!(!control.place.exists() && ask(&cache, Question::Stats, None).expect("no error").is_none());
+        }
+    }
+
+    /// Answers when it is let.
+    struct Stuck {
+        begun: AtomicUsize,
+        freed: AtomicBool,
+    }
+
+    impl Stuck {
+        fn wait(&self) {
+            self.begun.fetch_add(1, SeqCst);
+            while !self.freed.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    impl Controlled for Stuck {
+        fn stats(&self) -> Result<serde_json::Value> {
+            self.wait();
+            Ok(serde_json::Value::Null)
+        }
+
+        fn set(&self, _: &[(String, String)]) -> Result<Vec<String>> {
+            self.wait();
+            Ok(Vec::new())
+        }
+
+        fn record(&self) -> Result<Tape> {
+            bail!("nothing to listen to")
+        }
+    }
+
+    #[test]
+    fn a_stop_waits_for_settings_and_not_for_questions() {
+        for (question, waits) in [(Question::Stats, false), (Question::Set(Vec::new()), true)] {
+            let scratch = tempfile::tempdir().expect("a scratch directory");
+            let cache = scratch.path().join("cache");
+            std::fs::write(&cache, "").expect("a file");
+            let stuck = Arc::new(Stuck { begun: AtomicUsize::new(0), freed: AtomicBool::new(false) });
+            let mut control = Control::start(&cache, stuck.clone()).expect("a socket");
+            let asked = std::thread::spawn(move || ask(&cache, question, None));
+            while stuck.begun.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let (ended, end) = std::sync::mpsc::channel();
+            let stopping = std::thread::spawn(move || {
+                control.stop();
+                let _ = ended.send(());
+            });
+            if waits {
+                assert!(end.recv_timeout(Duration::from_millis(300)).is_err(), "a setting is carried out to its end");
+                stuck.freed.store(true, SeqCst);
+            }
+            assert!(end.recv_timeout(Duration::from_secs(60)).is_ok(), "it has stopped");
+            stuck.freed.store(true, SeqCst);
+            stopping.join().expect("no panic");
+            assert!(asked.join().expect("no panic").is_ok(), "what was asked is answered");
+        }
     }
 }

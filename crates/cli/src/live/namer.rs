@@ -1,0 +1,168 @@
+//! Another process that reads what files are called by their databases, so that a store which stalls keeps nobody waiting.
+//!
+//! Names are read through the mount. A process whose call waits in the kernel for a stalled file system can neither go on nor be
+//! ended, so it is one of its own: it gets the paths a line at a time, answers each line with one, and is left behind when it does
+//! not answer in time.
+
+use super::tables::{Directories, NameArgs};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use entresol_names::postgres::Connection;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Read names of files for another command, a line of JSON for each
+#[derive(Args)]
+pub struct NamerArgs {
+    /// The process that serves the mount
+    process: u32,
+    /// Where it is mounted
+    mountpoint: String,
+    /// As of `stats`
+    #[arg(long)]
+    ask: Option<Connection>,
+}
+
+/// The name of a file: what it is, and what it is called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileName {
+    pub kind: String,
+    pub name: String,
+}
+
+/// What has been learned of the paths of a line.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Learned {
+    names: HashMap<String, FileName>,
+    /// Why names could not be read, a line for each data directory.
+    troubles: Vec<String>,
+    /// Why the server that was to be asked could not be.
+    refused: Option<String>,
+}
+
+/// Runs the command: answers lines until there are no more.
+pub fn run(arguments: &NamerArgs) -> Result<()> {
+    let (mut directories, mut refused) = (None, None);
+    let mut out = std::io::stdout();
+    for line in std::io::stdin().lock().lines() {
+        let paths: Vec<String> = serde_json::from_str(&line?).context("paths")?;
+        if directories.is_none() {
+            directories = Directories::find(arguments.process, &arguments.mountpoint);
+            if let (Some(directories), Some(connection)) = (&mut directories, &arguments.ask) {
+                refused = directories.ask(connection.clone()).err().map(|error| format!("--ask: {error}"));
+            }
+        }
+        let mut learned = Learned { refused: refused.clone(), ..Learned::default() };
+        if let Some(directories) = &mut directories {
+            learned.names =
+                paths.into_iter().filter_map(|path| Some((path.clone(), directories.name(&path)?))).collect();
+            learned.troubles = directories.troubles();
+        }
+        writeln!(out, "{}", serde_json::to_string(&learned)?)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// The process that reads names, and what it has told.
+pub struct Namer {
+    child: Child,
+    lines: ChildStdin,
+    answers: Receiver<Learned>,
+    /// It has been given a line that it has not answered.
+    owes: bool,
+    /// It has ended.
+    dead: bool,
+    learned: Learned,
+}
+
+impl Namer {
+    /// Starts it for the files of a mount, which this process serves.
+    pub fn start(process: u32, mountpoint: &str, arguments: &NameArgs) -> Result<Self> {
+        let program = std::env::current_exe().context("this program")?;
+        let mut command = Command::new(program);
+        command.arg("names-of").arg(process.to_string()).arg(mountpoint);
+        if let Some(connection) = &arguments.ask {
+            command.arg(format!("--ask={connection}"));
+        }
+        // Nothing that it leaves open may keep a reader of this process's output waiting.
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("a process that reads names")?;
+        let lines = child.stdin.take().context("a pipe")?;
+        let mut from = BufReader::new(child.stdout.take().context("a pipe")?);
+        let (told, answers) = channel();
+        let listen = move || {
+            let mut line = String::new();
+            while from.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                let Ok(learned) = serde_json::from_str(&line) else { return };
+                if told.send(learned).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        };
+        std::thread::Builder::new().name("names".into()).spawn(listen).context("a thread for names")?;
+        Ok(Namer { child, lines, answers, owes: false, dead: false, learned: Learned::default() })
+    }
+
+    /// Learns what the files of these paths are called; whether that came in time. What was learned before stays known.
+    ///
+    /// # Errors
+    /// When the server that was to be asked cannot be.
+    pub fn learn(&mut self, paths: &[&str], limit: Option<Duration>) -> Result<bool> {
+        if !self.owes {
+            let line = serde_json::to_string(paths).context("paths")?;
+            if writeln!(self.lines, "{line}").is_err() {
+                self.dead = true;
+                return Ok(false);
+            }
+            self.owes = true;
+        }
+        let answer = match limit {
+            Some(limit) => self.answers.recv_timeout(limit),
+            None => self.answers.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let learned = match answer {
+            Ok(learned) => learned,
+            Err(why) => {
+                self.dead = why == RecvTimeoutError::Disconnected;
+                return Ok(false);
+            }
+        };
+        self.owes = false;
+        if let Some(why) = learned.refused {
+            bail!("{why}");
+        }
+        self.learned = learned;
+        Ok(true)
+    }
+
+    /// Has it ended?
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// The name of a file, as far as it was learned.
+    pub fn name(&self, path: &str) -> Option<&FileName> {
+        self.learned.names.get(path)
+    }
+
+    /// Why names could not be read.
+    pub fn troubles(&self) -> &[String] {
+        &self.learned.troubles
+    }
+}
+
+impl Drop for Namer {
+    fn drop(&mut self) {
+        // One that waits in the kernel ends when that lets it, and is nobody's to wait for.
+        let _ = self.child.kill();
+        if !self.owes || self.dead {
+            let _ = self.child.wait();
+        }
+    }
+}

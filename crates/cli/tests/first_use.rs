@@ -1,0 +1,133 @@
+//! What a newcomer meets: a mount before its cache was made, a mount point that holds something, pages of another size, old times.
+
+mod common;
+
+use common::mounted::Mounted;
+use common::{Scratch, Signal, is_impossible, says, signal};
+use rustix::fs::{Timespec, Timestamps};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+
+fn folders() -> Scratch {
+    let scratch = Scratch::new();
+    for name in ["backing", "mount"] {
+        std::fs::create_dir(scratch.path(name)).expect("a directory");
+    }
+    scratch.file("disk", vec![0; 1 << 20]);
+    scratch
+}
+
+#[test]
+fn a_cache_that_was_never_made_is_named_with_the_command_that_makes_one() {
+    let scratch = folders();
+    let expected = ["cache: there is no cache here; `entresol format` makes one", "No such file"];
+    says(&scratch.refused(&["mount", "backing", "mount", "--cache", "cache"]), &expected);
+    says(&scratch.refused(&["drain", "--cache", "cache", "--backing", "backing"]), &expected);
+    let serve = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
+    says(&scratch.refused(&serve), &expected);
+}
+
+/// What a mount says until it is ended; none where nothing can be mounted.
+fn said_by_mount(scratch: &Scratch, arguments: &[&str]) -> Option<String> {
+    let mut command = scratch.command(&[&["mount"], arguments].concat());
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+    if !line.is_empty() {
+        signal(server.id(), Signal::TERM);
+    }
+    let mut said = String::new();
+    server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    let code = server.wait().expect("an end").code();
+    if line.is_empty() && is_impossible(&said) {
+        return None;
+    }
+    assert_eq!(code, Some(0), "{said}");
+    Some(said)
+}
+
+#[test]
+fn a_mount_point_that_holds_something_is_said_and_no_other() {
+    let scratch = folders();
+    scratch.file("backing/seen", "");
+    let hidden = "mount: is not empty; what it holds is hidden while backing is mounted there";
+    let Some(said) = said_by_mount(&scratch, &["backing", "mount"]) else { return };
+    assert!(!said.contains("is not empty"), "{said}");
+    scratch.file("mount/covered", "");
+    says(&said_by_mount(&scratch, &["backing", "mount"]).expect("it could before"), &[hidden]);
+    let itself = said_by_mount(&scratch, &["backing", "backing"]).expect("it could before");
+    assert!(!itself.contains("is not empty"), "the same files are seen: {itself}");
+}
+
+#[test]
+fn pages_of_another_size_than_the_databases_are_said_by_format() {
+    let scratch = folders();
+    let format = |backing: &str, size: &str| {
+        let arguments =
+            ["format", "--cache", "cache", "--backing", backing, "--size", "4MiB", "--force", "--page-size", size];
+        let output = scratch.run(&arguments);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        said
+    };
+    assert!(!format("backing", "4096").contains("--page-size"));
+    scratch.file("backing/PG_VERSION", "15\n");
+    says(&format("backing", "4096"), &["PostgreSQL writes pages of 8192 B", "`--page-size 8192`"]);
+    assert!(!format("backing", "8192").contains("--page-size"));
+    std::fs::remove_file(scratch.path("backing/PG_VERSION")).expect("it is there");
+    std::fs::create_dir(scratch.path("backing/my")).expect("a directory");
+    scratch.file("backing/my/ibdata1", "");
+    says(&format("backing", "4096"), &["InnoDB writes pages of 16384 B"]);
+}
+
+#[test]
+fn times_of_any_year_are_what_was_set() {
+    let Some(mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    // 1901, before and after 1970 with a fraction, 2038, 2262, 2400.
+    let times = [
+        (-2_147_483_648, 0),
+        (-315_619_200, 500_000_000),
+        (-1, 1),
+        (-1, 999_999_999),
+        (0, 0),
+        (1, 5),
+        (2_147_483_648, 7),
+        (9_223_372_037, 123),
+        (13_569_465_600, 999_999_999),
+    ];
+    for (tv_sec, tv_nsec) in times {
+        let set = |file: &File| {
+            let time = Timespec { tv_sec, tv_nsec };
+            rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time }).expect("times");
+            let found = file.metadata().expect("attributes");
+            [(found.atime(), found.atime_nsec()), (found.mtime(), found.mtime_nsec())]
+        };
+        // What the file system below keeps of it is its own.
+        let expected = set(&File::create(mounted.plain().join("file")).expect("a file"));
+        let above = File::create(mounted.above().join("file")).expect("a file");
+        assert_eq!(set(&above), expected, "{tv_sec} s {tv_nsec} ns, above");
+        let below = std::fs::metadata(mounted.below().join("file")).expect("attributes");
+        assert_eq!((below.mtime(), below.mtime_nsec()), expected[1], "{tv_sec} s {tv_nsec} ns, below");
+    }
+}
+
+#[test]
+fn a_cache_is_found_by_its_mount_while_another_mount_has_a_name_that_is_no_text() {
+    let test = "a_cache_is_found_by_its_mount_while_another_mount_has_a_name_that_is_no_text";
+    let Some(mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    let odd = mounted.scratch.path("").join(OsStr::from_bytes(b"odd \xff\\ name"));
+    std::fs::create_dir(&odd).expect("a directory");
+    let flags = rustix::mount::MountFlags::empty();
+    if let Err(error) = rustix::mount::mount("none", &odd, "tmpfs", flags, None::<&std::ffi::CStr>) {
+        return eprintln!("SKIPPED {test}: {error}");
+    }
+    let told = mounted.scratch.run(&["stats", "mount"]);
+    let _ = rustix::mount::unmount(&odd, rustix::mount::UnmountFlags::DETACH);
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert_eq!(told.status.code(), Some(0), "{said}");
+    says(&String::from_utf8_lossy(&told.stdout), &["hit ratio"]);
+}
