@@ -1,4 +1,5 @@
-//! The bound on the age of dirty pages, as its command line has it. That it holds to the second is tested in virtual time, in the engine.
+//! The bound on the age of dirty pages, as its command line has it. That it holds to the second is tested in virtual
+//! time, in the engine.
 
 mod common;
 

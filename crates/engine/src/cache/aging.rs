@@ -1,10 +1,10 @@
 //! The bound on ages: a page that differs from the backing store is there, synced, before it has differed for longer than that.
 //!
-//! Each dirty page has an age from the write on by which it first differed; overwriting it changes nothing. By the measured rate of
-//! this write-back the engine knows when it has to begin, so that the oldest are below in time, and each that became dirty after
-//! them too. It then goes on for a while, so that pages that lie beside one another go together. The policy is not told, as in
-//! [cleaning ahead](super::clean). Where the rate cannot keep the bound, a write that would make another page dirty first does one
-//! step of this.
+//! Each dirty page has an age from the write on by which it first differed; overwriting it changes nothing. By the
+//! measured rate of this write-back the engine knows when it has to begin, so that the oldest are below in time, and
+//! each that became dirty after them too. It then goes on for a while, so that pages that lie beside one another go
+//! together. The policy is not told, as in [cleaning ahead](super::clean). Where the rate cannot keep the bound, a
+//! write that would make another page dirty first does one step of this.
 
 use super::keeper::Keeper;
 use super::room::DEPTH_MAX;
@@ -106,8 +106,8 @@ impl Aging {
         (bound as f64 / LOOKS).min(1.0)
     }
 
-    /// Pages to write in one step: what goes in a small part of the bound, and for a write that waits in a second besides. How long that
-    /// takes is found out with a few.
+    /// Pages to write in one step: what goes in a small part of the bound, and for a write that waits in a second
+    /// besides. How long that takes is found out with a few.
     fn pages_of_a_step(&self, awaited: bool) -> usize {
         let bound = self.bound.unwrap_or(0);
         let time = if awaited { Aging::look(bound) } else { bound as f64 / LOOKS };
@@ -254,8 +254,9 @@ impl Keeper {
         Some(Duration::from_secs_f64(until.clamp(LOOK_MIN, Aging::look(bound))))
     }
 
-    /// Must a write of this page wait, because the bound cannot be kept? One that makes no other page dirty need not, where there are
-    /// threads that do it. Pages that are over the bound already are no reason: they are written as fast as can be.
+    /// Must a write of this page wait, because the bound cannot be kept? One that makes no other page dirty need not,
+    /// where there are threads that do it. Pages that are over the bound already are no reason: they are written as
+    /// fast as can be.
     pub(super) fn must_hold_back(&self, page: u64) -> bool {
         let Some((bound, ages)) = self.aging.bound.zip(self.log.ages()) else { return false };
         if mutant::is(Mutant::AgeNobodyWaits) {
@@ -365,8 +366,8 @@ fn write_oldest(turn: &mut Turn, awaited: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// What a write does that must wait: one step. Whatever comes of it the write goes on; what cannot be written below is told to who
-/// waits for room there.
+/// What a write does that must wait: one step. Whatever comes of it the write goes on; what cannot be written below is
+/// told to who waits for room there.
 pub(super) fn hold_back(turn: &mut Turn) -> io::Result<()> {
     turn.keeper().aging.waits += 1;
     turn.own()?;
@@ -377,10 +378,11 @@ pub(super) fn hold_back(turn: &mut Turn) -> io::Result<()> {
 }
 
 impl BlockCache {
-    /// Sets for how long a page may differ from the backing store, in whole seconds; none, as after an open unless its configuration
-    /// says so, is no bound. The cache's own threads write what is about to be older below and sync it, and writes wait where
-    /// they cannot; a cache without threads of its own does so only when something is written. Time counts in which the
-    /// cache is open under a bound. What is dirty when a first bound is set counts as old as can be.
+    /// Sets for how long a page may differ from the backing store, in whole seconds; none, as after an open unless its
+    /// configuration says so, is no bound. The cache's own threads write what is about to be older below and sync it,
+    /// and writes wait where they cannot; a cache without threads of its own does so only when something is written.
+    /// Time counts in which the cache is open under a bound. What is dirty when a first bound is set counts as old as
+    /// can be.
     ///
     /// # Errors
     /// `InvalidInput` when it is less than a second.

@@ -34,8 +34,8 @@ pub(super) struct Standing {
 /// Seconds of cache time after which the device is told of it at the latest, as long as any page is dirty.
 pub(crate) const STORED_EVERY: u64 = 10;
 
-/// Seconds by which the device may not have been told of it when a process ends without closing the store, or the power goes: what
-/// was written last need not be down, what was written before it is.
+/// Seconds by which the device may not have been told of it when a process ends without closing the store, or the power
+/// goes: what was written last need not be down, what was written before it is.
 const UNTOLD_MAX: u64 = 2 * STORED_EVERY;
 
 /// The end of what was written when a sync of the device began, and what is noted of it when the sync is done.
@@ -135,8 +135,8 @@ impl Standing {
         self.time.as_ref().map_or(Duration::from_secs(self.clock), CacheTime::now)
     }
 
-    /// Has cache time gone on so far since the device was told of it that it should be told again? A store of version 2 has no room
-    /// for it.
+    /// Has cache time gone on so far since the device was told of it that it should be told again? A store of version 2
+    /// has no room for it.
     pub fn is_clock_old(&self) -> bool {
         self.time.is_some() && self.tables() == Tables::V3 && self.clock() >= self.stored.get() + STORED_EVERY
     }

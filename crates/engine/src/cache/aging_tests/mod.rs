@@ -94,7 +94,8 @@ fn loaded(layout: Layout) -> Result<(), String> {
         if stats.written == 0 || stats.late > 0 {
             return Err(format!("{what}: {stats:?}"));
         }
-        // What an LRU keeps, though it is overwritten all the time, is written once in half a bound at most, not as often as it is written above.
+        // What an LRU keeps, though it is overwritten all the time, is written once in half a bound at most, not as
+        // often as it is written above.
         let most = scene.writes_of(0);
         let bounds = scene.now() / 30.0;
         if info.name == "lru" && most as f64 > 4.0 * bounds + 4.0 {
