@@ -58,6 +58,7 @@ pub struct Running {
     calls: Arc<Observed>,
     file: Arc<CacheFile>,
     below: Below,
+    backing: PathBuf,
     accounts: Accounts,
     page_bytes: u32,
     /// As it was opened: since then it may have grown.
@@ -96,11 +97,26 @@ impl Running {
     pub fn new(held: &Held, file: Arc<CacheFile>, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let below = held.below.clone();
-        let accounts = Accounts::new(cache.clone(), below.clone(), held.backing.clone());
+        let backing = held.backing.clone();
+        let accounts = Accounts::new(cache.clone(), below.clone(), backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
         let (started, seen, writers) = (Instant::now(), OnceLock::new(), OnceLock::new());
         let geometry = held.geometry;
-        Running { cache, calls, file, below, accounts, page_bytes, geometry, places, started, log, seen, writers }
+        Running {
+            cache,
+            calls,
+            file,
+            below,
+            backing,
+            accounts,
+            page_bytes,
+            geometry,
+            places,
+            started,
+            log,
+            seen,
+            writers,
+        }
     }
 
     /// The cache as a door for a block serves it.
