@@ -32,6 +32,9 @@ const SHARED: &[&str] =
 const NOT_CONFIGURED: &[&str] =
     &["config", "quiet", "help", "version", "force", "settings", "json", "watch", "command", "place"];
 
+/// Defaults that earlier releases printed, and that a command without a cache passes by.
+const PRINTED_BEFORE: &[(&str, &str)] = &[("policy", "face-gsc"), ("mode", "write-back")];
+
 /// What `entresol config` prints first.
 const PREAMBLE: &str = "\
 # Configuration of Entresol's live cache: the option --config of every command named here.
@@ -96,6 +99,7 @@ pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsSt
     let given = Reading { cli, file, text: &text }.of(&path)?;
     let command = descend(cli, &path).expect("the parser found it");
     let explicit = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let cached = explicit("cache") || given.iter().any(|(name, _)| name == "cache");
     let mut origins = Origins { file: file.clone(), lines: Vec::new() };
     let mut added = Vec::new();
     for (name, Given { value, line }) in given {
@@ -107,7 +111,8 @@ pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsSt
             members.contains(&id) && members.iter().any(|member| explicit(member))
         });
         // A default that is written out asks for nothing, not even for what its option requires.
-        let default = matches!(&value, Value::Text(text) if arg.get_default_values().iter().eq([text.as_str()]));
+        let default = matches!(&value, Value::Text(text) if arg.get_default_values().iter().eq([text.as_str()])
+            || !cached && PRINTED_BEFORE.contains(&(name.as_str(), text.as_str())));
         if explicit(id) || displaced || default {
             continue;
         }
@@ -283,13 +288,13 @@ fn describe(arg: &Arg, text: &mut String) {
     }
     let possible: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let name = key(arg);
+    if !possible.is_empty() && !matches!(arg.get_action(), ArgAction::SetTrue) {
+        writeln!(text, "# One of {}", possible.join(", ")).expect("text grows");
+    }
     let line = if matches!(arg.get_action(), ArgAction::SetTrue) {
         format!("{name} = false")
     } else if let Some(default) = arg.get_default_values().first() {
         let default = default.to_string_lossy();
-        if !possible.is_empty() {
-            writeln!(text, "# One of {}", possible.join(", ")).expect("text grows");
-        }
         match default.parse::<i64>() {
             Ok(number) => format!("{name} = {number}"),
             Err(_) => format!("{name} = {}", toml::Value::String(default.into_owned())),

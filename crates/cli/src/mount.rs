@@ -74,7 +74,7 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
         let guard = Guard::check(backing, cached.writers_ok, quiet)?;
         let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
-        let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
+        let how = format!("cached by {} in {}", served.chosen().policy, cache.display());
         guard.watch(served.log().clone());
         let begun = Serving::begin(arguments, files, 16, quiet);
         begun.iter().for_each(|serving| passing(&served, &serving.mount));

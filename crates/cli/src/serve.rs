@@ -84,9 +84,9 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
     let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
     let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
     guard.watch(served.log().clone());
-    let policy = &arguments.cached.policy;
+    let policy = &served.chosen().policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
-    let read_only = arguments.cached.mode == ModeArg::ReadOnly;
+    let read_only = served.chosen().mode == ModeArg::ReadOnly;
     let export = Export { block: served.running.block(), name: String::new(), description, read_only };
     let limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
     let counts = until_signal(arguments, export, limits, quiet)?;

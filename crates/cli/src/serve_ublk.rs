@@ -37,7 +37,7 @@ pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
     let served = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?.serve(quiet);
     guard.watch(served.log().clone());
-    let read_only = arguments.cached.mode == ModeArg::ReadOnly;
+    let read_only = served.chosen().mode == ModeArg::ReadOnly;
     // The device may be taken away by others too: then there is nothing left to wait for.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));
     let device = Device::start(served.running.block(), read_only, ended)?;

@@ -70,7 +70,17 @@ fn what_is_wrong_is_named_with_file_and_line() {
 fn the_printed_configuration_is_one_that_works() {
     let scratch = formatted();
     let text = Scratch::new().ok(&["config"]);
-    says(&text, &["policy = \"face-gsc\"", "mode = \"write-back\"", "[serve.nbd]", "connections = 16", "# socket = "]);
+    says(
+        &text,
+        &[
+            "# policy = \"POLICY\"",
+            "# mode = \"MODE\"",
+            "# One of write-back, ",
+            "[serve.nbd]",
+            "connections = 16",
+            "# socket = ",
+        ],
+    );
     scratch.file("c.toml", text.replace("# cache = \"FILE\"", "cache = \"cache\""));
     says(&scratch.ok(&["stats", "--config", "c.toml"]), &["closed in good order"]);
 }

@@ -1,5 +1,6 @@
 //! A cache in front of all files of a directory.
 
+use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::hold;
 use super::serve::{CacheArgs, Found, config};
@@ -108,7 +109,8 @@ pub fn open(
     let executor = store.executor();
     let (backing, superblock) = backing_of(path, &store, directory)?;
     let backing = backing.dropping_gone(direct.drop_gone);
-    let config = config(arguments, superblock.geometry)?;
+    let chosen = Chosen::new(arguments, &Kept::default());
+    let config = config(arguments, &chosen, superblock.geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
@@ -122,5 +124,5 @@ pub fn open(
     }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    Ok((Held { path, backing, cache, below, found, geometry, policy, log: arguments.log }, files, names))
+    Ok((Held { path, backing, cache, below, found, geometry, policy, chosen, log: arguments.log }, files, names))
 }

@@ -1,12 +1,14 @@
 //! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
 
 use super::cache_file::CacheFile;
+use super::chosen::Chosen;
 use super::control::{Control, Controlled};
 use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
 use super::running::Running;
 use super::serve::Found;
 use super::watchman::Watchman;
+use crate::args::word;
 use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheStats};
@@ -38,6 +40,8 @@ pub struct Held {
     pub geometry: Geometry,
     /// The policy that it was opened with.
     pub policy: &'static Info,
+    /// What it was opened with.
+    pub chosen: Chosen,
     /// How its events are written.
     pub log: LogArg,
 }
@@ -58,6 +62,10 @@ impl Held {
     pub fn serve(self, quiet: bool) -> Served {
         let log = Log::new(self.path.display().to_string(), self.log, quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
+        if let Some(said) = self.chosen.said() {
+            let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
+            log.event(Level::Info, "chosen", &said, figures);
+        }
         self.mention_layout(&log);
         let file = Arc::new(CacheFile::new(&self.path));
         if let Some(mode) = file.close_to_others() {
@@ -141,6 +149,11 @@ impl Served {
     /// Where the cache is.
     pub fn path(&self) -> &Path {
         &self.held.path
+    }
+
+    /// Policy and mode that it was opened with.
+    pub fn chosen(&self) -> &Chosen {
+        &self.held.chosen
     }
 
     /// Where its events go.

@@ -3,6 +3,7 @@
 mod cache_file;
 pub mod check;
 pub mod choice;
+mod chosen;
 pub mod control;
 pub mod drain;
 pub mod figures;

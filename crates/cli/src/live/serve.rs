@@ -1,5 +1,6 @@
 //! A cache file and its backing file as one block that a door serves.
 
+use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::log::LogArg;
@@ -23,12 +24,13 @@ use std::time::{Duration, Instant};
 /// How a cache is run
 #[derive(Args)]
 pub struct CacheArgs {
-    /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them)
-    #[arg(long, value_name = "POLICY", default_value = "face-gsc", requires = "cache")]
-    pub policy: String,
-    /// With --cache: what becomes of writes
-    #[arg(long, value_enum, default_value = "write-back", requires = "cache")]
-    pub mode: ModeArg,
+    /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: what `format` was
+    /// told, else face-gsc]
+    #[arg(long, value_name = "POLICY", requires = "cache")]
+    pub policy: Option<String>,
+    /// With --cache: what becomes of writes [default: what `format` was told, else write-back]
+    #[arg(long, value_enum, requires = "cache")]
+    pub mode: Option<ModeArg>,
     /// With --cache: pages that the policy may keep there, of the room that there is. Less of it leaves more to versions that
     /// are dead, so that fewer are copied to make room for new ones
     #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
@@ -61,8 +63,8 @@ impl CacheArgs {
     pub fn any_policy() -> Self {
         let cache_size = Size::Percent(100.0);
         CacheArgs {
-            policy: "lru".to_owned(),
-            mode: ModeArg::WriteBack,
+            policy: Some("lru".to_owned()),
+            mode: Some(ModeArg::WriteBack),
             cache_size,
             dirty_high: None,
             dirty_low: None,
@@ -240,26 +242,27 @@ fn open_over(
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
-    let config = config(arguments, geometry)?;
+    let chosen = Chosen::new(arguments, &Kept::default());
+    let config = config(arguments, &chosen, geometry)?;
     let cache = BlockCache::open(store, below, superblock.backing, &config);
     let cache = Arc::new(cache.with_context(|| path.display().to_string())?);
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
-    Ok(Held { path, backing, cache, below, found, geometry, policy, log: arguments.log })
+    Ok(Held { path, backing, cache, below, found, geometry, policy, chosen, log: arguments.log })
 }
 
 /// How a store of this geometry is to be run.
-pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheConfig> {
-    let spec = one_policy(&arguments.policy)?;
+pub(super) fn config(arguments: &CacheArgs, chosen: &Chosen, geometry: Geometry) -> Result<CacheConfig> {
+    let spec = one_policy(&chosen.policy)?;
     let room = geometry.capacity_pages();
     let held = arguments.cache_size.pages(geometry.page_bytes, room);
     if held == 0 || held > room {
         bail!("--cache-size: {held} pages; the store has room for {room}");
     }
     let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
-    Ok(CacheConfig { options: spec.options, mode: arguments.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
+    Ok(CacheConfig { options: spec.options, mode: chosen.mode.into(), ..CacheConfig::new(spec.info, &tiers) })
 }
 
 /// O_DIRECT moves whole blocks; half of one cannot be written without its neighbour.
