@@ -6,6 +6,7 @@ mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
 mod names;
+pub mod record;
 
 pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
 pub use descriptors::allow_many;

@@ -26,6 +26,7 @@ pub struct Opening {
     room_pages: u64,
     objects_max: usize,
     recovered: Recovered,
+    uuid: [u8; 16],
     generations: Generations,
     keeps_generations: bool,
     gauges: [Gauge; 2],
@@ -71,6 +72,7 @@ impl BlockCache {
         let gauges = [cache.gauge(), backing.gauge()];
         let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
         let (log, recovered) = AnyLog::find(cache, identity, backing_pages)?;
+        let uuid = log.uuid();
         let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
@@ -88,6 +90,7 @@ impl BlockCache {
             room_pages,
             objects_max,
             recovered,
+            uuid,
             generations,
             keeps_generations,
             gauges,
@@ -99,6 +102,11 @@ impl Opening {
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
         self.core.held_pages()
+    }
+
+    /// UUID of the cache, new with every format.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
     }
 
     /// The generations of the cache: its backing store must have one of them.

@@ -61,6 +61,11 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => &mut store.standing)
     }
 
+    /// UUID of the cache.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.standing().uuid()
+    }
+
     /// Its generations: the backing store has one of them.
     pub fn generations(&self) -> Generations {
         self.standing().generations()
