@@ -97,6 +97,7 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
+    live::backing_record::check_complete(path)?;
     let file = FileBlock::open(path, arguments.read_only)?;
     if Block::size_bytes(&file) == 0 {
         bail!("{}: is empty; NBD serves a size that does not change", path.display());

@@ -8,7 +8,9 @@ mod emulated;
 mod names;
 pub mod record;
 
-pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
+pub use cached::{
+    Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Standing, standing,
+};
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]

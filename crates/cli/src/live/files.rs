@@ -1,5 +1,7 @@
 //! A cache in front of all files of a directory.
 
+use super::around;
+use super::backing_record::Paired;
 use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::hold;
@@ -24,6 +26,12 @@ pub struct DirectArgs {
     /// has dirty pages of missing files, unless they were removed through the cache
     #[arg(long, requires = "cache")]
     pub drop_gone: bool,
+    /// The generations of the two are not compared.
+    #[arg(skip)]
+    pub generation_ok: bool,
+    /// Other caches may be in use in the directory or around it: for a drain.
+    #[arg(skip)]
+    pub nested_ok: bool,
 }
 
 impl DirectArgs {
@@ -61,7 +69,7 @@ pub fn check_complete(directory: &Path) -> Result<()> {
     if Backing::needs_its_cache(directory).map_err(|error| refusal(directory, error))? {
         bail!("{}: its files are not complete without their cache; give --cache, or drain it", directory.display());
     }
-    Ok(())
+    around::check(directory)
 }
 
 /// The directory that a cache was made for.
@@ -108,13 +116,18 @@ pub fn open(
     let store = hold(path, Caching::Buffered)?;
     let executor = store.executor();
     let (backing, superblock) = backing_of(path, &store, directory)?;
-    let backing = backing.dropping_gone(direct.drop_gone);
+    // Whoever begins at the same time in another folder finds this one held.
+    if !direct.nested_ok {
+        around::check(directory)?;
+    }
+    let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
     let chosen = Chosen::new(arguments, &Kept::default());
     let config = config(arguments, &chosen, superblock.geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
         FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
+        FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
         other => refusal(directory, other),
     })?;
     let (files, geometry, policy) = (Arc::new(files), superblock.geometry, config.policy);
@@ -124,5 +137,6 @@ pub fn open(
     }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    Ok((Held { path, backing, cache, below, found, geometry, policy, chosen, log: arguments.log }, files, names))
+    let pair = Some(Arc::clone(&files) as Arc<dyn Paired>);
+    Ok((Held { path, backing, cache, below, pair, found, geometry, policy, chosen, log: arguments.log }, files, names))
 }

@@ -1,5 +1,7 @@
 //! `entresol format`: makes a cache.
 
+use super::around;
+use super::backing_record;
 use super::files;
 use super::identity::{self, Identity, identity};
 use super::survey::{self, SurveyError};
@@ -11,6 +13,7 @@ use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::Backing;
+use entresol_files::record::{Record, RecordPlace};
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -140,12 +143,15 @@ fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<(
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
     let uuid = random()?;
+    let choices = backing_record::choices(&arguments.cache, geometry, cache.size_bytes())?;
     match backing {
-        Below::File { held, identity } => {
-            BlockCache::format(&cache, geometry, held, uuid, *identity).with_context(name)
+        Below::File { held, identity, place } => {
+            let record = Record::first(uuid, place.volume()?, Some(choices))?;
+            BlockCache::format_of(&cache, geometry, held, uuid, *identity, record.generation).with_context(name)?;
+            place.write(&record).with_context(|| format!("the record of the cache, {}", place.name()))
         }
         Below::Directory => {
-            let made = Backing::format(&arguments.backing, &cache, geometry, uuid, random()?);
+            let made = Backing::format_as(&arguments.backing, &cache, geometry, uuid, random()?, Some(choices));
             made.map_err(|error| files::refusal(&arguments.backing, error))
         }
     }
@@ -159,7 +165,7 @@ fn random() -> Result<[u8; 16]> {
 
 /// What is to be cached.
 enum Below {
-    File { held: FileDisk, identity: Identity },
+    File { held: FileDisk, identity: Identity, place: Box<dyn RecordPlace> },
     Directory,
 }
 
@@ -171,13 +177,20 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
             let name = path.display();
             bail!("{name}: another cache has what its files do not: drain that, or lose it by --force");
         }
+        if !arguments.force {
+            around::check(path)?;
+        }
         return Ok(Below::Directory);
     }
     let (held, identity) = (hold(path, Caching::Buffered)?, identity(path, arguments.identity)?);
     if held.size_bytes() == 0 {
         bail!("{}: is empty", path.display());
     }
-    Ok(Below::File { held, identity })
+    let place = backing_record::place(path, identity)?;
+    if !arguments.force {
+        backing_record::check_free(path, &*place)?;
+    }
+    Ok(Below::File { held, identity, place })
 }
 
 /// What a file holds that somebody may want, in words; none when its ends are zeros.

@@ -1,5 +1,7 @@
 //! The live cache from the command line: a cache, a file or block device, in front of another or of a directory of files.
 
+mod around;
+pub mod backing_record;
 mod cache_file;
 pub mod check;
 pub mod choice;

@@ -1,5 +1,6 @@
 //! A cache file and its backing file as one block that a door serves.
 
+use super::backing_record;
 use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
@@ -10,9 +11,10 @@ use crate::args::bytes_or_none;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Recovered};
+use entresol_files::record::RecordPlace;
 use entresol_policy::Info;
 use entresol_sim::PolicySpec;
 use entresol_sqlite::{CAPACITY_BYTES, GrowingFile};
@@ -104,6 +106,9 @@ pub struct DeviceArgs {
     /// 4096 bytes
     #[arg(long, requires = "cache")]
     pub direct: bool,
+    /// The generations of the two are not compared.
+    #[arg(skip)]
+    pub generation_ok: bool,
 }
 
 impl DeviceArgs {
@@ -208,15 +213,16 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
         let hint = if is_database(&superblock) { "; it is SQLite's: open it by the VFS" } else { "" };
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}{hint}", backing.display());
     }
-    open_over(path, backing, store, below, &superblock, arguments, started)
+    let place = Some((backing_record::place(backing, superblock.backing)?, devices.generation_ok));
+    open_over(path, backing, store, below, &superblock, arguments, place, started)
 }
 
 /// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
-pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) -> Result<Held> {
+pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, generation_ok: bool) -> Result<Held> {
     let arguments = CacheArgs::any_policy();
     let database = ReadFile::open(path).ok().and_then(|cache| survey::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
-        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false });
+        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok });
     };
     check_apart(path, backing)?;
     let started = Instant::now();
@@ -224,7 +230,8 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) ->
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     identity::check(path, superblock.backing, backing, identity)?;
-    open_over(path, backing, store, below, &superblock, &arguments, started)
+    // The VFS keeps no record.
+    open_over(path, backing, store, below, &superblock, &arguments, None, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -232,6 +239,7 @@ pub(super) fn is_database(superblock: &Superblock) -> bool {
     superblock.backing_pages == CAPACITY_BYTES / u64::from(superblock.geometry.page_bytes)
 }
 
+#[allow(clippy::too_many_arguments)]
 fn open_over(
     path: &Path,
     backing: &Path,
@@ -239,18 +247,26 @@ fn open_over(
     below: impl Disk + 'static,
     superblock: &Superblock,
     arguments: &CacheArgs,
+    place: Option<(Box<dyn RecordPlace>, bool)>,
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
     let chosen = Chosen::new(arguments, &Kept::default());
     let config = config(arguments, &chosen, geometry)?;
-    let cache = BlockCache::open(store, below, superblock.backing, &config);
-    let cache = Arc::new(cache.with_context(|| path.display().to_string())?);
+    let name = || path.display().to_string();
+    let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1)).with_context(name)?;
+    let (cache, pair) = match place {
+        None => (Arc::new(opening.start(|| Ok::<_, CacheError>(())).with_context(name)?.0), None),
+        Some((place, overruled)) => {
+            let (cache, pair) = backing_record::start(path, opening, place, overruled)?;
+            (cache, Some(pair))
+        }
+    };
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
-    Ok(Held { path, backing, cache, below, found, geometry, policy, chosen, log: arguments.log })
+    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, log: arguments.log })
 }
 
 /// How a store of this geometry is to be run.

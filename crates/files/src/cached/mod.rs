@@ -10,16 +10,20 @@
 mod advised;
 mod disk;
 mod file;
+mod kept;
 mod leaving;
 mod map;
+mod pair;
 mod places;
 mod placing;
 mod start;
 
 pub use disk::FilesDisk;
+pub use pair::{Standing, standing};
 pub use places::FilePage;
 pub use start::{Backing, Found};
 
+use crate::record::{Mismatch, Pairing};
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
@@ -93,6 +97,9 @@ pub enum FilesError {
         /// Folders that were not looked into: another file system lies over them, they are links, they may not be read.
         absent: Vec<PathBuf>,
     },
+    /// The cache and the directory are no pair.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
     /// The cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -164,6 +171,7 @@ pub struct CachedFiles {
     errands: Arc<Mutex<Option<Sender<Errand>>>>,
     janitor: Mutex<Option<JoinHandle<()>>>,
     placer: Placer,
+    pairing: Pairing,
 }
 
 /// The account of a file.
@@ -202,7 +210,7 @@ fn invalid(error: FilesError) -> io::Error {
 }
 
 impl CachedFiles {
-    fn new(shared: Shared, root: File, device: u64, direct: Vec<Pattern>) -> io::Result<Self> {
+    fn new(shared: Shared, root: File, device: u64, direct: Vec<Pattern>, pairing: Pairing) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let (errands, to_run) = channel::<Errand>();
         let common = shared.clone();
@@ -217,6 +225,7 @@ impl CachedFiles {
             errands: Arc::new(Mutex::new(Some(errands))),
             janitor: Mutex::new(Some(janitor)),
             placer: Placer::new(),
+            pairing,
         })
     }
 
@@ -352,13 +361,16 @@ impl CachedFiles {
             // What it could not do the next start does.
             let _ = janitor.join();
         }
+        // A close that fails leaves a pair all the same.
+        let raised = self.raise_generation();
         self.shared.cache.close()?;
         let dirty = self.shared.cache.stats()?.dirty_pages > 0;
         let mut stamps = HashMap::new();
         for known in self.files().values().filter(|known| !known.file.regions().is_empty()) {
             stamps.insert(known.file.below.key, known.file.below.leave()?);
         }
-        self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)
+        self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)?;
+        raised
     }
 }
 

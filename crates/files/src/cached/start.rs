@@ -6,6 +6,7 @@ use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
 use crate::descriptors;
+use crate::record::{Choices, Record, volume};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
@@ -28,6 +29,7 @@ pub struct Backing {
     hidden: OwnedFd,
     contents: Contents,
     drop_gone: bool,
+    pub(super) overruled: bool,
 }
 
 /// What a start found.
@@ -64,7 +66,7 @@ fn is_passed_by(error: &io::Error) -> bool {
     matches!(error.kind(), PermissionDenied | NotConnected | ConnectionAborted | NotFound)
 }
 
-fn open_hidden(root: &File) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_hidden(root: &File) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(root, HIDDEN, flags, Mode::empty())
 }
@@ -95,7 +97,15 @@ impl Backing {
         if contents.directory != key(&found)? {
             return Err(FilesError::Copied);
         }
-        Ok(Self { path: path.into(), root, device: found.dev(), hidden, contents, drop_gone: false })
+        Ok(Self { path: path.into(), root, device: found.dev(), hidden, contents, drop_gone: false, overruled: false })
+    }
+
+    pub(super) fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    pub(super) fn root(&self) -> &File {
+        &self.root
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -122,6 +132,21 @@ impl Backing {
         uuid: [u8; 16],
         id: [u8; 16],
     ) -> Result<(), FilesError> {
+        Self::format_as(path, cache, geometry, uuid, id, None)
+    }
+
+    /// As [`format`](Self::format), with what was chosen for the record.
+    ///
+    /// # Errors
+    /// As [`format`](Self::format).
+    pub fn format_as<C: Disk>(
+        path: &Path,
+        cache: &C,
+        geometry: Geometry,
+        uuid: [u8; 16],
+        id: [u8; 16],
+        choices: Option<Choices>,
+    ) -> Result<(), FilesError> {
         let root = File::open(path).map_err(at(path))?;
         let directory = key(&root.metadata().map_err(at(path))?)?;
         match rustix::fs::mkdirat(&root, HIDDEN, Mode::RWXU) {
@@ -131,8 +156,10 @@ impl Backing {
         let hidden = open_hidden(&root).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
         hold(&hidden)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
-        BlockCache::format(cache, geometry, &disk, uuid, id).map_err(|error| FilesError::Cache(error.into()))?;
-        map::make(&hidden, &Contents::new(id, directory))?;
+        let record = Record::first(uuid, volume::of(&root)?, choices)?;
+        BlockCache::format_of(cache, geometry, &disk, uuid, id, record.generation)
+            .map_err(|error| FilesError::Cache(error.into()))?;
+        map::make(&hidden, &Contents::of_record(id, directory, record))?;
         Ok(root.sync_all()?)
     }
 
@@ -287,9 +314,10 @@ impl CachedFiles {
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
         let mut found =
             Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
-        let Backing { root, device, hidden, contents, drop_gone, .. } = backing;
         let (objects, known) = objects(&present, page_bytes)?;
-        let opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
+        let mut opening = BlockCache::find(cache, below(disk.clone())?, backing.contents.id, config, objects)?;
+        let pairing = backing.pair(&opening)?;
+        let Backing { root, device, hidden, contents, drop_gone, .. } = backing;
         let held = opening.held_pages();
         let dirty = |&(page, dirty): &(u64, bool)| {
             let (below, _) = disk.file_at(page * page_bytes).filter(|(below, _)| dirty && below.is_changed())?;
@@ -313,11 +341,13 @@ impl CachedFiles {
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
-        let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
+        let record = pairing.propose(&mut opening, false, |_| map::sync_read(&hidden))?.or(contents.record);
+        let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), record, ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents).map_err(FilesError::Io))?;
+        pairing.begun(&cache)?;
         let shared =
             Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
-        let files = Self::new(shared, root, device, direct)?;
+        let files = Self::new(shared, root, device, direct, pairing)?;
         files.reconcile(&present, &known, &held)?;
         Ok((files, found))
     }

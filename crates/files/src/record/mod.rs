@@ -6,7 +6,7 @@
 
 mod pairing;
 mod place;
-mod volume;
+pub(crate) mod volume;
 
 pub use pairing::{Mismatch, Pairing, compare};
 pub use place::{FileRecord, STATE_DIRECTORY, StateFile};
@@ -147,6 +147,15 @@ fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
 }
 
 impl Record {
+    /// The record of a cache that is just being made.
+    ///
+    /// # Errors
+    /// When the system has no random number.
+    pub fn first(cache: [u8; 16], volume: Option<[u8; 16]>, choices: Option<Choices>) -> io::Result<Self> {
+        let generation = Generation { number: 1, nonce: pairing::nonce()? };
+        Ok(Record { cache, generation, complete: true, volume, choices })
+    }
+
     /// The record as an extended attribute or a file has it, at most [`RECORD_BYTES_MAX`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let choices = self.choices.as_ref().map(Choices::encode);

@@ -116,7 +116,7 @@ pub fn compare(
 }
 
 /// A number that nobody can foretell.
-fn nonce() -> io::Result<u64> {
+pub(super) fn nonce() -> io::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))

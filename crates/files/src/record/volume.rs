@@ -25,7 +25,7 @@ struct SubvolumeInfo {
 const GET_SUBVOLUME_INFO: Opcode = opcode::read::<SubvolumeInfo>(0x94, 60);
 
 /// UUID of the subvolume; none on another file system, and where the subvolume has none.
-pub(super) fn of(file: impl AsFd) -> io::Result<Option<[u8; 16]>> {
+pub(crate) fn of(file: impl AsFd) -> io::Result<Option<[u8; 16]>> {
     let file = file.as_fd();
     // The type's width differs from one system to another.
     #[allow(clippy::unnecessary_cast)]
