@@ -109,6 +109,11 @@ impl Opening {
         self.uuid
     }
 
+    /// The mode that it will begin in.
+    pub fn mode(&self) -> Mode {
+        self.config.mode
+    }
+
     /// The generations of the cache: its backing store must have one of them.
     pub fn generation(&self) -> Generations {
         self.generations

@@ -364,7 +364,7 @@ impl CachedFiles {
         // A close that fails leaves a pair all the same.
         let raised = self.raise_generation();
         self.shared.cache.close()?;
-        let dirty = self.shared.cache.stats()?.dirty_pages > 0;
+        let dirty = self.shared.cache.stats()?.dirty_pages > 0 || !self.shared.cache.lost_pages()?.is_empty();
         let mut stamps = HashMap::new();
         for known in self.files().values().filter(|known| !known.file.regions().is_empty()) {
             stamps.insert(known.file.below.key, known.file.below.leave()?);

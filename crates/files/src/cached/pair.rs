@@ -4,7 +4,7 @@ use super::map::{self, FileMap, State};
 use super::start::{Backing, open_hidden};
 use super::{CachedFiles, FilesError, Shared, key};
 use crate::record::{Pairing, Record, RecordPlace, volume};
-use entresol_engine::cache::Opening;
+use entresol_engine::cache::{Mode, Opening};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io;
@@ -129,6 +129,11 @@ impl CachedFiles {
     /// As [`Pairing::raise`].
     pub fn raise_generation(&self) -> io::Result<()> {
         self.pairing.raise(&self.shared.cache, &MapPlace(&self.shared))
+    }
+
+    /// Notes in the map that the files have every byte, if they have it in the mode in which the cache was opened.
+    pub(super) fn began(&self, mode: Mode) -> io::Result<()> {
+        self.pairing.began(&self.shared.cache, &MapPlace(&self.shared), mode)
     }
 
     /// Notes in the map whether the files have every byte, durably.

@@ -163,6 +163,29 @@ impl Backing {
         Ok(root.sync_all()?)
     }
 
+    /// Makes this the record of the cache before the directory, durably. Where that says that the files are complete the map says
+    /// so too: no cache has what they have not.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn note_record(&mut self, record: Record) -> Result<(), FilesError> {
+        let state = if record.complete { State::Clean } else { self.contents.state };
+        let contents = Contents { state, record: Some(record), ..self.contents.clone() };
+        map::make(&self.hidden, &contents)?;
+        self.contents = contents;
+        Ok(())
+    }
+
+    /// Makes an empty cache for the directory, that of the record, whose map stays as it is.
+    ///
+    /// # Errors
+    /// When the cache is too small or fails.
+    pub fn make_cache<C: Disk>(&self, cache: &C, geometry: Geometry, record: &Record) -> Result<(), FilesError> {
+        let disk = FilesDisk::new(geometry.page_bytes.into());
+        let made = BlockCache::format_of(cache, geometry, &disk, record.cache, self.contents.id, record.generation);
+        made.map_err(|error| FilesError::Cache(error.into()))
+    }
+
     /// Has a start drop what the cache alone has of files that are not there and of whose removal it does not know.
     #[must_use]
     pub fn dropping_gone(self, drop_gone: bool) -> Self {
@@ -341,7 +364,8 @@ impl CachedFiles {
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
-        let record = pairing.propose(&mut opening, false, |_| map::sync_read(&hidden))?.or(contents.record);
+        let (mode, stays) = (opening.mode(), pairing.stays_complete(opening.mode()));
+        let record = pairing.propose(&mut opening, stays, |_| map::sync_read(&hidden))?.or(contents.record);
         let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), record, ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents).map_err(FilesError::Io))?;
         pairing.begun(&cache)?;
@@ -349,6 +373,7 @@ impl CachedFiles {
             Shared { cache: Arc::new(cache), disk, map: Mutex::new(map), voiding: RwLock::default(), page_bytes };
         let files = Self::new(shared, root, device, direct, pairing)?;
         files.reconcile(&present, &known, &held)?;
+        files.began(mode)?;
         Ok((files, found))
     }
 

@@ -10,7 +10,7 @@
 //! [`propose`]: BlockCache::propose_generation
 
 use super::{Record, RecordPlace};
-use entresol_engine::cache::{BlockCache, Opening};
+use entresol_engine::cache::{BlockCache, Mode, Opening};
 use entresol_engine::store::{Generation, Generations};
 use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -218,6 +218,24 @@ impl Pairing {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.accept();
         cache.settle_generation()
+    }
+
+    /// Whether the record may go on saying that the backing store is complete, once a cache is in use in this mode: it may unless a
+    /// write can be answered that is in the cache alone. What an earlier run left there is below before the first request.
+    pub fn stays_complete(&self, mode: Mode) -> bool {
+        mode != Mode::WriteBack && self.state().is_some_and(|state| state.record.complete)
+    }
+
+    /// Notes that the backing store is complete, of a cache that began in this mode: all that it had is below by then, but for
+    /// pages that were lost.
+    ///
+    /// # Errors
+    /// What the cache or the place answered.
+    pub fn began(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: Mode) -> io::Result<()> {
+        if mode == Mode::WriteBack || !cache.lost_pages()?.is_empty() {
+            return Ok(());
+        }
+        self.mark(cache, place, true)
     }
 
     /// Raises the generation on both sides.
