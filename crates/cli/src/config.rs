@@ -30,7 +30,7 @@ const SHARED: &[&str] =
 
 /// Options that make sense on a command line only.
 const NOT_CONFIGURED: &[&str] =
-    &["config", "quiet", "help", "version", "force", "settings", "json", "watch", "command", "place"];
+    &["config", "quiet", "help", "version", "force", "if-lost", "settings", "json", "watch", "command", "place"];
 
 /// Defaults that earlier releases printed, and that a command without a cache passes by.
 const PRINTED_BEFORE: &[(&str, &str)] = &[("policy", "face-gsc"), ("mode", "write-back")];
@@ -357,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_release_printed_asks_for_nothing_without_a_cache() {
+        let cli = with_option(Cli::command());
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let file = scratch.path().join("c.toml");
+        std::fs::write(&file, "policy = 'face-gsc'\nmode = 'write-back'\n").expect("a file");
+        let added = |line: &str| {
+            let (words, _) = extended(&cli, words(&format!("{line} --config {}", file.display()))).expect("words");
+            words.len() - line.split(' ').count() - 2
+        };
+        assert_eq!(added("entresol mount b m"), 0);
+        assert_eq!(added("entresol mount b m --cache c"), 2, "with a cache they are what was told");
+    }
+
+    #[test]
     fn the_command_line_overrides_and_displaces() {
         let cli = with_option(Cli::command());
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -376,6 +390,6 @@ mod tests {
         assert_eq!(extended("entresol drain"), "--cache=c --backing=b");
         assert_eq!(extended("entresol stats --cache d"), "");
         assert!(extended("entresol mount").contains("b m"), "places in their order");
-        assert_eq!(extended("entresol format"), "--cache=c --backing=b --size=1MiB");
+        assert_eq!(extended("entresol format"), "--cache=c --backing=b --size=1MiB --policy=arc --mode=writethrough");
     }
 }

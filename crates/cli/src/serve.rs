@@ -1,6 +1,7 @@
 //! `entresol serve`: a file or a block device for other programs.
 
 use crate::live::guard::Guard;
+use crate::live::lost::Opened;
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
 use crate::{ending, live, notify, output};
@@ -82,7 +83,13 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
     let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
-    let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
+    let mut served = match live::serve::open(path, backing, &arguments.cached, &arguments.devices)? {
+        Opened::Cached(held) => held.serve(quiet),
+        Opened::Bypassed(bypass) => {
+            guard.watch(bypass.tell(path, arguments.cached.log, quiet));
+            return past(arguments, backing, bypass.read_only, quiet);
+        }
+    };
     guard.watch(served.log().clone());
     let policy = &served.chosen().policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
@@ -98,7 +105,12 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
     live::backing_record::check_complete(path)?;
-    let file = FileBlock::open(path, arguments.read_only)?;
+    past(arguments, path, arguments.read_only, quiet)
+}
+
+/// Serves a file past any cache.
+fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Result<()> {
+    let file = FileBlock::open(path, read_only)?;
     if Block::size_bytes(&file) == 0 {
         bail!("{}: is empty; NBD serves a size that does not change", path.display());
     }
@@ -113,7 +125,7 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
         None => format!("{}, no cache", path.display()),
         Some(model) => format!("{}, as slow as {model}", path.display()),
     };
-    let export = Export { block, name: String::new(), description, read_only: arguments.read_only };
+    let export = Export { block, name: String::new(), description, read_only };
     let mut limits = Limits { connections_max: arguments.connections.into(), ..Limits::default() };
     if emulated.is_some() {
         // Its depth is the client's: a worker waits with each request.

@@ -1,8 +1,10 @@
 //! The backing record of a file or block device, and how a cache in use is kept in step with its record, whatever it stands before.
 
+use super::chosen::Kept;
 use super::identity::Identity;
 use super::log::{Level, Log};
 use super::metadata;
+use crate::args::word;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_engine::cache::{BlockCache, CacheError, Opening};
 use entresol_engine::store::{Generations, Geometry};
@@ -91,7 +93,8 @@ pub fn start(
     let pairing = Pairing::find(&opening, record, place.volume()?, overruled).with_context(name)?;
     let write = |record: &Record| place.write(record);
     let unwritten = || format!("the record of the cache, {}", place.name());
-    let next = pairing.propose(&mut opening, false, write).with_context(unwritten)?;
+    let mode = opening.mode();
+    let next = pairing.propose(&mut opening, pairing.stays_complete(mode), write).with_context(unwritten)?;
     let begin = || -> Result<(), Began> { next.as_ref().map_or(Ok(()), write).map_err(Began::Record) };
     let cache = match opening.start(begin) {
         Ok((cache, ())) => Arc::new(cache),
@@ -99,6 +102,7 @@ pub fn start(
         Err(Began::Cache(error)) => return Err(error).with_context(name),
     };
     pairing.begun(&cache).with_context(name)?;
+    pairing.began(&cache, &*place, mode).with_context(unwritten)?;
     Ok((cache.clone(), Arc::new(StorePair { cache, pairing, place })))
 }
 
@@ -152,11 +156,12 @@ fn of(choices: Option<&Choices>) -> String {
 }
 
 /// What `format` chose, for the record.
-pub fn choices(cache: &Path, geometry: Geometry, size_bytes: u64) -> Result<Choices> {
+pub fn choices(cache: &Path, geometry: Geometry, size_bytes: u64, kept: &Kept) -> Result<Choices> {
     let path = cache.canonicalize().with_context(|| cache.display().to_string())?;
     let device = metadata(path.parent().unwrap_or(Path::new("/")))?.dev();
     let kind = if metadata(&path)?.file_type().is_block_device() { CacheKind::BlockDevice } else { CacheKind::File };
-    Ok(Choices { geometry, size_bytes, path: Some(path), kind, device, policy: None, mode: None })
+    let (policy, mode) = (kept.policy.clone(), kept.mode.map(word));
+    Ok(Choices { geometry, size_bytes, path: Some(path), kind, device, policy, mode })
 }
 
 /// How long a generation lasts at least that is raised while the cache is in use.

@@ -2,6 +2,8 @@
 
 use super::serve::{CacheArgs, ModeArg};
 use crate::args::word;
+use clap::ValueEnum;
+use entresol_files::record::Record;
 
 /// The policy of a cache that was never told one.
 pub const DEFAULT_POLICY: &str = "face-gsc";
@@ -13,6 +15,16 @@ pub const DEFAULT_MODE: ModeArg = ModeArg::WriteBack;
 pub struct Kept {
     pub policy: Option<String>,
     pub mode: Option<ModeArg>,
+}
+
+impl Kept {
+    /// As a record has them.
+    pub fn of(record: Option<&Record>) -> Self {
+        let Some(choices) = record.and_then(|record| record.choices.as_ref()) else { return Kept::default() };
+        // A mode of a later program is none that was told to this one.
+        let mode = choices.mode.as_ref().and_then(|mode| ModeArg::from_str(mode, true).ok());
+        Kept { policy: choices.policy.clone(), mode }
+    }
 }
 
 /// Policy and mode of one start.

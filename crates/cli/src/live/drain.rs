@@ -33,7 +33,7 @@ pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
     let &DrainArgs { ref cache, ref backing, identity, drop_gone, generation_ok } = arguments;
     let direct = DirectArgs { drop_gone, generation_ok, nested_ok: true, ..DirectArgs::default() };
     let held = if backing.is_dir() {
-        files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.0
+        files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.cached()?.0
     } else {
         open_to_drain(cache, backing, identity, generation_ok)?
     };

@@ -2,8 +2,10 @@
 
 use super::around;
 use super::backing_record;
+use super::chosen::Kept;
 use super::files;
 use super::identity::{self, Identity, identity};
+use super::serve::{ModeArg, one_policy};
 use super::survey::{self, SurveyError};
 use super::{ReadFile, bytes, check_apart, hex, hold};
 use crate::args::layout;
@@ -48,6 +50,12 @@ pub struct FormatArgs {
     /// well
     #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
     pub layout: Layout,
+    /// The policy that `mount`, `run` and `serve` take for it unless they are told one [default: face-gsc]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
+    /// The mode that they take unless they are told one [default: write-back]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeArg>,
     /// Overwrite what is there, with the dirty pages that only it may have
     #[arg(long)]
     pub force: bool,
@@ -57,6 +65,7 @@ pub struct FormatArgs {
 pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
     check_apart(&arguments.cache, &arguments.backing)?;
+    arguments.policy.as_deref().map(one_policy).transpose().context("--policy")?;
     let backing = below(arguments)?;
     let exists = arguments.cache.exists();
     let size = match (arguments.size, exists) {
@@ -132,7 +141,7 @@ fn prepare(arguments: &FormatArgs, size: u64) -> Result<()> {
 }
 
 /// Takes the room now, so that it cannot be missing later. Where the file system cannot do that, the size alone.
-fn reserve(file: &File, size: u64) -> io::Result<()> {
+pub(super) fn reserve(file: &File, size: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(size),
         other => Ok(other?),
@@ -143,7 +152,8 @@ fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<(
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
     let uuid = random()?;
-    let choices = backing_record::choices(&arguments.cache, geometry, cache.size_bytes())?;
+    let kept = Kept { policy: arguments.policy.clone(), mode: arguments.mode };
+    let choices = backing_record::choices(&arguments.cache, geometry, cache.size_bytes(), &kept)?;
     match backing {
         Below::File { held, identity, place } => {
             let record = Record::first(uuid, place.volume()?, Some(choices))?;
@@ -157,7 +167,7 @@ fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<(
     }
 }
 
-fn random() -> Result<[u8; 16]> {
+pub(super) fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
     Ok(bytes)

@@ -45,6 +45,8 @@ pub struct Held {
     pub policy: &'static Info,
     /// What it was opened with.
     pub chosen: Chosen,
+    /// That it was lost and made anew, in words.
+    pub recreated: Option<String>,
     /// How its events are written.
     pub log: LogArg,
 }
@@ -65,6 +67,9 @@ impl Held {
     pub fn serve(self, quiet: bool) -> Served {
         let log = Log::new(self.path.display().to_string(), self.log, quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
+        if let Some(said) = &self.recreated {
+            log.event(Level::Warning, "cache-recreated", said, Value::Null);
+        }
         if let Some(said) = self.chosen.said() {
             let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
             log.event(Level::Info, "chosen", &said, figures);

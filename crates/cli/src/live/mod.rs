@@ -16,6 +16,7 @@ pub mod held;
 pub mod hints;
 mod identity;
 pub mod log;
+pub mod lost;
 pub mod objects;
 pub mod observed;
 mod places;

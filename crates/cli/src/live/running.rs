@@ -1,5 +1,6 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
+use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
 use super::control::{Controlled, Tape};
 use super::figures::{Figures, HintFigures, State};
@@ -21,7 +22,7 @@ use entresol_sim::PolicySpec;
 use serde_json::json;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Settings that a running cache takes, and their values.
@@ -51,6 +52,9 @@ pub struct Running {
     calls: Arc<Observed>,
     file: Arc<CacheFile>,
     below: Below,
+    pair: Option<Arc<dyn Paired>>,
+    /// Held while the mode changes, and with it the mark of the backing store.
+    marking: Mutex<()>,
     backing: PathBuf,
     page_bytes: u32,
     places: PlacesOf,
@@ -87,7 +91,8 @@ impl Running {
         let (below, backing) = (held.below.clone(), held.backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
         let (started, seen) = (Instant::now(), OnceLock::new());
-        Running { cache, calls, file, below, backing, page_bytes, places, started, log, seen }
+        let (pair, marking) = (held.pair.clone(), Mutex::new(()));
+        Running { cache, calls, file, below, pair, marking, backing, page_bytes, places, started, log, seen }
     }
 
     /// The cache as a door for a block serves it.
@@ -111,7 +116,7 @@ impl Running {
         match setting {
             Setting::Mode(mode) => {
                 let before = self.cache.stats()?;
-                self.cache.set_mode(mode.into()).context("mode, which is as it was")?;
+                self.set_mode(mode)?;
                 let written = self.cache.stats()?.keeper.below_pages - before.keeper.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
                 let drained =
@@ -169,6 +174,21 @@ impl Running {
                 Ok(format!("the rate of placing {limit}"))
             }
         }
+    }
+
+    /// Another mode, and the mark of the backing store with it: that says that it is not complete before the first write may be in
+    /// the cache alone, and that it is after the last such write went below.
+    fn set_mode(&self, mode: ModeArg) -> Result<()> {
+        let _one_at_a_time = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = |complete| self.pair.as_ref().map_or(Ok(()), |pair| pair.mark(complete));
+        if mode == ModeArg::WriteBack {
+            mark(false).context("mode, which is as it was: the record of the cache")?;
+        }
+        self.cache.set_mode(mode.into()).context("mode, which is as it was")?;
+        if mode != ModeArg::WriteBack && self.cache.lost_pages()?.is_empty() {
+            mark(true).context("the mode is the new one; the record of the cache, by which it may be lost")?;
+        }
+        Ok(())
     }
 
     /// The files that are placed, if the policy places any.

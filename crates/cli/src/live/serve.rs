@@ -5,6 +5,7 @@ use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::log::LogArg;
+use super::lost::{self, IfLost, Opened};
 use super::survey::{self, Superblock};
 use super::{ReadFile, check_apart, hold, in_use_or, patiently};
 use crate::args::bytes_or_none;
@@ -58,6 +59,10 @@ pub struct CacheArgs {
     /// that it does not: writes that go past a cache are lost
     #[arg(long, requires = "cache")]
     pub writers_ok: bool,
+    /// With --cache: what to do where the cache is not there, is blank, damaged, or not the one that was used last. Whether the
+    /// backing store is complete without it is known. [default: recreate where it is, else refuse]
+    #[arg(long, value_enum, value_name = "WHAT", requires = "cache")]
+    pub if_lost: Option<IfLost>,
 }
 
 impl CacheArgs {
@@ -74,6 +79,7 @@ impl CacheArgs {
             dram: None,
             log: LogArg::Text,
             writers_ok: false,
+            if_lost: Some(IfLost::Refuse),
         }
     }
 
@@ -195,13 +201,42 @@ impl fmt::Display for Found {
     }
 }
 
-/// Opens a cache and its backing store, each for this process alone.
-pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Held> {
+/// Opens a cache and its backing store, each for this process alone. A cache that is lost is made anew or passed by, where that
+/// was asked for or costs nothing.
+pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened<Held>> {
     check_apart(path, backing)?;
+    lost::twice(|damage| open_once(path, backing, arguments, devices, damage))
+}
+
+/// Opens them, after `damage` was found by an open before.
+fn open_once(
+    path: &Path,
+    backing: &Path,
+    arguments: &CacheArgs,
+    devices: &DeviceArgs,
+    damage: Option<&str>,
+) -> Result<Opened<Held>> {
     let started = Instant::now();
+    let below = hold(backing, devices.caching()).map_err(|error| lost::without_backing(path, error))?;
+    let identity = identity::identity(backing, devices.identity);
+    let identity = identity.with_context(|| format!("the backing store of {}", path.display()))?;
+    let place = backing_record::place(backing, identity)?;
+    let start = lost::Start {
+        cache: path,
+        backing,
+        identity,
+        given: devices.identity,
+        asked: arguments.if_lost,
+        overruled: devices.generation_ok,
+    };
+    let mut without = lost::Store { place: &*place, disk: &below, identity };
+    let chosen = Chosen::new(arguments, &start.kept(&without)?);
+    let recreated = match start.settle(&mut without, damage)?.or_bypass(chosen.mode) {
+        Ok(recreated) => recreated,
+        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
+    };
     let store = hold(path, devices.caching())?;
     let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
-    let below = hold(backing, devices.caching())?;
     identity::check(path, superblock.backing, backing, devices.identity)?;
     let page_bytes = superblock.geometry.page_bytes;
     if devices.direct {
@@ -213,8 +248,9 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
         let hint = if is_database(&superblock) { "; it is SQLite's: open it by the VFS" } else { "" };
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}{hint}", backing.display());
     }
-    let place = Some((backing_record::place(backing, superblock.backing)?, devices.generation_ok));
-    open_over(path, backing, store, below, &superblock, arguments, place, started)
+    let place = Some((place, devices.generation_ok));
+    let held = open_over(path, backing, store, below, &superblock, arguments, chosen, place, started)?;
+    Ok(Opened::Cached(Held { recreated, ..held }))
 }
 
 /// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
@@ -222,7 +258,7 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, ge
     let arguments = CacheArgs::any_policy();
     let database = ReadFile::open(path).ok().and_then(|cache| survey::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
-        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok });
+        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok })?.cached();
     };
     check_apart(path, backing)?;
     let started = Instant::now();
@@ -231,7 +267,8 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, ge
     let below = below.map_err(|error| in_use_or(backing, error))?;
     identity::check(path, superblock.backing, backing, identity)?;
     // The VFS keeps no record.
-    open_over(path, backing, store, below, &superblock, &arguments, None, started)
+    let chosen = Chosen::new(&arguments, &Kept::default());
+    open_over(path, backing, store, below, &superblock, &arguments, chosen, None, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -247,11 +284,11 @@ fn open_over(
     below: impl Disk + 'static,
     superblock: &Superblock,
     arguments: &CacheArgs,
+    chosen: Chosen,
     place: Option<(Box<dyn RecordPlace>, bool)>,
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
-    let chosen = Chosen::new(arguments, &Kept::default());
     let config = config(arguments, &chosen, geometry)?;
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1)).with_context(name)?;
@@ -266,7 +303,7 @@ fn open_over(
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
-    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, log: arguments.log })
+    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated: None, log: arguments.log })
 }
 
 /// How a store of this geometry is to be run.
