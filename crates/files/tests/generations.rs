@@ -271,6 +271,31 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
     }
 }
 
+/// What a kill left in the kernel's memory alone is read by the next open, and a loss of power during that may take it away.
+#[test]
+fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
+    let world = World::formatted(Layout::Log);
+    world.life(1).expect("a life");
+    let before = world.moment();
+    for cut in 1.. {
+        let mut done = false;
+        for (cut_again, seed) in (1..12).flat_map(|again| [0, 1, 3].map(|seed| (again, seed))) {
+            world.put(&before, &before);
+            world.power.fail_after(cut);
+            done = world.life(2).is_ok();
+            // The process alone: all that was written is read, whether it was synced or not.
+            world.power.fail_after(cut_again);
+            let _cut_short = world.open();
+            world.crash(Some(seed));
+            let what = format!("a life killed at {cut}, then power lost at {cut_again} of the open, seed {seed}");
+            world.open().unwrap_or_else(|why| panic!("{what}: {why:?}"));
+        }
+        if done {
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_record_whose_write_failed_is_written_again_before_another_is_proposed() {
     for (lies, how) in [(false, None), (true, None), (false, Some(3)), (true, Some(3))] {
