@@ -7,7 +7,7 @@ use crate::live::guard::Guard;
 use crate::live::held::Served;
 use crate::live::hints::{Heard, HintArgs};
 use crate::live::log::Level;
-use crate::live::lost::Opened;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::CacheArgs;
 use crate::{ending, live, notify, output};
 use anyhow::{Context, Result};
@@ -73,7 +73,7 @@ pub struct MountArgs {
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
-        let guard = Guard::check(backing, cached.writers_ok, quiet)?;
+        let guard = Guard::check(backing, cached.writers_ok, quiet).map_err(|error| without_backing(cache, error))?;
         let (served, files, heard) = match open(cache, backing, mountpoint, cached, direct, hints, quiet)? {
             Opened::Cached(opened) => opened,
             Opened::Bypassed(bypass) => {

@@ -4,7 +4,7 @@ use crate::args::OnOff;
 use crate::live::files::DirectArgs;
 use crate::live::guard::Guard;
 use crate::live::hints::HintArgs;
-use crate::live::lost::Opened;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::CacheArgs;
 use crate::{ending, mount};
 use anyhow::{Context, Result, anyhow, bail};
@@ -73,7 +73,8 @@ struct Before {
 /// Runs the command; the exit code to pass on.
 pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     // Before a namespace of its own, in which other users' processes cannot be looked at.
-    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
+    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+        .map_err(|error| without_backing(&arguments.cache, error))?;
     own_namespace()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     ending::watch()?;

@@ -1,7 +1,7 @@
 //! `entresol serve`: a file or a block device for other programs.
 
 use crate::live::guard::Guard;
-use crate::live::lost::Opened;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
 use crate::{ending, live, notify, output};
@@ -82,7 +82,8 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
-    let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
+    let guard =
+        Guard::check(backing, arguments.cached.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
     let mut served = match live::serve::open(path, backing, &arguments.cached, &arguments.devices)? {
         Opened::Cached(held) => held.serve(quiet),
         Opened::Bypassed(bypass) => {

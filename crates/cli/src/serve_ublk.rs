@@ -1,7 +1,7 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
 use crate::live::guard::Guard;
-use crate::live::lost::Opened;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
 use crate::{ending, notify, output};
 use anyhow::{Context, Result};
@@ -38,7 +38,8 @@ pub struct UblkArgs {
 pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let mut signals = ending::signals()?;
     let path = &arguments.cache;
-    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
+    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+        .map_err(|error| without_backing(path, error))?;
     let (served, block, read_only): (_, Arc<dyn Block>, _) =
         match open(path, &arguments.backing, &arguments.cached, &arguments.devices)? {
             Opened::Cached(held) => {

@@ -252,7 +252,8 @@ fn a_damaged_record_is_refused_with_a_way_out_and_never_taken_for_none() {
     let mut image = Image::of(&scratch.path("disk"));
     image.record[20] ^= 1;
     image.restore(&scratch.path("disk"));
-    let words = ["the extended attribute user.entresol of disk", "it is damaged", "drain --generation-ok", "format --force"];
+    let words =
+        ["the extended attribute user.entresol of disk", "it is damaged", "drain --generation-ok", "format --force"];
     is_refused(&scratch, &OF_FILE, &words);
     says(&scratch.refused(&["format", "--cache", "second", "--backing", "disk", "--size", "2MiB"]), &["it is damaged"]);
     scratch.ok(&[&["-q", "drain", "--generation-ok"], &OF_FILE[..]].concat());

@@ -69,7 +69,11 @@ impl RecordPlace for Place {
         bytes[16..16 + record.len()].copy_from_slice(&record);
         self.disk.write_at(older * SLOT, &bytes)?;
         self.disk.sync()?;
-        if self.lies.swap(false, Ordering::Relaxed) { Err(io::Error::other("it is said to have failed")) } else { Ok(()) }
+        if self.lies.swap(false, Ordering::Relaxed) {
+            Err(io::Error::other("it is said to have failed"))
+        } else {
+            Ok(())
+        }
     }
 
     fn clear(&self) -> io::Result<()> {

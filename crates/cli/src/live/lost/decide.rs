@@ -68,6 +68,11 @@ impl Look {
         }
     }
 
+    /// Whether nothing is there that could be the wrong cache: what is older is there because somebody gave it.
+    fn is_lost(&self) -> bool {
+        self.may_be_written() && !matches!(self, Look::Stale(_))
+    }
+
     /// Whether something is there that `entresol format` asks for `--force` to overwrite.
     pub fn is_something(&self) -> bool {
         !matches!(self, Look::Missing(_) | Look::Blank)
@@ -86,7 +91,8 @@ pub fn decide(look: &Look, mark: Mark, asked: Option<IfLost>) -> Action {
         _ if *look == Look::Ours => Action::Open,
         (Mark::NoRecord, _) => Action::Refuse(Way::First { force }),
         (_, Some(IfLost::Bypass)) => Action::Bypass,
-        (_, Some(IfLost::Recreate)) | (Mark::Complete, None) if look.may_be_written() => Action::Recreate,
+        (_, Some(IfLost::Recreate)) if look.may_be_written() => Action::Recreate,
+        (Mark::Complete, None) if look.is_lost() => Action::Recreate,
         _ if look.may_be_written() => Action::Refuse(Way::Recreate),
         _ if look.can_be_formatted() => Action::Refuse(Way::Format { force }),
         _ => Action::Refuse(Way::Bypass),
@@ -141,7 +147,7 @@ mod tests {
         blank                   rRrb RRrb ffff
         ours                    oooo oooo oooo
         damaged                 rRrb RRrb gggg
-        stale                   rRrb RRrb gggg
+        stale                   RRrb RRrb gggg
         ahead                   GGGb GGGb gggg
         foreign                 GGGb GGGb gggg
         foreign, dirty          GGGb GGGb gggg
@@ -186,6 +192,8 @@ mod tests {
                     let what = format!("{look:?}, {mark:?}, {asked:?}: {action:?}");
                     let others = matches!(look, Look::Foreign { .. } | Look::Version(_) | Look::Signature(_))
                         || matches!(look, Look::Ahead(_) | Look::SomethingElse | Look::Unreadable(_));
+                    let older = matches!(look, Look::Stale(_)) && asked != Some(IfLost::Recreate);
+                    assert!(!(older && action == Action::Recreate), "what somebody gave is kept unless told: {what}");
                     assert!(!(others && action == Action::Recreate), "what is not ours is never written: {what}");
                     let unasked = asked.is_none() && mark != Mark::Complete && look != Look::Ours;
                     assert!(

@@ -6,7 +6,6 @@ use crate::live::identity::Identity;
 use crate::live::survey::{self, Bytes, State, Superblock, SurveyError};
 use anyhow::{Context, Result};
 use entresol_files::record::{CacheKind, Mismatch, Record, compare};
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -58,26 +57,28 @@ pub enum Remaking {
     Unknown,
 }
 
-impl fmt::Display for Look {
-    /// What is there, behind the name of the place.
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+impl Look {
+    /// Contents in words, behind the name of the place; `backing` is the store whose cache should be there.
+    pub fn words(&self, backing: &Path) -> String {
         match self {
-            Look::Missing(remaking) => write!(f, "is not there{}", remaking.because()),
-            Look::Blank => f.write_str("is blank"),
-            Look::Ours => f.write_str("is the cache of this backing store"),
-            Look::Damaged(why) => write!(f, "cannot be opened: {why}"),
-            Look::Stale(why) | Look::Ahead(why) => f.write_str(why),
-            Look::Foreign { dirty_pages: 0 } => f.write_str("is the cache of another backing store"),
-            Look::Foreign { dirty_pages } => write!(
-                f,
-                "is the cache of another backing store and holds {dirty_pages} dirty pages of that: is the right one attached?"
-            ),
-            Look::Version(version) => {
-                write!(f, "holds a cache of layout version {version}; this program knows versions 2 and 3")
+            Look::Missing(remaking) => format!("is not there{}", remaking.because()),
+            Look::Blank => "is blank".to_owned(),
+            Look::Ours => "is in order".to_owned(),
+            Look::Damaged(why) => format!("cannot be opened: {why}"),
+            Look::Stale(why) | Look::Ahead(why) => why.clone(),
+            Look::Foreign { dirty_pages } => {
+                let dirty = match dirty_pages {
+                    0 => String::new(),
+                    pages => format!(" and holds {pages} dirty pages of that: is the right one attached?"),
+                };
+                format!("this is the cache of another backing store than {}{dirty}", backing.display())
             }
-            Look::Signature(what) => write!(f, "holds {what}"),
-            Look::SomethingElse => f.write_str("is not an Entresol cache: neither superblock is there"),
-            Look::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Look::Version(version) => {
+                format!("a cache of layout version {version}; this program knows versions 2 and 3")
+            }
+            Look::Signature(what) => format!("holds {what}"),
+            Look::SomethingElse => "not an Entresol cache: neither superblock is there".to_owned(),
+            Look::Unreadable(why) => format!("cannot be read: {why}"),
         }
     }
 }

@@ -181,7 +181,7 @@ impl Start<'_> {
             Some(Record { complete: true, .. }) => Mark::Complete,
             Some(_) => Mark::Incomplete,
         };
-        let name = self.cache.display();
+        let (name, said) = (self.cache.display(), found.words(self.backing));
         match (decide(&found, mark, self.asked), record) {
             (Action::Open, _) => Ok(Settled::Found),
             (Action::Refuse(way), record) => {
@@ -194,15 +194,15 @@ impl Start<'_> {
                     Mark::Complete => "nothing was lost with it",
                     _ => "what was in it alone is lost, as --if-lost recreate accepts",
                 };
-                Ok(Settled::Recreated(format!("the cache {found}; it was made anew, and is empty: {lost}")))
+                Ok(Settled::Recreated(format!("{said}; it was made anew, and is empty: {lost}")))
             }
             (Action::Bypass, Some(record)) => {
                 let generation = next(record.generation)?;
-                // No cache has this UUID: which one ever comes back is not the one that is awaited.
-                below.note(Record { cache: [0; 16], generation, ..record })?;
+                // The cache is an older one than this from now on: it does not come back unnoticed.
+                below.note(Record { generation, ..record })?;
                 let backing = self.backing.display();
                 Ok(Settled::Bypassed(format!(
-                    "{found}; {backing} is served without a cache, and this one is out of date from now on"
+                    "{said}; {backing} is served without a cache, and this one is out of date from now on"
                 )))
             }
             (Action::Recreate | Action::Bypass, None) => unreachable!("without a record nothing is done"),
@@ -239,7 +239,11 @@ impl Start<'_> {
     }
 
     fn refusal(&self, found: &Look, mark: Mark, way: Way, choices: Option<&Choices>) -> anyhow::Error {
-        let (name, backing) = (self.cache.display(), self.backing.display());
+        let (name, said, backing) = (self.cache.display(), found.words(self.backing), self.backing.display());
+        if matches!((found, way), (Look::Foreign { .. }, Way::First { .. })) {
+            // Which of the two is the wrong one is not known: no command is the right one.
+            return anyhow!("{name}: {said}");
+        }
         let state = match mark {
             Mark::Complete => format!("{backing} is complete without it"),
             Mark::Incomplete => format!("{backing} is not complete without what only the cache has"),
@@ -263,7 +267,7 @@ impl Start<'_> {
             _ => "to make it anew",
         };
         let without = without.map_or(String::new(), |command| format!("; to go without it: {command}"));
-        anyhow!("{name}: {found}; {state}; {how}: {command}{without}")
+        anyhow!("{name}: {said}; {state}; {how}: {command}{without}")
     }
 }
 
