@@ -451,7 +451,13 @@ fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
             let what = format!("{command}, {}: {bypassed:?}", left.name());
             let Some(Outcome::Served(bytes, said)) = bypassed else { panic!("{what}") };
             assert_eq!(bytes, [if left.is_complete() { 2 } else { 0 }; 8], "{what}");
-            says(&said, &["is not there; backing is served without a cache, and this one is out of date from now on"]);
+            says(
+                &said,
+                &[
+                    "cache: is not there; ",
+                    "backing is served without a cache, and this one is out of date from now on",
+                ],
+            );
             assert_eq!(world.below(), [6; 8], "{what}");
             assert!(!world.path("cache").exists(), "{what}");
             fs::rename(world.path("kept"), world.path("cache")).expect("its name");
@@ -469,6 +475,23 @@ fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
             assert_eq!(bytes, [6; 8], "{what}");
             says(&said, &["it was made anew"]);
         }
+    }
+}
+
+/// A backing store that has another cache is not marked, whatever is asked for.
+#[test]
+fn the_wrong_backing_store_is_not_marked() {
+    for command in COMMANDS {
+        let Some(world) = used(command, Left::Dirty) else { return };
+        let before = state(&world);
+        for asked in ["refuse", "recreate", "bypass"] {
+            let swapped = world.start("cache2", "backing", &["--if-lost", asked], None);
+            let Some(Outcome::Refused(said)) = swapped else { panic!("{command}, {asked}: {swapped:?}") };
+            says(&said, &["cache2: this is the cache of another backing store than ", "1 dirty pages of that"]);
+            assert!(before == state(&world), "{command}, {asked}");
+        }
+        let kept = world.start("cache", "backing", &[], None);
+        assert!(matches!(&kept, Some(Outcome::Served(bytes, _)) if bytes == &[2; 8]), "{command}: {kept:?}");
     }
 }
 

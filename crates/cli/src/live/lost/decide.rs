@@ -50,6 +50,8 @@ pub enum Way {
         /// Something else than zeros is there.
         force: bool,
     },
+    /// None but to give the right two.
+    None,
     /// `entresol format` alone: nothing is known of a cache that there was.
     First {
         /// As above.
@@ -89,11 +91,16 @@ pub fn decide(look: &Look, mark: Mark, asked: Option<IfLost>) -> Action {
     let force = look.is_something();
     match (mark, asked) {
         _ if *look == Look::Ours => Action::Open,
+        // Which of the two is at the wrong place is not known, and a mark may not be put on the wrong one.
+        _ if matches!(look, Look::Foreign { elsewhere: true, .. }) => Action::Refuse(Way::None),
+        (Mark::NoRecord, _) if matches!(look, Look::Foreign { .. }) => Action::Refuse(Way::None),
         (Mark::NoRecord, _) => Action::Refuse(Way::First { force }),
         (_, Some(IfLost::Bypass)) => Action::Bypass,
         (_, Some(IfLost::Recreate)) if look.may_be_written() => Action::Recreate,
         (Mark::Complete, None) if look.is_lost() => Action::Recreate,
         _ if look.may_be_written() => Action::Refuse(Way::Recreate),
+        // Nobody is told to overwrite what another backing store has in it alone.
+        _ if matches!(look, Look::Foreign { dirty_pages: 1.., .. }) => Action::Refuse(Way::Bypass),
         _ if look.can_be_formatted() => Action::Refuse(Way::Format { force }),
         _ => Action::Refuse(Way::Bypass),
     }
@@ -120,8 +127,9 @@ mod tests {
             Look::Damaged("why".to_owned()),
             Look::Stale("old".to_owned()),
             Look::Ahead("new".to_owned()),
-            Look::Foreign { dirty_pages: 0 },
-            Look::Foreign { dirty_pages: 3 },
+            Look::Foreign { dirty_pages: 0, elsewhere: false },
+            Look::Foreign { dirty_pages: 3, elsewhere: false },
+            Look::Foreign { dirty_pages: 3, elsewhere: true },
             Look::Version(4),
             Look::Signature("swap space"),
             Look::SomethingElse,
@@ -135,7 +143,7 @@ mod tests {
 
     /// The whole table, written down by hand: for each place a letter for each of `ASKED`, under each mark. o opens, r makes anew,
     /// b goes without; refused: R names `--if-lost recreate`, B `--if-lost bypass`, F `format`, G `format --force`, f and g the same
-    /// where nothing is known of a cache.
+    /// where nothing is known of a cache, - nothing.
     const TABLE: &str = "
         missing, may be made    rRrb RRrb ffff
         missing, below /dev     BBBb BBBb ffff
@@ -149,8 +157,9 @@ mod tests {
         damaged                 rRrb RRrb gggg
         stale                   RRrb RRrb gggg
         ahead                   GGGb GGGb gggg
-        foreign                 GGGb GGGb gggg
-        foreign, dirty          GGGb GGGb gggg
+        foreign                 GGGb GGGb ----
+        foreign, dirty          BBBb BBBb ----
+        foreign, elsewhere      ---- ---- ----
         version                 GGGb GGGb gggg
         signature               GGGb GGGb gggg
         something else          GGGb GGGb gggg
@@ -163,6 +172,7 @@ mod tests {
             Action::Bypass => 'b',
             Action::Refuse(Way::Recreate) => 'R',
             Action::Refuse(Way::Bypass) => 'B',
+            Action::Refuse(Way::None) => '-',
             Action::Refuse(Way::Format { force: false }) => 'F',
             Action::Refuse(Way::Format { force: true }) => 'G',
             Action::Refuse(Way::First { force: false }) => 'f',

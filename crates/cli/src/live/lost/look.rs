@@ -26,8 +26,13 @@ pub enum Look {
     Stale(String),
     /// A cache of this backing store that is of a later moment than the backing store itself, and why.
     Ahead(String),
-    /// A cache of another backing store, which has so many dirty pages.
-    Foreign { dirty_pages: u64 },
+    /// A cache of another backing store.
+    Foreign {
+        /// Dirty pages that it holds of that.
+        dirty_pages: u64,
+        /// This backing store was used last with a cache at another path: it may be the one that is at the wrong place.
+        elsewhere: bool,
+    },
     /// A cache of a version that this program does not know.
     Version(u32),
     /// A file system or the like, by its signature.
@@ -66,10 +71,11 @@ impl Look {
             Look::Ours => "is in order".to_owned(),
             Look::Damaged(why) => format!("cannot be opened: {why}"),
             Look::Stale(why) | Look::Ahead(why) => why.clone(),
-            Look::Foreign { dirty_pages } => {
+            Look::Foreign { dirty_pages, .. } => {
+                let right = if backing.is_dir() { "file system mounted" } else { "one attached" };
                 let dirty = match dirty_pages {
                     0 => String::new(),
-                    pages => format!(" and holds {pages} dirty pages of that: is the right one attached?"),
+                    pages => format!(" and holds {pages} dirty pages of that: is the right {right}?"),
                 };
                 format!("this is the cache of another backing store than {}{dirty}", backing.display())
             }
@@ -144,6 +150,10 @@ pub fn look(path: &Path, identity: Identity, record: Option<&Record>, volume: Op
     let file = ReadFile::open(path)?;
     Ok(contents(&file, identity, record, volume)
         .and_then(|told| match told {
+            Some(Look::Foreign { dirty_pages, .. }) => {
+                let left_at = record.and_then(|record| record.choices.as_ref()).and_then(|made| made.path.clone());
+                Ok(Look::Foreign { dirty_pages, elsewhere: left_at != path.canonicalize().ok() })
+            }
             Some(look) => Ok(look),
             None if is_blank(&file, found.is_file())? => Ok(Look::Blank),
             None => Ok(Look::SomethingElse),
@@ -162,9 +172,10 @@ fn contents(
     file.read_at(0, &mut first)?;
     let told = match survey::superblock(file) {
         Ok(found) if found.backing == identity => ours(&found, record, volume),
-        Ok(_) => Look::Foreign {
-            dirty_pages: survey::survey(file, false).map_or(0, |found| found.count(|version| version.dirty)),
-        },
+        Ok(_) => {
+            let dirty_pages = survey::survey(file, false).map_or(0, |found| found.count(|version| version.dirty));
+            Look::Foreign { dirty_pages, elsewhere: false }
+        }
         Err(SurveyError::Io(error)) => return Err(error),
         Err(SurveyError::Version(version)) => Look::Version(version),
         // Its identity may be legible all the same: nobody writes these sixteen bytes by chance.

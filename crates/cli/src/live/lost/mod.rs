@@ -240,10 +240,6 @@ impl Start<'_> {
 
     fn refusal(&self, found: &Look, mark: Mark, way: Way, choices: Option<&Choices>) -> anyhow::Error {
         let (name, said, backing) = (self.cache.display(), found.words(self.backing), self.backing.display());
-        if matches!((found, way), (Look::Foreign { .. }, Way::First { .. })) {
-            // Which of the two is the wrong one is not known: no command is the right one.
-            return anyhow!("{name}: {said}");
-        }
         let state = match mark {
             Mark::Complete => format!("{backing} is complete without it"),
             Mark::Incomplete => format!("{backing} is not complete without what only the cache has"),
@@ -260,6 +256,7 @@ impl Start<'_> {
             Way::Bypass => (again(IfLost::Bypass).unwrap_or_else(|| format(true)), None),
             Way::Format { force } => (format(force || mark == Mark::Incomplete), again(IfLost::Bypass)),
             Way::First { force } => (format(force), None),
+            Way::None => return anyhow!("{name}: {said}"),
         };
         let how = match (mark, way) {
             (Mark::Incomplete, _) => "to lose that",
@@ -320,7 +317,7 @@ pub fn without_backing(cache: &Path, error: anyhow::Error) -> anyhow::Error {
     let missing = error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
     match super::files::dirty_pages_at(cache) {
         dirty @ 1.. if missing => error.context(format!(
-            "the backing store, of which {} holds {dirty} dirty pages, is not there: is its file system mounted?",
+            "the backing store, of which {} holds {dirty} dirty pages, is not there (is its file system mounted?)",
             cache.display()
         )),
         _ => error,
