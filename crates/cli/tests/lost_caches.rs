@@ -495,23 +495,27 @@ fn the_wrong_backing_store_is_not_marked() {
     }
 }
 
+/// A server in this mode, and a client of it.
+fn begun(world: &World, mode: &str) -> (Child, Client) {
+    let words = ["serve", "nbd", "--cache", "cache", "--backing", "backing", "--socket", "s", "--mode", mode];
+    let mut child = world.spawn(&words, &[]);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
+    assert!(!line.is_empty(), "it was refused");
+    (child, Client::connect(&world.path("s"), false).expect("a connection"))
+}
+
+/// Kills the server, loses the cache, and starts anew.
+fn after_a_kill(world: &World, mut child: Child) -> Option<Outcome> {
+    child.kill().expect("it runs");
+    child.wait().expect("an end");
+    fs::remove_file(world.path("cache")).expect("it is lost");
+    world.start("cache", "backing", &[], None)
+}
+
 /// The mark follows the mode while a cache is in use, and a kill leaves what it says.
 #[test]
 fn the_mark_follows_the_mode_of_a_cache_in_use() {
-    let served = |world: &World, mode: &str| {
-        let words = ["serve", "nbd", "--cache", "cache", "--backing", "backing", "--socket", "s", "--mode", mode];
-        let mut child = world.spawn(&words, &[]);
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
-        assert!(!line.is_empty());
-        (child, Client::connect(&world.path("s"), false).expect("a connection"))
-    };
-    let after_a_kill = |world: &World, mut child: Child| {
-        child.kill().expect("it runs");
-        child.wait().expect("an end");
-        fs::remove_file(world.path("cache")).expect("it is lost");
-        world.start("cache", "backing", &[], None)
-    };
     for (modes, complete) in [
         (&["write-back"][..], false),
         (&["write-through"], true),
@@ -522,7 +526,7 @@ fn the_mark_follows_the_mode_of_a_cache_in_use() {
         (&["write-back", "write-around", "write-back"], false),
     ] {
         let world = World::new("serve nbd", &[]);
-        let (child, mut client) = served(&world, modes[0]);
+        let (child, mut client) = begun(&world, modes[0]);
         client.write(0, &[1; PAGE], FUA);
         for mode in &modes[1..] {
             world.scratch.ok(&["-q", "set", "--cache", "cache", &format!("mode={mode}")]);
@@ -546,12 +550,9 @@ fn the_mark_follows_the_mode_of_a_cache_in_use() {
 fn a_start_in_write_through_completes_what_write_back_left() {
     let world = used("serve nbd", Left::Dirty).expect("no mount is needed");
     assert_eq!(world.below(), [0; 8]);
-    let through = world.start("cache", "backing", &["--mode", "write-through"], None);
-    assert!(matches!(through, Some(Outcome::Served(..))), "{through:?}");
-    fs::remove_file(world.path("cache")).expect("it is lost");
-    let Some(Outcome::Served(bytes, said)) = world.start("cache", "backing", &[], None) else {
-        panic!("it was refused")
-    };
+    let (child, client) = begun(&world, "write-through");
+    drop(client);
+    let Some(Outcome::Served(bytes, said)) = after_a_kill(&world, child) else { panic!("it was refused") };
     assert_eq!(bytes, [2; 8]);
     says(&said, &["made anew"]);
 }
