@@ -40,7 +40,10 @@ const SHARED: &[&str] = &[
 
 /// Options that make sense on a command line only.
 const NOT_CONFIGURED: &[&str] =
-    &["config", "quiet", "help", "version", "force", "settings", "json", "watch", "command", "place"];
+    &["config", "quiet", "help", "version", "force", "if-lost", "settings", "json", "watch", "command", "place"];
+
+/// Defaults that earlier releases printed, and that a command without a cache passes by.
+const PRINTED_BEFORE: &[(&str, &str)] = &[("policy", "face-gsc"), ("mode", "write-back")];
 
 /// What `entresol config` prints first.
 const PREAMBLE: &str = "\
@@ -106,6 +109,7 @@ pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsSt
     let given = Reading { cli, file, text: &text }.of(&path)?;
     let command = descend(cli, &path).expect("the parser found it");
     let explicit = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let cached = explicit("cache") || given.iter().any(|(name, _)| name == "cache");
     let mut origins = Origins { file: file.clone(), lines: Vec::new() };
     let mut added = Vec::new();
     for (name, Given { value, line }) in given {
@@ -117,7 +121,8 @@ pub fn extended(cli: &Command, mut arguments: Vec<OsString>) -> Result<(Vec<OsSt
             members.contains(&id) && members.iter().any(|member| explicit(member))
         });
         // A default that is written out asks for nothing, not even for what its option requires.
-        let default = matches!(&value, Value::Text(text) if arg.get_default_values().iter().eq([text.as_str()]));
+        let default = matches!(&value, Value::Text(text) if arg.get_default_values().iter().eq([text.as_str()])
+            || !cached && PRINTED_BEFORE.contains(&(name.as_str(), text.as_str())));
         if explicit(id) || displaced || default {
             continue;
         }
@@ -301,13 +306,13 @@ fn describe(arg: &Arg, text: &mut String) {
     }
     let possible: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let name = key(arg);
+    if !possible.is_empty() && !matches!(arg.get_action(), ArgAction::SetTrue) {
+        writeln!(text, "# One of {}", possible.join(", ")).expect("text grows");
+    }
     let line = if matches!(arg.get_action(), ArgAction::SetTrue) {
         format!("{name} = false")
     } else if let Some(default) = arg.get_default_values().first() {
         let default = default.to_string_lossy();
-        if !possible.is_empty() {
-            writeln!(text, "# One of {}", possible.join(", ")).expect("text grows");
-        }
         match default.parse::<i64>() {
             Ok(number) => format!("{name} = {number}"),
             Err(_) => format!("{name} = {}", toml::Value::String(default.into_owned())),
@@ -370,6 +375,20 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_release_printed_asks_for_nothing_without_a_cache() {
+        let cli = with_option(Cli::command());
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let file = scratch.path().join("c.toml");
+        std::fs::write(&file, "policy = 'face-gsc'\nmode = 'write-back'\n").expect("a file");
+        let added = |line: &str| {
+            let (words, _) = extended(&cli, words(&format!("{line} --config {}", file.display()))).expect("words");
+            words.len() - line.split(' ').count() - 2
+        };
+        assert_eq!(added("entresol mount b m"), 0);
+        assert_eq!(added("entresol mount b m --cache c"), 2, "with a cache they are what was told");
+    }
+
+    #[test]
     fn the_command_line_overrides_and_displaces() {
         let cli = with_option(Cli::command());
         let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -389,6 +408,6 @@ mod tests {
         assert_eq!(extended("entresol drain"), "--cache=c --backing=b");
         assert_eq!(extended("entresol stats --cache d"), "");
         assert!(extended("entresol mount").contains("b m"), "places in their order");
-        assert_eq!(extended("entresol format"), "--cache=c --backing=b --size=1MiB");
+        assert_eq!(extended("entresol format"), "--cache=c --backing=b --size=1MiB --policy=arc --mode=writethrough");
     }
 }

@@ -7,6 +7,7 @@ use crate::live::guard::Guard;
 use crate::live::held::Served;
 use crate::live::hints::{Heard, HintArgs};
 use crate::live::log::Level;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::CacheArgs;
 use crate::{ending, live, notify, output};
 use anyhow::{Context, Result};
@@ -73,9 +74,16 @@ pub struct MountArgs {
 pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
     if let Some(cache) = &arguments.cache {
         let MountArgs { backing, mountpoint, cached, direct, hints, .. } = arguments;
-        let guard = Guard::check(backing, cached.writers_ok, quiet)?;
-        let (served, files, heard) = open(cache, backing, mountpoint, cached, direct, hints, quiet)?;
-        let how = format!("cached by {} in {}", arguments.cached.policy, cache.display());
+        let guard = Guard::check(backing, cached.writers_ok, quiet).map_err(|error| without_backing(cache, error))?;
+        let (served, files, heard) = match open(cache, backing, mountpoint, cached, direct, hints, quiet)? {
+            Opened::Cached(opened) => opened,
+            Opened::Bypassed(bypass) => {
+                guard.watch_without(bypass.tell(cache, cached.log, quiet));
+                let serving = Serving::begin(arguments, Arc::new(DirectFiles), 16, quiet)?;
+                return said(serving.serve(arguments, "no cache"), "");
+            }
+        };
+        let how = format!("cached by {} in {}", served.chosen().policy, cache.display());
         guard.watch(&served);
         let begun = Serving::begin(arguments, files, 16, quiet);
         begun.iter().for_each(|serving| passing(&served, &serving.mount));
@@ -93,6 +101,14 @@ pub fn run(arguments: &MountArgs, quiet: bool) -> Result<()> {
         say!("{}", files.accuracy());
     }
     Ok(())
+}
+
+/// As [`end`], where there may be no cache: its backing store was served without it.
+pub fn end_any(cached: Option<(Served, Heard)>, ended: Result<Result<()>>, quiet: bool) -> Result<()> {
+    match cached {
+        Some((served, heard)) => end(served, heard, ended, quiet),
+        None => said(ended?, ""),
+    }
 }
 
 /// Ends a cache after its door: `ended` is how that did, if it was opened at all.
@@ -117,6 +133,9 @@ fn said(ended: Result<()>, more: &str) -> Result<()> {
     Ok(())
 }
 
+/// A cache in use, the files over it, and who hears of queries.
+pub type Opening = (Served, Arc<dyn FileLayer>, Heard);
+
 /// Opens the cache of a directory, which will be mounted there, and serves it to other commands; what it found is said.
 pub fn open(
     cache: &Path,
@@ -126,9 +145,12 @@ pub fn open(
     direct: &DirectArgs,
     hints: &HintArgs,
     quiet: bool,
-) -> Result<(Served, Arc<dyn FileLayer>, Heard)> {
+) -> Result<Opened<Opening>> {
     let seen = mountpoint.canonicalize().with_context(|| mountpoint.display().to_string())?;
-    let (held, files, names) = live::files::open(cache, directory, arguments, direct)?;
+    let (held, files, names) = match live::files::open(cache, directory, arguments, direct)? {
+        Opened::Cached(opened) => opened,
+        Opened::Bypassed(bypass) => return Ok(Opened::Bypassed(bypass)),
+    };
     // Before others are told that it is there: what is wrong with the socket is said first.
     let heard = match hints.open(&files, mountpoint, directory) {
         Ok(heard) => heard,
@@ -145,7 +167,7 @@ pub fn open(
     let figures = json!({ "known": known, "gone": gone, "changed": changed, "dropped_pages": dropped_pages });
     served.log().event(Level::Info, "files", &message, figures);
     let files = served.running.files(files);
-    Ok((served, files, heard))
+    Ok(Opened::Cached((served, files, heard)))
 }
 
 /// Files that are devices of this profile.

@@ -88,13 +88,16 @@ pub fn announce(text: &str) {
 
 /// The command line that made a result, quoted for a shell.
 pub fn command_line() -> String {
-    let quote = |word: String| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./%+@".contains(c);
-        if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
-    };
     let mut words = vec!["entresol".to_owned()];
-    words.extend(std::env::args_os().skip(1).map(|word| quote(word.to_string_lossy().into_owned())));
+    words.extend(std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy())));
     words.join(" ")
+}
+
+/// A word as a shell takes it for one.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=:,./%+@".contains(c);
+    let is_plain = !word.is_empty() && word.chars().all(plain);
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]

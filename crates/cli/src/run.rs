@@ -4,10 +4,12 @@ use crate::args::OnOff;
 use crate::live::files::DirectArgs;
 use crate::live::guard::Guard;
 use crate::live::hints::HintArgs;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::CacheArgs;
 use crate::{ending, mount};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use entresol_files::{DirectFiles, FileLayer};
 use entresol_front::fuse::Mount;
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
@@ -71,7 +73,8 @@ struct Before {
 /// Runs the command; the exit code to pass on.
 pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     // Before a namespace of its own, in which other users' processes cannot be looked at.
-    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
+    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+        .map_err(|error| without_backing(&arguments.cache, error))?;
     own_namespace()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]).context("signals")?;
     ending::watch()?;
@@ -79,16 +82,25 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     let here = std::env::current_dir().context("the current directory")?;
     let RunArgs { cache, cached, direct, hints, .. } = arguments;
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let (served, files, heard) = mount::open(cache, &directory, &directory, cached, direct, hints, quiet)?;
-    guard.watch(&served);
+    let (served, files): (_, Arc<dyn FileLayer>) =
+        match mount::open(cache, &directory, &directory, cached, direct, hints, quiet)? {
+            Opened::Cached((served, files, heard)) => {
+                guard.watch(&served);
+                (Some((served, heard)), files)
+            }
+            Opened::Bypassed(bypass) => {
+                guard.watch_without(bypass.tell(cache, cached.log, quiet));
+                (None, Arc::new(DirectFiles))
+            }
+        };
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     let before = Before { mask, files: limit };
     let options = mount::options(arguments.workers, arguments.page_cache, arguments.passthrough, Some(cache));
     let mounted = match Mount::start(&directory, &directory, files, options) {
         Ok(mounted) => mounted,
-        Err(error) => return mount::end(served, heard, Err(error.into()), quiet).map(|()| u8::MAX),
+        Err(error) => return mount::end_any(served, Err(error.into()), quiet).map(|()| u8::MAX),
     };
-    mount::passing(&served, &mounted);
+    served.iter().for_each(|(served, _)| mount::passing(served, &mounted));
     // What the command leaves behind becomes this process's, so that its end is known.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("subreaper")?;
     let mut command = Command::new(&arguments.command[0]);
@@ -98,7 +110,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
         Ok(child) => Ok(wait(child, &mut signals)?),
         Err(error) => Err(error),
     };
-    mount::end(served, heard, Ok(end(mounted)), quiet)?;
+    mount::end_any(served, Ok(end(mounted)), quiet)?;
     let status = ended.with_context(|| arguments.command[0].display().to_string())?;
     Ok(code(status))
 }

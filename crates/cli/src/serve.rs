@@ -2,6 +2,7 @@
 
 use crate::args::bytes;
 use crate::live::guard::Guard;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
 use crate::serve_ublk::{self, UblkArgs};
 use crate::{ending, live, notify, output};
@@ -98,12 +99,19 @@ fn serve_nbd(arguments: &NbdArgs, quiet: bool) -> Result<()> {
 
 /// Serves a backing store through its cache.
 fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Result<()> {
-    let guard = Guard::check(backing, arguments.cached.writers_ok, quiet)?;
-    let mut served = live::serve::open(path, backing, &arguments.cached, &arguments.devices)?.serve(quiet);
+    let guard =
+        Guard::check(backing, arguments.cached.writers_ok, quiet).map_err(|error| without_backing(path, error))?;
+    let mut served = match live::serve::open(path, backing, &arguments.cached, &arguments.devices)? {
+        Opened::Cached(held) => held.serve(quiet),
+        Opened::Bypassed(bypass) => {
+            guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));
+            return past(arguments, backing, bypass.read_only, quiet);
+        }
+    };
     guard.watch(&served);
-    let policy = &arguments.cached.policy;
+    let policy = &served.chosen().policy;
     let description = format!("{}, cached by {policy} in {}", backing.display(), path.display());
-    let read_only = arguments.cached.mode == ModeArg::ReadOnly;
+    let read_only = served.chosen().mode == ModeArg::ReadOnly;
     let export = Export { block: served.running.block(), name: String::new(), description, read_only };
     let counts = until_signal(arguments, export, arguments.limits(), quiet)?;
     served.leave_control();
@@ -113,7 +121,13 @@ fn cached(arguments: &NbdArgs, backing: &Path, path: &Path, quiet: bool) -> Resu
 }
 
 fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
-    let file = FileBlock::open(path, arguments.read_only)?;
+    live::backing_record::check_complete(path)?;
+    past(arguments, path, arguments.read_only, quiet)
+}
+
+/// Serves a file past any cache.
+fn past(arguments: &NbdArgs, path: &Path, read_only: bool, quiet: bool) -> Result<()> {
+    let file = FileBlock::open(path, read_only)?;
     if Block::size_bytes(&file) == 0 {
         bail!("{}: is empty; NBD serves a size that does not change", path.display());
     }
@@ -128,7 +142,7 @@ fn plain(arguments: &NbdArgs, path: &Path, quiet: bool) -> Result<()> {
         None => format!("{}, no cache", path.display()),
         Some(model) => format!("{}, as slow as {model}", path.display()),
     };
-    let export = Export { block, name: String::new(), description, read_only: arguments.read_only };
+    let export = Export { block, name: String::new(), description, read_only };
     let mut limits = arguments.limits();
     if emulated.is_some() {
         // Its depth is the client's: a worker waits with each request.

@@ -1,13 +1,17 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
 use crate::live::guard::Guard;
+use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
 use crate::{ending, notify, output};
 use anyhow::{Context, Result};
 use clap::Args;
+use entresol_engine::Block;
+use entresol_front::FileBlock;
 use entresol_front::ublk::Device;
 use signal_hook::consts::SIGTERM;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Serve a backing store through its cache as a block device of this machine, /dev/ublkbN
 ///
@@ -34,19 +38,32 @@ pub struct UblkArgs {
 pub fn run(arguments: &UblkArgs, quiet: bool) -> Result<()> {
     let mut signals = ending::signals()?;
     let path = &arguments.cache;
-    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)?;
-    let served = open(path, &arguments.backing, &arguments.cached, &arguments.devices)?.serve(quiet);
-    guard.watch(&served);
-    let read_only = arguments.cached.mode == ModeArg::ReadOnly;
+    let guard = Guard::check(&arguments.backing, arguments.cached.writers_ok, quiet)
+        .map_err(|error| without_backing(path, error))?;
+    let (served, block, read_only): (_, Arc<dyn Block>, _) =
+        match open(path, &arguments.backing, &arguments.cached, &arguments.devices)? {
+            Opened::Cached(held) => {
+                let served = held.serve(quiet);
+                guard.watch(&served);
+                let (block, read_only) = (served.running.block(), served.chosen().mode == ModeArg::ReadOnly);
+                (Some(served), block, read_only)
+            }
+            Opened::Bypassed(bypass) => {
+                guard.watch_without(bypass.tell(path, arguments.cached.log, quiet));
+                (None, Arc::new(FileBlock::open(&arguments.backing, bypass.read_only)?), bypass.read_only)
+            }
+        };
     // The device may be taken away by others too: then there is nothing left to wait for.
     let ended = || drop(signal_hook::low_level::raise(SIGTERM));
-    let device = Device::start(served.running.block(), read_only, ended)?;
+    let device = Device::start(block, read_only, ended)?;
     let name = device.path().display().to_string();
     output::announce(&format!("{name}\n"));
     notify::ready();
     let _ = signals.forever().next();
     notify::stopping();
     let answered = device.stop().with_context(|| format!("{name}: the end"))?;
-    served.end(&format!("{answered} requests answered"))?;
+    if let Some(served) = served {
+        served.end(&format!("{answered} requests answered"))?;
+    }
     ending::check_panics()
 }

@@ -75,7 +75,14 @@ fn the_printed_configuration_is_one_that_works() {
     let text = Scratch::new().ok(&["config"]);
     says(
         &text,
-        &["policy = \"face-gsc\"", "mode = \"write-back\"", "[serve.nbd]", "max-connections = 16", "# socket = "],
+        &[
+            "# policy = \"POLICY\"",
+            "# mode = \"MODE\"",
+            "# One of write-back, ",
+            "[serve.nbd]",
+            "max-connections = 16",
+            "# socket = ",
+        ],
     );
     scratch.file("c.toml", text.replace("# cache = \"FILE\"", "cache = \"cache\""));
     says(&scratch.ok(&["stats", "--config", "c.toml"]), &["closed in good order"]);

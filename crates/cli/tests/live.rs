@@ -50,7 +50,9 @@ fn what_is_no_cache_of_this_backing_is_refused_by_every_command() {
         let refused = |cache, backing| scratch.refused(&[command, &["--cache", cache, "--backing", backing]].concat());
         says(&refused("cache", "other"), &["cache: this is the cache of another backing store than other"]);
         says(&refused("noise", "disk"), &["noise: not an Entresol cache"]);
-        says(&refused("absent", "disk"), &["absent: No such file"]);
+        let absent =
+            if command[0] == "check" { "absent: No such file" } else { "absent: is not there; it was at another path" };
+        says(&refused("absent", "disk"), &[absent]);
         says(&refused("cache", "absent"), &["absent: No such file"]);
         says(&refused("cache", "folder"), &["folder: "]);
     }

@@ -298,10 +298,16 @@ fn serve(fixture: &Fixture, scratch: &Scratch, expected: &[u8]) {
 fn an_old_cache_of_a_file_is_served_and_rewritten_after_a_good_end() {
     for fixture in fixtures("file") {
         let scratch = fixture.restore_file();
+        let has_record =
+            || rustix::fs::getxattr(scratch.path("disk"), "user.entresol", &mut [0; 4096][..]).is_ok_and(|n| n > 0);
+        assert!(!has_record());
         serve(&fixture, &scratch, &table());
         fixture.check_format(&scratch, !fixture.is_killed());
+        // As long as the release of then can recover it no generation is raised.
+        assert_eq!(has_record(), !fixture.is_killed(), "{}", fixture.name);
         serve(&fixture, &scratch, &new_table());
         fixture.check_format(&scratch, true);
+        assert!(has_record(), "{}", fixture.name);
         check_and_drain(&scratch, &OF_FILE);
         assert!(scratch.bytes("disk") == new_table(), "{}: other bytes", fixture.name);
     }

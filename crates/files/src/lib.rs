@@ -8,11 +8,13 @@ mod direct;
 mod emulated;
 mod names;
 pub mod places;
+pub mod record;
 mod removing;
 
 pub use below::Directory;
 pub use cached::{
-    Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Reserved,
+    Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Reserved, Standing,
+    standing,
 };
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};

@@ -1,5 +1,6 @@
 //! `entresol check`: is what a cache holds what was written to it?
 
+use super::backing_record;
 use super::identity::{self, Identity};
 use super::serve::{check_size, is_database};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
@@ -10,6 +11,7 @@ use clap::Args;
 use entresol_engine::disk::{Caching, Disk};
 use entresol_engine::store::{self, Generations, StoreError};
 use entresol_files::FilesDisk;
+use entresol_files::record::compare;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +87,9 @@ fn check(arguments: &CheckArgs) -> Result<()> {
     let cache = ReadFile::open(&arguments.cache)?;
     if arguments.backing.is_dir() {
         let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
+        let (record, volume) = (backing.record(), backing.volume()?);
+        compare(superblock.uuid, superblock.generations, record, volume)
+            .with_context(|| arguments.cache.display().to_string())?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
         let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
         let page_bytes = u64::from(superblock.geometry.page_bytes);
@@ -95,7 +100,11 @@ fn check(arguments: &CheckArgs) -> Result<()> {
     }
     let mut backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
-    identity::check(&arguments.cache, &superblock, &arguments.backing, arguments.identity)?;
+    let known_as = identity::check(&arguments.cache, &superblock, &arguments.backing, arguments.identity)?;
+    if !is_database(&superblock) {
+        let place = backing_record::place(&arguments.backing, known_as)?;
+        backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
+    }
     if is_database(&superblock) {
         // What lies beyond the end of the database is nobody's.
         return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes());

@@ -22,16 +22,20 @@ pub struct DrainArgs {
     /// Lose what the cache alone has of files that are not there any more
     #[arg(long)]
     pub drop_gone: bool,
+    /// Write the pages below although the generation of the cache is not that of the backing store: one of them seems to be an
+    /// older copy. Only for who knows that the two belong together: older pages are written over newer ones else
+    #[arg(long)]
+    pub generation_ok: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
-    let DrainArgs { cache, backing, identity, drop_gone } = arguments;
-    let direct = DirectArgs { drop_gone: *drop_gone, ..DirectArgs::default() };
+    let &DrainArgs { ref cache, ref backing, identity, drop_gone, generation_ok } = arguments;
+    let direct = DirectArgs { drop_gone, generation_ok, nested_ok: true, ..DirectArgs::default() };
     let held = if backing.is_dir() {
-        files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.0
+        files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.cached()?.0
     } else {
-        open_to_drain(cache, backing, *identity)?
+        open_to_drain(cache, backing, identity, generation_ok)?
     };
     held.drain(quiet)
 }

@@ -1,9 +1,12 @@
 //! A cache in front of all files of a directory.
 
+use super::around;
+use super::backing_record::Paired;
+use super::chosen::Chosen;
 use super::held::{Below, Held};
-use super::hold_cache;
-use super::serve::{CacheArgs, Found, config};
-use super::survey;
+use super::lost::{self, IfLost, Opened};
+use super::serve::{CacheArgs, Found, ModeArg, config};
+use super::{ReadFile, hold_cache, survey};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_engine::disk::Caching;
@@ -23,6 +26,12 @@ pub struct DirectArgs {
     /// has dirty pages of missing files, unless they were removed through the cache
     #[arg(long, requires = "cache")]
     pub drop_gone: bool,
+    /// The generations of the two are not compared.
+    #[arg(skip)]
+    pub generation_ok: bool,
+    /// Other caches may be in use in the directory or around it: for a drain.
+    #[arg(skip)]
+    pub nested_ok: bool,
 }
 
 impl DirectArgs {
@@ -60,24 +69,12 @@ pub fn check_complete(directory: &Path) -> Result<()> {
     if Backing::needs_its_cache(directory).map_err(|error| refusal(directory, error))? {
         bail!("{}: its files are not complete without their cache; give --cache, or drain it", directory.display());
     }
-    Ok(())
+    around::check(directory)
 }
 
 /// The directory that a cache was made for.
 pub fn backing_of(cache: &Path, store: &impl survey::Bytes, directory: &Path) -> Result<(Backing, survey::Superblock)> {
-    let backing = match Backing::open(directory) {
-        Ok(backing) => backing,
-        // A mount point whose file system is not mounted yet looks like a directory that was never formatted.
-        Err(FilesError::NotFormatted) if dirty_pages(store) > 0 => {
-            let (name, dirty) = (cache.display(), dirty_pages(store));
-            bail!(
-                "{name}: the cache holds {dirty} dirty pages of another directory than {}, for which no cache was made: is \
-                 its file system mounted?",
-                directory.display()
-            );
-        }
-        Err(error) => return Err(refusal(directory, error)),
-    };
+    let backing = mapped(cache, directory)?;
     let superblock = survey::superblock(store).with_context(|| cache.display().to_string())?;
     if superblock.backing != backing.id() {
         let hint = match dirty_pages(store) {
@@ -90,29 +87,78 @@ pub fn backing_of(cache: &Path, store: &impl survey::Bytes, directory: &Path) ->
     Ok((backing, superblock))
 }
 
+/// A directory with a file map, held by this process alone.
+fn mapped(cache: &Path, directory: &Path) -> Result<Backing> {
+    match Backing::open(directory) {
+        Ok(backing) => Ok(backing),
+        // A mount point whose file system is not mounted yet looks like a directory that was never formatted.
+        Err(FilesError::NotFormatted) if dirty_pages_at(cache) > 0 => {
+            let (name, dirty) = (cache.display(), dirty_pages_at(cache));
+            bail!(
+                "{name}: the cache holds {dirty} dirty pages of another directory than {}, for which no cache was made: is \
+                 its file system mounted?",
+                directory.display()
+            );
+        }
+        Err(error) => Err(refusal(directory, error)),
+    }
+}
+
+/// As [`dirty_pages`], of what lies at a path.
+pub(super) fn dirty_pages_at(cache: &Path) -> u64 {
+    ReadFile::open(cache).map_or(0, |store| dirty_pages(&store))
+}
+
 /// Dirty pages that a cache holds, as far as it can be read.
 fn dirty_pages(store: &impl survey::Bytes) -> u64 {
     survey::survey(store, false).map_or(0, |found| found.count(|version| version.dirty))
 }
 
-/// Opens a cache and the directory in front of which it stands, each for this process alone; also what became of its files.
-pub fn open(
+/// An open cache, the files over it, and what became of them.
+pub type OpenFiles = (Held, Arc<CachedFiles>, entresol_files::Found);
+
+/// Opens a cache and the directory in front of which it stands, each for this process alone. A cache that is lost is made anew or
+/// passed by, where that was asked for or costs nothing.
+pub fn open(path: &Path, directory: &Path, arguments: &CacheArgs, direct: &DirectArgs) -> Result<Opened<OpenFiles>> {
+    check_outside(path, directory)?;
+    lost::twice(|damage| open_once(path, directory, arguments, direct, damage))
+}
+
+/// Opens them, after `damage` was found by an open before.
+fn open_once(
     path: &Path,
     directory: &Path,
     arguments: &CacheArgs,
     direct: &DirectArgs,
-) -> Result<(Held, Arc<CachedFiles>, entresol_files::Found)> {
-    check_outside(path, directory)?;
+    damage: Option<&str>,
+) -> Result<Opened<OpenFiles>> {
     let started = Instant::now();
+    let mut backing = mapped(path, directory)?;
+    // Whoever begins at the same time in another folder finds this one held.
+    if !direct.nested_ok {
+        around::check(directory)?;
+    }
+    let (identity, asked, overruled) = (backing.id(), arguments.if_lost, direct.generation_ok);
+    let start = lost::Start { cache: path, backing: directory, identity, given: None, asked, overruled };
+    let kept = start.kept(&backing)?;
+    let chosen = Chosen::new(arguments, &kept);
+    if asked == Some(IfLost::Bypass) && chosen.mode == ModeArg::ReadOnly {
+        bail!("--if-lost bypass: serves files that may be written, and the mode is read-only");
+    }
+    let recreated = match start.settle(&mut backing, damage)?.or_bypass(chosen.mode) {
+        Ok(recreated) => recreated,
+        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
+    };
     let store = hold_cache(path, Caching::Buffered)?;
     let executor = store.executor();
-    let (backing, superblock) = backing_of(path, &store, directory)?;
-    let backing = backing.dropping_gone(direct.drop_gone);
-    let config = config(arguments, superblock.geometry)?;
+    let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
+    let backing = backing.dropping_gone(direct.drop_gone).overruling_generations(direct.generation_ok);
+    let config = config(arguments, &chosen, superblock.geometry)?;
     let patterns = direct.patterns()?;
     let opened = CachedFiles::open(backing, store, &config, patterns);
     let (files, names) = opened.map_err(|error| match error {
         FilesError::Cache(error) => anyhow::Error::new(error).context(path.display().to_string()),
+        FilesError::Mismatch(error) => anyhow::Error::new(error).context(path.display().to_string()),
         other => refusal(directory, other),
     })?;
     let (files, geometry, policy) = (Arc::new(files), superblock.geometry, config.policy);
@@ -122,5 +168,8 @@ pub fn open(
     }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    Ok((Held { path, backing, cache, below, found, geometry, policy, log: arguments.log }, files, names))
+    let pair = Some(Arc::clone(&files) as Arc<dyn Paired>);
+    let log = arguments.log;
+    let held = Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log };
+    Ok(Opened::Cached((held, files, names)))
 }

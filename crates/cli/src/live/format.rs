@@ -1,7 +1,11 @@
 //! `entresol format`: makes a cache.
 
+use super::around;
+use super::backing_record;
+use super::chosen::Kept;
 use super::files;
 use super::identity::{self, Identity, identity};
+use super::serve::{ModeArg, one_policy};
 use super::survey::{self, SurveyError};
 use super::{ReadFile, bytes, check_apart, hex, hold, memory};
 use crate::args::layout;
@@ -11,6 +15,7 @@ use entresol_engine::cache::BlockCache;
 use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::Backing;
+use entresol_files::record::{Record, RecordPlace};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -44,6 +49,12 @@ pub struct FormatArgs {
     /// well
     #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
     pub layout: Layout,
+    /// The policy that `mount`, `run` and `serve` take for it unless they are told one [default: face-gsc]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<String>,
+    /// The mode that they take unless they are told one [default: write-back]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeArg>,
     /// Overwrite what is there, with the dirty pages that only it may have
     #[arg(long)]
     pub force: bool,
@@ -53,6 +64,7 @@ pub struct FormatArgs {
 pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
     let name = arguments.cache.display();
     check_apart(&arguments.cache, &arguments.backing)?;
+    arguments.policy.as_deref().map(one_policy).transpose().context("--policy")?;
     let backing = below(arguments)?;
     let exists = arguments.cache.exists();
     let size = match (arguments.size, exists) {
@@ -68,7 +80,7 @@ pub fn run(arguments: &FormatArgs, quiet: bool) -> Result<()> {
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&arguments.cache);
         let file = new.with_context(|| name.to_string())?;
         let made = take_room(&file, size).with_context(|| name.to_string());
-        let made = made.and_then(|_room| make(arguments, geometry, &backing));
+        let made = made.and_then(|_room| make(arguments, size, geometry, &backing));
         made.inspect_err(|_| drop(std::fs::remove_file(&arguments.cache)))?;
     }
     if !quiet {
@@ -139,33 +151,38 @@ fn make_over(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Be
             bail!("{}: has {before} bytes, fewer than --size {size}", path.display());
         }
         drop(held);
-        return make(arguments, geometry, backing);
+        return make(arguments, before, geometry, backing);
     }
     let name = || path.display().to_string();
     let file = OpenOptions::new().write(true).open(path).with_context(name)?;
     let room = take_room(&file, size).with_context(name)?;
     drop(held);
-    make(arguments, geometry, backing).inspect_err(|_| room.give_back(&file))?;
+    make(arguments, size, geometry, backing).inspect_err(|_| room.give_back(&file))?;
     // Not before the new cache is there: what it replaces may be somebody's until then.
     if size < before { file.set_len(size).with_context(name) } else { Ok(()) }
 }
 
-fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<()> {
+/// Makes the cache, and the record of it below; the file or device has, or will have, so many bytes.
+fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) -> Result<()> {
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
     let uuid = random()?;
+    let kept = Kept { policy: arguments.policy.clone(), mode: arguments.mode };
+    let choices = backing_record::choices(&arguments.cache, geometry, size, &kept)?;
     match backing {
-        Below::File { held, identity } => {
-            BlockCache::format(&cache, geometry, held, uuid, *identity).with_context(name)
+        Below::File { held, identity, place } => {
+            let record = Record::first(uuid, place.volume()?, Some(choices))?;
+            BlockCache::format_of(&cache, geometry, held, uuid, *identity, record.generation).with_context(name)?;
+            place.write(&record).with_context(|| format!("the record of the cache, {}", place.name()))
         }
         Below::Directory => {
-            let made = Backing::format(&arguments.backing, &cache, geometry, uuid, random()?);
+            let made = Backing::format_as(&arguments.backing, &cache, geometry, uuid, random()?, Some(choices));
             made.map_err(|error| files::refusal(&arguments.backing, error))
         }
     }
 }
 
-fn random() -> Result<[u8; 16]> {
+pub(super) fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("/dev/urandom")?;
     Ok(bytes)
@@ -173,7 +190,7 @@ fn random() -> Result<[u8; 16]> {
 
 /// What is to be cached.
 enum Below {
-    File { held: FileDisk, identity: Identity },
+    File { held: FileDisk, identity: Identity, place: Box<dyn RecordPlace> },
     Directory,
 }
 
@@ -185,13 +202,20 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
             let name = path.display();
             bail!("{name}: another cache has what its files do not: drain that, or lose it by --force");
         }
+        if !arguments.force {
+            around::check(path)?;
+        }
         return Ok(Below::Directory);
     }
     let (held, identity) = (hold(path, Caching::Buffered)?, identity(path, arguments.identity)?);
     if held.size_bytes() == 0 {
         bail!("{}: is empty", path.display());
     }
-    Ok(Below::File { held, identity })
+    let place = backing_record::place(path, identity)?;
+    if !arguments.force {
+        backing_record::check_free(path, &*place)?;
+    }
+    Ok(Below::File { held, identity, place })
 }
 
 /// What a file holds that somebody may want, in words; none when its ends are zeros.

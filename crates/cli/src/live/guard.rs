@@ -123,7 +123,11 @@ impl Guard {
     /// nobody looks.
     pub fn watch(self, served: &Served) {
         served.running.written_by(self.writers.clone());
-        let log = served.log().clone();
+        self.watch_without(served.log().clone());
+    }
+
+    /// The same where there is no cache in use, and nobody to ask for figures.
+    pub fn watch_without(self, log: Log) {
         let look = move || self.look_again(CHECKS, EVERY, |look| warn(&log, &look));
         let _ = std::thread::Builder::new().name("guard".into()).spawn(look);
     }

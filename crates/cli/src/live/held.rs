@@ -1,6 +1,8 @@
 //! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
 
+use super::backing_record::{self, Paired};
 use super::cache_file::CacheFile;
+use super::chosen::Chosen;
 use super::control::{Control, Controlled};
 use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
@@ -8,6 +10,7 @@ use super::running::Running;
 use super::serve::Found;
 use super::unwritten::{by_file, counted};
 use super::watchman::Watchman;
+use crate::args::word;
 use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheStats};
@@ -35,10 +38,16 @@ pub struct Held {
     pub backing: PathBuf,
     pub cache: Arc<BlockCache>,
     pub below: Below,
+    /// The cache and the record of what is below it; none before a database of SQLite.
+    pub pair: Option<Arc<dyn Paired>>,
     pub found: Found,
     pub geometry: Geometry,
     /// The policy that it was opened with.
     pub policy: &'static Info,
+    /// What it was opened with.
+    pub chosen: Chosen,
+    /// That it was lost and made anew, in words.
+    pub recreated: Option<String>,
     /// How its events are written.
     pub log: LogArg,
 }
@@ -59,6 +68,13 @@ impl Held {
     pub fn serve(self, quiet: bool) -> Served {
         let log = Log::new(self.path.display().to_string(), self.log, quiet);
         log.event(Level::Info, "open", &self.found.to_string(), self.found.figures());
+        if let Some(said) = &self.recreated {
+            log.event(Level::Warning, "cache-recreated", said, Value::Null);
+        }
+        if let Some(said) = self.chosen.said() {
+            let figures = json!({ "policy": self.chosen.policy, "mode": word(self.chosen.mode) });
+            log.event(Level::Info, "chosen", &said, figures);
+        }
         self.mention_layout(&log);
         let file = Arc::new(CacheFile::new(&self.path));
         if let Some(mode) = file.close_to_others() {
@@ -72,7 +88,7 @@ impl Held {
             log.event(Level::Warning, "no-control", &message, Value::Null);
         };
         let control = control.map_err(unheard).ok();
-        let watchman = Watchman::start(self.cache.clone(), file.clone(), log.clone());
+        let watchman = Watchman::start(self.cache.clone(), file.clone(), self.pair.clone(), log.clone());
         Served { held: self, running, file, control, log, watchman }
     }
 
@@ -122,7 +138,7 @@ impl Held {
     /// Closes the cache in good order; what it counted.
     pub fn close(&self) -> Result<CacheStats> {
         let closed = match &self.below {
-            Below::Store => self.cache.close(),
+            Below::Store => backing_record::close(&self.cache, self.pair.as_ref()),
             Below::Files(files) => files.close(),
         };
         closed.with_context(|| format!("{}: the close", self.path.display()))?;
@@ -145,6 +161,11 @@ impl Served {
     /// Where the cache is.
     pub fn path(&self) -> &Path {
         &self.held.path
+    }
+
+    /// Policy and mode that it was opened with.
+    pub fn chosen(&self) -> &Chosen {
+        &self.held.chosen
     }
 
     /// Where its events go.

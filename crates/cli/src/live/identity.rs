@@ -45,6 +45,26 @@ pub fn identity(path: &Path, given: Option<Identity>) -> Result<Identity> {
     file_identity(path).with_context(|| path.display().to_string())
 }
 
+/// The identity by which the record of a backing store is found, however large that has become. `identity` is what it is known as
+/// now.
+pub fn lasting(backing: &Path, identity: Identity) -> Identity {
+    let Some(directory) = sysfs(backing) else { return identity };
+    match (name_of(&directory), name_in(&directory)) {
+        // The user's own word has no size in it.
+        (Some(name), Some(now)) if fnv128(now.as_bytes()) == identity => fnv128(name.with_size("").as_bytes()),
+        _ => identity,
+    }
+}
+
+/// Is it this backing store, perhaps smaller, that a superblock names? `identity` is what it is known as now.
+pub fn is_of(superblock: &Superblock, backing: &Path, identity: Identity) -> bool {
+    let directory =
+        || sysfs(backing).filter(|directory| Some(identity) == name_in(directory).map(|now| fnv128(now.as_bytes())));
+    let grown = || directory().and_then(|directory| name_of(&directory));
+    superblock.backing == identity
+        || grown().is_some_and(|name| name.was(superblock.backing, sectors_before(superblock)))
+}
+
 /// Bytes of a sector as sysfs counts them.
 const SECTOR: u64 = 512;
 
@@ -112,9 +132,7 @@ pub fn uuid(text: &str) -> Result<Identity, String> {
 /// Checks that a cache is that of a backing store; what that is known as now, as a device that has grown is known by its new size.
 pub fn check(cache: &Path, superblock: &Superblock, backing: &Path, given: Option<Identity>) -> Result<Identity> {
     let found = identity(backing, given).with_context(|| format!("the backing store of {}", cache.display()))?;
-    let name = || sysfs(backing).and_then(|directory| name_of(&directory)).filter(|_| given.is_none());
-    let grown = || name().is_some_and(|name| name.was(superblock.backing, sectors_before(superblock)));
-    if found != superblock.backing && !grown() {
+    if !is_of(superblock, backing, found) {
         bail!("{}: this is the cache of another backing store than {}", cache.display(), backing.display());
     }
     Ok(found)

@@ -2,9 +2,12 @@
 
 mod accounts;
 pub mod age;
+mod around;
+pub mod backing_record;
 mod cache_file;
 pub mod check;
 pub mod choice;
+mod chosen;
 pub mod control;
 pub mod drain;
 pub mod figures;
@@ -15,6 +18,7 @@ pub mod held;
 pub mod hints;
 mod identity;
 pub mod log;
+pub mod lost;
 mod memory;
 pub mod namer;
 pub mod objects;

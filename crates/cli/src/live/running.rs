@@ -1,6 +1,7 @@
 //! A cache that a door serves, as its control socket knows it: figures to ask for, settings to change.
 
 use super::accounts::Accounts;
+use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
 use super::control::{Controlled, Tape};
 use super::figures::{Figures, HintFigures, State};
@@ -23,8 +24,9 @@ use entresol_files::{CachedFiles, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Settings that a running cache takes, and their values.
@@ -58,6 +60,9 @@ pub struct Running {
     calls: Arc<Observed>,
     file: Arc<CacheFile>,
     below: Below,
+    pair: Option<Arc<dyn Paired>>,
+    /// Held while the mode changes, and with it the mark of the backing store.
+    marking: Mutex<()>,
     backing: PathBuf,
     accounts: Accounts,
     page_bytes: u32,
@@ -101,12 +106,14 @@ impl Running {
         let accounts = Accounts::new(cache.clone(), below.clone(), backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
         let (started, seen, writers) = (Instant::now(), OnceLock::new(), OnceLock::new());
-        let geometry = held.geometry;
+        let (pair, marking, geometry) = (held.pair.clone(), Mutex::new(()), held.geometry);
         Running {
             cache,
             calls,
             file,
             below,
+            pair,
+            marking,
             backing,
             accounts,
             page_bytes,
@@ -150,7 +157,7 @@ impl Running {
         match setting {
             Setting::Mode(mode) => {
                 let before = self.cache.stats()?;
-                self.cache.set_mode(mode.into()).context("mode, which is as it was")?;
+                self.set_mode(mode)?;
                 let written = self.cache.stats()?.keeper.below_pages - before.keeper.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
                 let drained =
@@ -220,6 +227,21 @@ impl Running {
                 Ok(format!("the rate of placing {limit}"))
             }
         }
+    }
+
+    /// Another mode, and the mark of the backing store with it: that says that it is not complete before the first write may be in
+    /// the cache alone, and that it is after the last such write went below.
+    fn set_mode(&self, mode: ModeArg) -> Result<()> {
+        let _one_at_a_time = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mark = |complete| self.pair.as_ref().map_or(Ok(()), |pair| pair.mark(complete));
+        if mode == ModeArg::WriteBack {
+            mark(false).context("mode, which is as it was: the record of the cache")?;
+        }
+        self.cache.set_mode(mode.into()).context("mode, which is as it was")?;
+        if mode != ModeArg::WriteBack && self.cache.lost_pages()?.is_empty() {
+            mark(true).context("the mode is the new one; the record of the cache, by which it may be lost")?;
+        }
+        Ok(())
     }
 
     /// The files that are placed, if the policy places any.

@@ -1,8 +1,11 @@
 //! A cache file and its backing file as one block that a door serves.
 
+use super::backing_record;
+use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::log::LogArg;
+use super::lost::{self, IfLost, Opened};
 use super::memory;
 use super::survey::{self, Superblock};
 use super::{ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
@@ -13,6 +16,7 @@ use entresol_core::Size;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Recovered};
+use entresol_files::record::RecordPlace;
 use entresol_policy::Info;
 use entresol_sim::PolicySpec;
 use entresol_sqlite::{CAPACITY_BYTES, GrowingFile};
@@ -24,12 +28,13 @@ use std::time::{Duration, Instant};
 /// How a cache is run
 #[derive(Args)]
 pub struct CacheArgs {
-    /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them)
-    #[arg(long, value_name = "POLICY", default_value = "face-gsc", requires = "cache")]
-    pub policy: String,
-    /// With --cache: what becomes of writes
-    #[arg(long, value_enum, default_value = "write-back", requires = "cache")]
-    pub mode: ModeArg,
+    /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: what `format` was
+    /// told, else face-gsc]
+    #[arg(long, value_name = "POLICY", requires = "cache")]
+    pub policy: Option<String>,
+    /// With --cache: what becomes of writes [default: what `format` was told, else write-back]
+    #[arg(long, value_enum, requires = "cache")]
+    pub mode: Option<ModeArg>,
     /// With --cache: pages that the policy may keep there, of the room that there is. Less of it leaves more to versions that
     /// are dead, so that fewer are copied to make room for new ones
     #[arg(long, value_name = "SIZE", default_value = "100%", requires = "cache")]
@@ -60,6 +65,10 @@ pub struct CacheArgs {
     /// that it does not: writes that go past a cache are lost
     #[arg(long, requires = "cache")]
     pub writers_ok: bool,
+    /// With --cache: what to do where the cache is not there, is blank, damaged, or not the one that was used last. Whether the
+    /// backing store is complete without it is known. [default: recreate where it is, else refuse]
+    #[arg(long, value_enum, value_name = "WHAT", requires = "cache")]
+    pub if_lost: Option<IfLost>,
 }
 
 impl CacheArgs {
@@ -67,8 +76,8 @@ impl CacheArgs {
     pub fn any_policy() -> Self {
         let cache_size = Size::Percent(100.0);
         CacheArgs {
-            policy: "lru".to_owned(),
-            mode: ModeArg::WriteBack,
+            policy: Some("lru".to_owned()),
+            mode: Some(ModeArg::WriteBack),
             cache_size,
             dirty_high: None,
             dirty_low: None,
@@ -77,6 +86,7 @@ impl CacheArgs {
             dram: None,
             log: LogArg::Text,
             writers_ok: false,
+            if_lost: Some(IfLost::Refuse),
         }
     }
 
@@ -109,6 +119,9 @@ pub struct DeviceArgs {
     /// 4096 bytes
     #[arg(long, requires = "cache")]
     pub direct: bool,
+    /// The generations of the two are not compared.
+    #[arg(skip)]
+    pub generation_ok: bool,
 }
 
 impl DeviceArgs {
@@ -195,13 +208,42 @@ impl fmt::Display for Found {
     }
 }
 
-/// Opens a cache and its backing store, each for this process alone.
-pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Held> {
+/// Opens a cache and its backing store, each for this process alone. A cache that is lost is made anew or passed by, where that
+/// was asked for or costs nothing.
+pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened<Held>> {
     check_apart(path, backing)?;
+    lost::twice(|damage| open_once(path, backing, arguments, devices, damage))
+}
+
+/// Opens them, after `damage` was found by an open before.
+fn open_once(
+    path: &Path,
+    backing: &Path,
+    arguments: &CacheArgs,
+    devices: &DeviceArgs,
+    damage: Option<&str>,
+) -> Result<Opened<Held>> {
     let started = Instant::now();
+    let below = hold(backing, devices.caching()).map_err(|error| lost::without_backing(path, error))?;
+    let identity = identity::identity(backing, devices.identity);
+    let identity = identity.with_context(|| format!("the backing store of {}", path.display()))?;
+    let place = backing_record::place(backing, identity)?;
+    let start = lost::Start {
+        cache: path,
+        backing,
+        identity,
+        given: devices.identity,
+        asked: arguments.if_lost,
+        overruled: devices.generation_ok,
+    };
+    let mut without = lost::Store { place: &*place, disk: &below, identity };
+    let chosen = Chosen::new(arguments, &start.kept(&without)?);
+    let recreated = match start.settle(&mut without, damage)?.or_bypass(chosen.mode) {
+        Ok(recreated) => recreated,
+        Err(bypass) => return Ok(Opened::Bypassed(bypass)),
+    };
     let store = hold_cache(path, devices.caching())?;
     let superblock = survey::superblock(&store).with_context(|| path.display().to_string())?;
-    let below = hold(backing, devices.caching())?;
     let known_as = identity::check(path, &superblock, backing, devices.identity)?;
     let page_bytes = superblock.geometry.page_bytes;
     if devices.direct {
@@ -211,7 +253,9 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
         bail!("{}: is a database of SQLite's to this cache: open it by the VFS", backing.display());
     }
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
-    open_over(path, backing, store, below, &superblock, known_as, arguments, started)
+    let place = Some((place, devices.generation_ok));
+    let held = open_over(path, backing, store, below, &superblock, known_as, arguments, chosen, place, started)?;
+    Ok(Opened::Cached(Held { recreated, ..held }))
 }
 
 /// Refuses a backing store that has become smaller. One that has grown is served as a whole.
@@ -233,11 +277,11 @@ pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) ->
 }
 
 /// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
-pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) -> Result<Held> {
+pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, generation_ok: bool) -> Result<Held> {
     let arguments = CacheArgs::any_policy();
     let database = ReadFile::open(path).ok().and_then(|cache| survey::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
-        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false });
+        return open(path, backing, &arguments, &DeviceArgs { identity, direct: false, generation_ok })?.cached();
     };
     check_apart(path, backing)?;
     let started = Instant::now();
@@ -245,7 +289,9 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) ->
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;
-    open_over(path, backing, store, below, &superblock, known_as, &arguments, started)
+    // The VFS keeps no record.
+    let chosen = Chosen::new(&arguments, &Kept::default());
+    open_over(path, backing, store, below, &superblock, known_as, &arguments, chosen, None, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -253,6 +299,7 @@ pub(super) fn is_database(superblock: &Superblock) -> bool {
     superblock.backing_pages == CAPACITY_BYTES / u64::from(superblock.geometry.page_bytes)
 }
 
+#[allow(clippy::too_many_arguments)]
 fn open_over(
     path: &Path,
     backing: &Path,
@@ -261,26 +308,33 @@ fn open_over(
     superblock: &Superblock,
     known_as: Identity,
     arguments: &CacheArgs,
+    chosen: Chosen,
+    place: Option<(Box<dyn RecordPlace>, bool)>,
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
-    let config = config(arguments, geometry)?;
-    let found = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
-    let cache = found.and_then(|mut opening| {
-        opening.rename_backing(known_as);
-        opening.start(|| Ok::<(), CacheError>(()))
-    });
-    let cache = Arc::new(cache.with_context(|| path.display().to_string())?.0);
+    let config = config(arguments, &chosen, geometry)?;
+    let name = || path.display().to_string();
+    let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
+    let mut opening = opening.with_context(name)?;
+    opening.rename_backing(known_as);
+    let (cache, pair) = match place {
+        None => (Arc::new(opening.start(|| Ok::<_, CacheError>(())).with_context(name)?.0), None),
+        Some((place, overruled)) => {
+            let (cache, pair) = backing_record::start(path, opening, place, overruled)?;
+            (cache, Some(pair))
+        }
+    };
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
-    Ok(Held { path, backing, cache, below, found, geometry, policy, log: arguments.log })
+    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated: None, log: arguments.log })
 }
 
 /// How a store of this geometry is to be run.
-pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheConfig> {
-    let spec = one_policy(&arguments.policy)?;
+pub(super) fn config(arguments: &CacheArgs, chosen: &Chosen, geometry: Geometry) -> Result<CacheConfig> {
+    let spec = one_policy(&chosen.policy)?;
     let room = geometry.capacity_pages();
     let held = arguments.cache_size.pages(geometry.page_bytes, room);
     if held == 0 || held > room {
@@ -288,7 +342,7 @@ pub(super) fn config(arguments: &CacheArgs, geometry: Geometry) -> Result<CacheC
     }
     let tiers = tiers(spec.info, held, arguments.dram, geometry.page_bytes)?;
     memory::check(&geometry, above_bytes(&tiers, geometry.page_bytes))?;
-    let (mode, dirty_age) = (arguments.mode.into(), arguments.dirty_age.0);
+    let (mode, dirty_age) = (chosen.mode.into(), arguments.dirty_age.0);
     Ok(CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) })
 }
 

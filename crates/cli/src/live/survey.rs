@@ -306,6 +306,13 @@ pub fn superblock(file: &impl Bytes) -> Result<Superblock, SurveyError> {
     Ok(found)
 }
 
+/// Whether one of the superblocks in these first bytes of a store, valid or not, names this backing store.
+pub fn claims(first: &[u8], backing: [u8; 16]) -> bool {
+    const BACKING_AT: usize = 40;
+    let places = [BACKING_AT, SECOND_AT as usize + BACKING_AT];
+    places.iter().any(|&at| first.get(at..at + 16) == Some(&backing[..]))
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Page { dirty: bool },

@@ -1,5 +1,6 @@
 //! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event.
 
+use super::backing_record::{Minutes, Paired};
 use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::log::{Level, Log};
@@ -10,7 +11,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -30,10 +31,10 @@ struct Seen {
 
 impl Watchman {
     /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
-    pub fn start(cache: Arc<BlockCache>, file: Arc<CacheFile>, log: Log) -> Self {
+    pub fn start(cache: Arc<BlockCache>, file: Arc<CacheFile>, pair: Option<Arc<dyn Paired>>, log: Log) -> Self {
         let (stop, stopped) = channel();
         let look = move || {
-            let mut seen = Seen::default();
+            let (mut seen, mut minutes, began) = (Seen::default(), Minutes::new(), Instant::now());
             // How large it is now: what is shorter later was truncated.
             file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -41,6 +42,9 @@ impl Watchman {
                 seen.look_at_file(&file, &log);
                 seen.look(&cache, &log);
                 seen.look_at_descriptors(&log);
+                if let Some(pair) = &pair {
+                    minutes.look(began.elapsed(), &cache, &**pair, &log);
+                }
             }
             // What happened at the end is seen too.
             seen.look_at_file(&file, &log);

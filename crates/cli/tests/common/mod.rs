@@ -95,6 +95,8 @@ impl Scratch {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
         command.args(arguments).current_dir(self.0.path()).env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
+        // Records that have no place beside their backing store are not the machine's.
+        command.env("ENTRESOL_STATE_DIR", self.path("state"));
         command
     }
 

@@ -27,6 +27,7 @@ pub struct Opening {
     room_pages: u64,
     objects_max: usize,
     recovered: Recovered,
+    uuid: [u8; 16],
     generations: Generations,
     keeps_generations: bool,
     gauges: [Gauge; 2],
@@ -76,6 +77,7 @@ impl BlockCache {
         let clock = config.dirty_age.map(|_| &config.clock);
         let (mut log, recovered) = AnyLog::find(cache, identity, backing_pages, clock)?;
         let grown = Grown::found(&mut log, &backing, config.mode)?;
+        let uuid = log.identity().uuid;
         let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
@@ -94,6 +96,7 @@ impl BlockCache {
             room_pages,
             objects_max,
             recovered,
+            uuid,
             generations,
             keeps_generations,
             gauges,
@@ -119,6 +122,16 @@ impl Opening {
     pub fn rename_backing(&mut self, identity: [u8; 16]) {
         let log = &mut self.core.keeper().log;
         log.set_identity(Identity { backing: identity, ..log.identity() });
+    }
+
+    /// UUID of the cache, new with every format.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// The mode that it will begin in.
+    pub fn mode(&self) -> Mode {
+        self.config.mode
     }
 
     /// The generations of the cache: its backing store must have one of them.

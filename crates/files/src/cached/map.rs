@@ -5,7 +5,9 @@
 //! every open and close. So a file system that has become full meanwhile keeps no cache from being closed.
 
 use super::FilesError;
+use super::kept::{self, Gathered};
 use crate::below::{Directory, File, For, OpenDirectory, OpenFile};
+use crate::record::Record;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -15,7 +17,7 @@ use std::ops::Range;
 pub(super) const REGION_BYTES: u64 = 1 << 30;
 
 /// Bytes of the header and of each record.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 const MAGIC: [u8; 8] = *b"\x89ETFILES";
 const NAME: &str = "map";
 const SPARE: &str = "map.new";
@@ -28,7 +30,8 @@ const REGION: u32 = 1;
 const DROPPED: u32 = 2;
 const STAMP: u32 = 3;
 const VOID: u32 = 4;
-/// A file's last name may be removed: 5 to 7, 9 and 10 are kept for what else a map will say.
+/// A file's last name may be removed. 5 to 7 and 9 are those of the [record](super::kept), 10 is kept for what else a map will
+/// say.
 const LEAVING: u32 = 8;
 const STAYS: u32 = 11;
 /// Kinds from here on may be passed by.
@@ -91,6 +94,8 @@ pub(super) struct Contents {
     pub voids: Vec<(FileKey, Range<u64>)>,
     /// Files that lost a name, perhaps their last: they need not be there.
     pub leaving: HashSet<FileKey>,
+    /// What is known of the cache.
+    pub record: Option<Record>,
 }
 
 /// The map while it is in use.
@@ -131,7 +136,7 @@ fn block(first: [u8; 8], numbers: &[u64]) -> [u8; BLOCK] {
     block
 }
 
-fn record(kind: u32, numbers: &[u64]) -> [u8; BLOCK] {
+pub(super) fn record(kind: u32, numbers: &[u64]) -> [u8; BLOCK] {
     block(u64::from(kind).to_le_bytes(), numbers)
 }
 
@@ -151,7 +156,7 @@ fn file_record(kind: u32, file: FileKey) -> [u8; BLOCK] {
     record(kind, &[file.inode, file.made])
 }
 
-fn number(block: &[u8], at: usize) -> u64 {
+pub(super) fn number(block: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(block[8 + at * 8..16 + at * 8].try_into().expect("eight bytes"))
 }
 
@@ -171,6 +176,7 @@ impl Contents {
             stamps: HashMap::new(),
             voids: Vec::new(),
             leaving: HashSet::new(),
+            record: None,
         }
     }
 
@@ -189,6 +195,7 @@ impl Contents {
         self.stamps.iter().for_each(|(&file, &stamp)| bytes.extend(stamp_record(file, stamp)));
         self.voids.iter().for_each(|(file, range)| bytes.extend(void_record(*file, range)));
         self.leaving.iter().for_each(|&file| bytes.extend(file_record(LEAVING, file)));
+        self.record.iter().for_each(|kept| bytes.extend(kept::encode(kept).concat()));
         bytes
     }
 
@@ -209,12 +216,15 @@ impl Contents {
         id.copy_from_slice(&header[16..32]);
         let directory = FileKey { inode: number(header, 3), made: number(header, 4) };
         let mut found = Contents { state, next: number(header, 5), ..Contents::new(id, directory) };
-        let mut end = BLOCK;
+        let (mut end, mut kept) = (BLOCK, Gathered::default());
         // A kill or a crash leaves the last record torn, or records after one that is missing: none of them was used.
         for block in blocks.take_while(|block| is_whole(block)) {
-            found.take(block, end)?;
+            if !kept.take(block) {
+                found.take(block, end)?;
+            }
             end += BLOCK;
         }
+        found.record = kept.record().ok_or(FilesError::MapDamaged { byte: BLOCK as u64 })?;
         Ok((found, end as u64))
     }
 
@@ -281,6 +291,12 @@ pub(super) fn is_read_only(directory: &Directory) -> bool {
     matches!(directory.open_file(NAME, For::Writing), Err(Errno::ROFS))
 }
 
+/// Makes durable what was just read, which a crash of the process alone may have left in memory only.
+pub(super) fn sync_read(directory: &Directory) -> io::Result<()> {
+    directory.open_file(NAME, For::Reading)?.sync_all()?;
+    Ok(directory.sync()?)
+}
+
 /// Makes a map without files: durable when it returns, and the one before until then.
 pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()> {
     write(directory, contents).map(drop)
@@ -314,9 +330,9 @@ fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64
     Ok((Written { file, end, room }, spare))
 }
 
-/// Room for a map with a stamp for each file and a word for each that may leave, and for one more region.
+/// Room for a map with its record, a stamp for each file and a word for each that may leave, and for one more region.
 fn room_to_close(contents: &Contents) -> u64 {
-    ((1 + 2 * (contents.regions.len() as u64 + 1) + contents.leaving.len() as u64) * BLOCK as u64)
+    ((1 + kept::BLOCKS_MAX + 2 * (contents.regions.len() as u64 + 1) + contents.leaving.len() as u64) * BLOCK as u64)
         .next_multiple_of(STEP)
 }
 
@@ -394,7 +410,7 @@ impl FileMap {
     }
 
     /// Appends what the contents say already, or writes them anew where much of what was appended says nothing any more.
-    fn append_or_renew(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
+    pub fn append_or_renew(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
         let live = (3 * self.contents.regions.len() + self.contents.leaving.len()) as u64;
         let end = self.written.as_ref().map_or(0, |written| written.end);
         if end / BLOCK as u64 > live + SLACK { self.write_anew() } else { self.append(record) }
@@ -437,6 +453,16 @@ impl FileMap {
         Ok(())
     }
 
+    /// What the map says.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// The same, to be changed before it is appended.
+    pub fn contents_mut(&mut self) -> &mut Contents {
+        &mut self.contents
+    }
+
     /// How many ranges were noted.
     pub fn voids(&self) -> usize {
         self.contents.voids.len()
@@ -451,7 +477,9 @@ impl FileMap {
 
     /// Closes the map with how each file was left.
     pub fn close(&mut self, state: State, stamps: HashMap<FileKey, Stamp>) -> io::Result<()> {
-        let contents = Contents { state, stamps, voids: Vec::new(), ..self.contents.clone() };
+        let complete = state == State::Clean;
+        let record = self.contents.record.clone().map(|record| Record { complete, ..record });
+        let contents = Contents { state, stamps, record, voids: Vec::new(), ..self.contents.clone() };
         write(&self.directory, &contents).map(drop)
     }
 

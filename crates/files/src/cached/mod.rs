@@ -11,20 +11,24 @@ mod advised;
 mod blocks;
 mod disk;
 mod file;
+mod kept;
 mod leaving;
 mod map;
+mod pair;
 mod places;
 mod placing;
 mod reserved;
 mod start;
 
 pub use disk::FilesDisk;
+pub use pair::{Standing, standing};
 pub use places::FilePage;
 pub use reserved::Reserved;
 pub use start::{Backing, Found};
 
 use crate::below::{Directory, File, Found as FoundBelow, OpenDirectory as _, OpenFile};
 use crate::places::Places;
+use crate::record::{Mismatch, Pairing};
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
 use disk::Below;
 use entresol_core::ObjectId;
@@ -95,6 +99,9 @@ pub enum FilesError {
         /// Folders that were not looked into: another file system lies over them, they are links, they may not be read.
         absent: Vec<PathBuf>,
     },
+    /// The cache and the directory are no pair.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
     /// The cache.
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -176,6 +183,7 @@ pub struct CachedFiles {
     errands: Arc<Mutex<Option<Sender<Errand>>>>,
     janitor: Mutex<Option<JoinHandle<()>>>,
     placer: Placer,
+    pairing: Pairing,
 }
 
 /// The account of a file.
@@ -219,6 +227,7 @@ impl CachedFiles {
         places: Option<Arc<Places>>,
         device: u64,
         direct: Vec<Pattern>,
+        pairing: Pairing,
     ) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let (errands, to_run) = channel::<Errand>();
@@ -235,6 +244,7 @@ impl CachedFiles {
             errands: Arc::new(Mutex::new(Some(errands))),
             janitor: Mutex::new(Some(janitor)),
             placer: Placer::new(),
+            pairing,
         })
     }
 
@@ -395,17 +405,20 @@ impl CachedFiles {
             // What it could not do the next start does.
             let _ = janitor.join();
         }
+        // A close that fails leaves a pair all the same.
+        let raised = self.raise_generation();
         self.shared.cache.close()?;
         if self.shared.read_only {
             return Ok(());
         }
-        let dirty = self.shared.cache.stats()?.dirty_pages > 0;
+        let dirty = self.shared.cache.stats()?.dirty_pages > 0 || !self.shared.cache.lost_pages()?.is_empty();
         let mut stamps = HashMap::new();
         let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
         for file in known.iter().filter(|file| !file.regions().is_empty()) {
             stamps.insert(file.below.key, file.below.leave()?);
         }
-        self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)
+        self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)?;
+        raised
     }
 }
 

@@ -8,6 +8,7 @@ use crate::Pattern;
 use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
 use crate::places::Places;
+use crate::record::{Choices, Record, volume};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
@@ -29,6 +30,7 @@ pub struct Backing {
     hidden: Directory,
     contents: Contents,
     drop_gone: bool,
+    pub(super) overruled: bool,
 }
 
 /// What a start found.
@@ -99,7 +101,16 @@ impl Backing {
             hidden,
             contents,
             drop_gone: false,
+            overruled: false,
         })
+    }
+
+    pub(super) fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    pub(super) fn root(&self) -> &Directory {
+        &self.root
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -126,10 +137,25 @@ impl Backing {
         uuid: [u8; 16],
         id: [u8; 16],
     ) -> Result<(), FilesError> {
-        Self::format_in(&FileSystem::System(System), path, cache, geometry, uuid, id)
+        Self::format_as(path, cache, geometry, uuid, id, None)
     }
 
-    /// [`format`](Self::format), in any file system.
+    /// As [`format`](Self::format), with what was chosen for the record.
+    ///
+    /// # Errors
+    /// As [`format`](Self::format).
+    pub fn format_as<C: Disk>(
+        path: &Path,
+        cache: &C,
+        geometry: Geometry,
+        uuid: [u8; 16],
+        id: [u8; 16],
+        choices: Option<Choices>,
+    ) -> Result<(), FilesError> {
+        Self::format_in(&FileSystem::System(System), path, cache, geometry, uuid, id, choices)
+    }
+
+    /// [`format_as`](Self::format_as), in any file system.
     pub(crate) fn format_in<C: Disk>(
         system: &FileSystem,
         path: &Path,
@@ -137,6 +163,7 @@ impl Backing {
         geometry: Geometry,
         uuid: [u8; 16],
         id: [u8; 16],
+        choices: Option<Choices>,
     ) -> Result<(), FilesError> {
         let root = system.open_directory(path).map_err(at(path))?;
         let directory = key(&root.found().map_err(at(path))?)?;
@@ -147,9 +174,35 @@ impl Backing {
         let hidden = root.open_directory(HIDDEN).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
         hold(&hidden)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
-        BlockCache::format(cache, geometry, &disk, uuid, id).map_err(|error| FilesError::Cache(error.into()))?;
-        map::make(&hidden, &Contents::new(id, directory))?;
+        let volume = root.descriptor().map_or(Ok(None), volume::of)?;
+        let record = Record::first(uuid, volume, choices)?;
+        BlockCache::format_of(cache, geometry, &disk, uuid, id, record.generation)
+            .map_err(|error| FilesError::Cache(error.into()))?;
+        map::make(&hidden, &Contents::of_record(id, directory, record))?;
         Ok(root.sync().map_err(io::Error::from)?)
+    }
+
+    /// Makes this the record of the cache before the directory, durably. Where that says that the files are complete the map says
+    /// so too: no cache has what they have not.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn note_record(&mut self, record: Record) -> Result<(), FilesError> {
+        let state = if record.complete { State::Clean } else { self.contents.state };
+        let contents = Contents { state, record: Some(record), ..self.contents.clone() };
+        map::make(&self.hidden, &contents)?;
+        self.contents = contents;
+        Ok(())
+    }
+
+    /// Makes an empty cache for the directory, that of the record, whose map stays as it is.
+    ///
+    /// # Errors
+    /// When the cache is too small or fails.
+    pub fn make_cache<C: Disk>(&self, cache: &C, geometry: Geometry, record: &Record) -> Result<(), FilesError> {
+        let disk = FilesDisk::new(geometry.page_bytes.into());
+        let made = BlockCache::format_of(cache, geometry, &disk, record.cache, self.contents.id, record.generation);
+        made.map_err(|error| FilesError::Cache(error.into()))
     }
 
     /// Has a start drop what the cache alone has of files that are not there and of whose removal it does not know.
@@ -306,9 +359,10 @@ impl CachedFiles {
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
         let mut found =
             Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
-        let Backing { root, places, device, hidden, contents, drop_gone, .. } = backing;
         let (objects, known) = objects(&present, page_bytes)?;
-        let mut opening = BlockCache::find(cache, below(disk.clone())?, contents.id, config, objects)?;
+        let mut opening = BlockCache::find(cache, below(disk.clone())?, backing.contents.id, config, objects)?;
+        let pairing = backing.pair(&opening)?;
+        let Backing { root, places, device, hidden, contents, drop_gone, .. } = backing;
         let read_only = config.mode == Mode::ReadOnly && map::is_read_only(&hidden);
         if read_only {
             opening.leave_dirty();
@@ -336,8 +390,19 @@ impl CachedFiles {
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
-        let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), ..contents };
+        let mode = opening.mode();
+        let record = if read_only {
+            // The map cannot be raised, and so neither is the cache.
+            contents.record.clone()
+        } else {
+            let stays = pairing.stays_complete(mode);
+            pairing.propose(&mut opening, stays, |_| map::sync_read(&hidden))?.or(contents.record)
+        };
+        let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), record, ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
+        if !read_only {
+            pairing.begun(&cache)?;
+        }
         let shared = Shared {
             cache: Arc::new(cache),
             disk,
@@ -347,8 +412,9 @@ impl CachedFiles {
             emptied: Emptied::default(),
             read_only,
         };
-        let files = Self::new(shared, root, places, device, direct)?;
+        let files = Self::new(shared, root, places, device, direct, pairing)?;
         files.reconcile(&present, &known, &held)?;
+        files.began(mode)?;
         Ok((files, found))
     }
 

@@ -1,0 +1,328 @@
+//! Starts whose cache is lost, blank, or not what it should be: what is found, what is decided, and what is done about it.
+
+mod command;
+mod decide;
+mod look;
+mod signature;
+
+pub use decide::IfLost;
+
+use super::chosen::Kept;
+use super::format::random;
+use super::identity::Identity;
+use super::log::{Level, Log, LogArg};
+use super::serve::ModeArg;
+use super::{hold, survey};
+use anyhow::{Context, Result, anyhow, bail};
+use decide::{Action, Mark, Way, decide};
+use entresol_engine::cache::{BlockCache, CacheError};
+use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
+use entresol_engine::store::{Generation, Geometry, StoreError};
+use entresol_files::Backing;
+use entresol_files::record::{CacheKind, Choices, Record, RecordPlace};
+use look::{Look, look};
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// A cache that was opened, or the backing store without it.
+pub enum Opened<T> {
+    Cached(T),
+    /// The cache is out of date from now on.
+    Bypassed(Bypass),
+}
+
+impl<T> Opened<T> {
+    /// For a command that cannot go without the cache, and never asked to.
+    pub fn cached(self) -> Result<T> {
+        match self {
+            Opened::Cached(held) => Ok(held),
+            Opened::Bypassed(bypass) => bail!("the cache {}", bypass.why),
+        }
+    }
+}
+
+/// A backing store that is served without its cache.
+pub struct Bypass {
+    /// Why, in words.
+    why: String,
+    /// Whatever writes is refused.
+    pub read_only: bool,
+}
+
+impl Bypass {
+    /// Says so; the log for what else is to be said.
+    pub fn tell(&self, cache: &Path, format: LogArg, quiet: bool) -> Log {
+        let log = Log::new(cache.display().to_string(), format, quiet);
+        log.event(Level::Warning, "cache-bypassed", &self.why, Value::Null);
+        log
+    }
+}
+
+/// What a start goes on with.
+pub enum Settled {
+    /// What is at the cache's path.
+    Found,
+    /// A cache that was just made there, and why, in words.
+    Recreated(String),
+    /// No cache, and why.
+    Bypassed(String),
+}
+
+impl Settled {
+    /// That the cache was made anew, in words; or the backing store without one, in this mode.
+    pub fn or_bypass(self, mode: ModeArg) -> Result<Option<String>, Bypass> {
+        match self {
+            Settled::Found => Ok(None),
+            Settled::Recreated(said) => Ok(Some(said)),
+            Settled::Bypassed(why) => Err(Bypass { why, read_only: mode == ModeArg::ReadOnly }),
+        }
+    }
+}
+
+/// A backing store, as far as a lost cache concerns it.
+pub trait Without {
+    /// The record of its cache.
+    fn record(&self) -> Result<Option<Record>>;
+    /// The btrfs subvolume that it lies in.
+    fn volume(&self) -> Result<Option<[u8; 16]>>;
+    /// Makes this the record, durably.
+    fn note(&mut self, record: Record) -> Result<()>;
+    /// Makes an empty cache for it, that of the record.
+    fn make(&self, store: &FileDisk, geometry: Geometry, record: &Record) -> Result<()>;
+}
+
+/// A file or block device below a cache.
+pub struct Store<'a> {
+    pub place: &'a dyn RecordPlace,
+    pub disk: &'a FileDisk,
+    pub identity: Identity,
+}
+
+impl Without for Store<'_> {
+    fn record(&self) -> Result<Option<Record>> {
+        super::backing_record::read(self.place)
+    }
+
+    fn volume(&self) -> Result<Option<[u8; 16]>> {
+        Ok(self.place.volume()?)
+    }
+
+    fn note(&mut self, record: Record) -> Result<()> {
+        self.place.write(&record).with_context(|| format!("the record of the cache, {}", self.place.name()))
+    }
+
+    fn make(&self, store: &FileDisk, geometry: Geometry, record: &Record) -> Result<()> {
+        Ok(BlockCache::format_of(store, geometry, self.disk, record.cache, self.identity, record.generation)?)
+    }
+}
+
+impl Without for Backing {
+    fn record(&self) -> Result<Option<Record>> {
+        Ok(Backing::record(self).cloned())
+    }
+
+    fn volume(&self) -> Result<Option<[u8; 16]>> {
+        Ok(Backing::volume(self)?)
+    }
+
+    fn note(&mut self, record: Record) -> Result<()> {
+        Ok(self.note_record(record)?)
+    }
+
+    fn make(&self, store: &FileDisk, geometry: Geometry, record: &Record) -> Result<()> {
+        Ok(self.make_cache(store, geometry, record)?)
+    }
+}
+
+/// A start that may find its cache lost.
+pub struct Start<'a> {
+    pub cache: &'a Path,
+    pub backing: &'a Path,
+    /// The backing store's identity, as a superblock names it.
+    pub identity: Identity,
+    /// That of a block device as the command line gave it.
+    pub given: Option<Identity>,
+    pub asked: Option<IfLost>,
+    /// Whether the cache is opened whatever its record says, as far as it can be.
+    pub overruled: bool,
+}
+
+impl Start<'_> {
+    /// Policy and mode that `format` was told.
+    ///
+    /// # Errors
+    /// When the record cannot be read, unless that does not matter.
+    pub fn kept(&self, below: &dyn Without) -> Result<Kept> {
+        match below.record() {
+            Err(_) if self.overruled => Ok(Kept::default()),
+            record => Ok(Kept::of(record?.as_ref())),
+        }
+    }
+
+    /// Looks at the place of the cache, decides and does what was decided; `damage` is why a cache that is there could not be
+    /// opened, when that was tried.
+    ///
+    /// # Errors
+    /// A refusal that names what was found and the command that goes on all the same. Nothing is changed then.
+    pub fn settle(&self, below: &mut dyn Without, damage: Option<&str>) -> Result<Settled> {
+        if self.overruled {
+            return Ok(Settled::Found);
+        }
+        let record = below.record()?;
+        let found = match damage {
+            Some(why) => Look::Damaged(why.to_owned()),
+            None => {
+                let backing = look::Below { path: self.backing, identity: self.identity };
+                look(self.cache, backing, record.as_ref(), below.volume()?)?
+            }
+        };
+        let mark = match &record {
+            None => Mark::NoRecord,
+            Some(Record { complete: true, .. }) => Mark::Complete,
+            Some(_) => Mark::Incomplete,
+        };
+        let (name, said) = (self.cache.display(), found.words(self.backing));
+        match (decide(&found, mark, self.asked), record) {
+            (Action::Open, _) => Ok(Settled::Found),
+            (Action::Refuse(way), record) => {
+                let choices = record.and_then(|record| record.choices);
+                Err(self.refusal(&found, mark, way, choices.as_ref()))
+            }
+            (Action::Recreate, Some(record)) => {
+                self.recreate(below, &found, record).with_context(|| format!("{name}: making it anew"))?;
+                let lost = match mark {
+                    Mark::Complete => "nothing was lost with it",
+                    _ => "what was in it alone is lost, as --if-lost recreate accepts",
+                };
+                Ok(Settled::Recreated(format!("{said}; it was made anew, and is empty: {lost}")))
+            }
+            (Action::Bypass, Some(record)) => {
+                let generation = next(record.generation)?;
+                // The cache is an older one than this from now on: it does not come back unnoticed.
+                below.note(Record { generation, ..record })?;
+                let backing = self.backing.display();
+                Ok(Settled::Bypassed(format!(
+                    "{said}; {backing} is served without a cache, and this one is out of date from now on"
+                )))
+            }
+            (Action::Recreate | Action::Bypass, None) => unreachable!("without a record nothing is done"),
+        }
+    }
+
+    /// Makes the cache anew, as `format` had made it. The record is durable first: a crash in between leaves it naming a cache
+    /// that is not there, and what is there is out of date.
+    fn recreate(&self, below: &mut dyn Without, found: &Look, record: Record) -> Result<()> {
+        let choices = record.choices.clone();
+        let store = self.room(found, choices.as_ref())?;
+        let geometry = geometry(&store, choices.as_ref())?;
+        let record = Record { cache: random()?, generation: next(record.generation)?, complete: true, ..record };
+        below.note(record.clone())?;
+        below.make(&store, geometry, &record)
+    }
+
+    /// The place of the cache, with the room that it had.
+    fn room(&self, found: &Look, choices: Option<&Choices>) -> Result<FileDisk> {
+        if let Some(choices) = choices.filter(|choices| choices.kind == CacheKind::File) {
+            let missing = matches!(found, Look::Missing(_));
+            let file = OpenOptions::new().write(true).create_new(missing).mode(0o600).open(self.cache)?;
+            if file.metadata()?.is_file() {
+                // Who uses it meanwhile is found out before it changes.
+                let held = hold(self.cache, Caching::Buffered)?;
+                if Disk::size_bytes(&held) < choices.size_bytes {
+                    drop(held);
+                    let made = take_room(&file, choices.size_bytes);
+                    made.inspect_err(|_| drop(missing.then(|| std::fs::remove_file(self.cache))))?;
+                }
+            }
+        }
+        hold(self.cache, Caching::Buffered)
+    }
+
+    fn refusal(&self, found: &Look, mark: Mark, way: Way, choices: Option<&Choices>) -> anyhow::Error {
+        let (name, said, backing) = (self.cache.display(), found.words(self.backing), self.backing.display());
+        let state = match mark {
+            Mark::Complete => format!("{backing} is complete without it"),
+            Mark::Incomplete => format!("{backing} is not complete without what only the cache has"),
+            Mark::NoRecord => format!("{backing} has no record of a cache"),
+        };
+        let words: Vec<_> = std::env::args_os().collect();
+        let again = |if_lost| command::again(&words, if_lost);
+        let format = |force| command::format(self.cache, self.backing, self.given, choices, force);
+        let (command, without) = match way {
+            Way::Recreate => {
+                let force = found.is_something() || mark == Mark::Incomplete;
+                (again(IfLost::Recreate).unwrap_or_else(|| format(force)), None)
+            }
+            Way::Bypass => (again(IfLost::Bypass).unwrap_or_else(|| format(true)), None),
+            Way::Format { force } => (format(force || mark == Mark::Incomplete), again(IfLost::Bypass)),
+            Way::First { force } => (format(force), None),
+            Way::None => return anyhow!("{name}: {said}"),
+        };
+        let how = match (mark, way) {
+            (Mark::Incomplete, _) => "to lose that",
+            (_, Way::Bypass) => "to go without it",
+            _ => "to make it anew",
+        };
+        let without = without.map_or(String::new(), |command| format!("; to go without it: {command}"));
+        anyhow!("{name}: {said}; {state}; {how}: {command}{without}")
+    }
+}
+
+/// The generation after this one.
+fn next(generation: Generation) -> Result<Generation> {
+    let nonce = u64::from_le_bytes(random()?[..8].try_into().expect("eight bytes"));
+    Ok(Generation { number: generation.number + 1, nonce })
+}
+
+/// Sizes of a cache that is made anew: those of before, where there is room for them.
+fn geometry(store: &FileDisk, choices: Option<&Choices>) -> Result<Geometry> {
+    let size = Disk::size_bytes(store);
+    // One of an earlier release left no word of them but its superblock.
+    let before = choices.map(|choices| choices.geometry);
+    let before = before.or_else(|| survey::superblock(store).ok().map(|found| found.geometry));
+    match before {
+        Some(geometry) if geometry.size_bytes() <= size => Ok(geometry),
+        Some(Geometry { page_bytes, layout, .. }) => {
+            let geometry = Geometry::for_device(size, page_bytes)?.with(layout);
+            geometry.check()?;
+            Ok(geometry)
+        }
+        None => bail!("what `entresol format` chose for it is not known: make it by that"),
+    }
+}
+
+/// Why a cache could not be opened, in words, if it is damaged or not all there; none for any other error.
+pub fn damage(error: &anyhow::Error) -> Option<String> {
+    let store = match error.downcast_ref::<CacheError>()? {
+        CacheError::Store(store) => store,
+        _ => return None,
+    };
+    use StoreError::{Damaged, Retired, Shrunk, Superblocks};
+    matches!(store, Superblocks | Shrunk { .. } | Retired | Damaged { .. }).then(|| store.to_string())
+}
+
+/// Opens, and once more with why the cache could not be opened, if it is damaged.
+pub fn twice<T>(open: impl Fn(Option<&str>) -> Result<Opened<T>>) -> Result<Opened<T>> {
+    match open(None) {
+        Err(error) => match damage(&error) {
+            Some(why) => open(Some(&why)),
+            None => Err(error),
+        },
+        opened => opened,
+    }
+}
+
+/// A backing store that cannot be opened, with what its cache has of it.
+pub fn without_backing(cache: &Path, error: anyhow::Error) -> anyhow::Error {
+    let missing = error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::NotFound);
+    match super::files::dirty_pages_at(cache) {
+        dirty @ 1.. if missing => error.context(format!(
+            "the backing store, of which {} holds {dirty} dirty pages, is not there (is its file system mounted?)",
+            cache.display()
+        )),
+        _ => error,
+    }
+}

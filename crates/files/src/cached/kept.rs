@@ -1,0 +1,129 @@
+//! The backing record of a directory: kinds 5 to 7 of its file map, and 9 for the subvolume. `docs/file-map.md` draws them.
+
+use super::map::{BLOCK, Contents, FileKey, number, record};
+use crate::record::{Choices, Record};
+use entresol_engine::store::Generation;
+
+const GENERATION: u32 = 5;
+const MARK: u32 = 6;
+const CHOICES: u32 = 7;
+const VOLUME: u32 = 9;
+
+/// Bytes of the choices in one block.
+const PART: usize = 48;
+/// Blocks that a record takes at most.
+pub(super) const BLOCKS_MAX: u64 = 3 + crate::record::RECORD_BYTES_MAX.div_ceil(PART) as u64;
+
+fn halves(id: [u8; 16]) -> [u64; 2] {
+    [0, 8].map(|at| u64::from_le_bytes(id[at..at + 8].try_into().expect("eight bytes")))
+}
+
+fn whole(block: &[u8], at: usize) -> [u8; 16] {
+    block[8 + at * 8..24 + at * 8].try_into().expect("sixteen bytes")
+}
+
+/// Which cache, and which generation.
+fn generation(kept: &Record) -> [u8; BLOCK] {
+    let [low, high] = halves(kept.cache);
+    record(GENERATION, &[kept.generation.number, kept.generation.nonce, low, high])
+}
+
+fn mark(kept: &Record) -> [u8; BLOCK] {
+    record(MARK, &[kept.complete.into()])
+}
+
+fn volume(kept: &Record) -> [u8; BLOCK] {
+    record(VOLUME, &halves(kept.volume.unwrap_or_default()))
+}
+
+/// A part of the choices: its number in byte 1, the number of all in byte 2, how many of its bytes count in byte 3.
+fn part(at: usize, of: usize, bytes: &[u8]) -> [u8; BLOCK] {
+    let mut numbers = [0; PART / 8];
+    for (number, chunk) in numbers.iter_mut().zip(bytes.chunks(8)) {
+        let mut eight = [0; 8];
+        eight[..chunk.len()].copy_from_slice(chunk);
+        *number = u64::from_le_bytes(eight);
+    }
+    let kind = u32::from_le_bytes([CHOICES as u8, at as u8, of as u8, bytes.len() as u8]);
+    record(kind, &numbers)
+}
+
+/// The record as blocks of a map.
+pub(super) fn encode(kept: &Record) -> Vec<[u8; BLOCK]> {
+    let mut blocks = vec![generation(kept), mark(kept)];
+    blocks.extend(kept.volume.map(|_| volume(kept)));
+    let choices = kept.choices.as_ref().map(Choices::encode).unwrap_or_default();
+    let parts = choices.chunks(PART);
+    let of = parts.len();
+    blocks.extend(parts.enumerate().map(|(at, bytes)| part(at, of, bytes)));
+    blocks
+}
+
+/// The blocks by which one record becomes another. Choices change only with the whole map.
+pub(super) fn changes(before: Option<&Record>, now: &Record) -> Vec<[u8; BLOCK]> {
+    let Some(before) = before else { return encode(now) };
+    let mut blocks = Vec::new();
+    if (before.cache, before.generation) != (now.cache, now.generation) {
+        blocks.push(generation(now));
+    }
+    if before.complete != now.complete {
+        blocks.push(mark(now));
+    }
+    if before.volume != now.volume {
+        blocks.push(volume(now));
+    }
+    blocks
+}
+
+/// What the blocks of a map say of the record, gathered one by one.
+#[derive(Default)]
+pub(super) struct Gathered {
+    generation: Option<([u8; 16], Generation)>,
+    complete: bool,
+    volume: Option<[u8; 16]>,
+    choices: Vec<u8>,
+    /// Parts of the choices that have come, and how many there are to be.
+    parts: [usize; 2],
+}
+
+impl Gathered {
+    /// Takes a block if it is one of a record's.
+    pub fn take(&mut self, block: &[u8]) -> bool {
+        match u32::from(block[0]) {
+            GENERATION => {
+                let generation = Generation { number: number(block, 0), nonce: number(block, 1) };
+                self.generation = Some((whole(block, 2), generation));
+            }
+            MARK => self.complete = number(block, 0) == 1,
+            VOLUME => self.volume = Some(whole(block, 0)).filter(|uuid| *uuid != [0; 16]),
+            CHOICES => {
+                let [at, of, bytes] = [1, 2, 3].map(|byte| usize::from(block[byte]));
+                if at == 0 {
+                    (self.choices, self.parts) = (Vec::new(), [0, of]);
+                }
+                self.choices.extend(&block[8..8 + bytes.min(PART)]);
+                self.parts[0] += 1;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The record, if the map has one; nothing where what it says is no record.
+    pub fn record(self) -> Option<Option<Record>> {
+        let Some((cache, generation)) = self.generation else { return Some(None) };
+        let choices = match self.parts {
+            [0, 0] => None,
+            [came, of] if came == of => Some(Choices::decode(&self.choices)?),
+            _ => return None,
+        };
+        Some(Some(Record { cache, generation, complete: self.complete, volume: self.volume, choices }))
+    }
+}
+
+impl Contents {
+    /// A map without files, of a cache that was just made.
+    pub fn of_record(id: [u8; 16], directory: FileKey, record: Record) -> Self {
+        Self { record: Some(record), ..Self::new(id, directory) }
+    }
+}

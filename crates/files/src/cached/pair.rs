@@ -1,0 +1,158 @@
+//! A directory and its cache as a pair: the file map has the record, and is raised with the cache.
+
+use super::map::{self, FileMap, State};
+use super::start::Backing;
+use super::{CachedFiles, FilesError, HIDDEN, Shared, key};
+use crate::below::{Directory, OpenDirectory, Paths, System};
+use crate::record::{Pairing, Record, RecordPlace, volume};
+use entresol_engine::cache::{Mode, Opening};
+use rustix::fs::FlockOperation;
+use std::io;
+use std::path::Path;
+
+/// The map of files in use as the place of their record.
+pub(super) struct MapPlace<'a>(pub &'a Shared);
+
+impl RecordPlace for MapPlace<'_> {
+    fn read(&self) -> io::Result<Option<Record>> {
+        Ok(self.0.map().record().cloned())
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        self.0.map().note_record(record)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        // It goes with the map.
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn volume(&self) -> io::Result<Option<[u8; 16]>> {
+        Ok(self.0.map().record().and_then(|record| record.volume))
+    }
+
+    fn name(&self) -> String {
+        "the file map".to_owned()
+    }
+}
+
+impl Backing {
+    /// What the map has of the cache before the directory; none if no cache of this version was used with it yet.
+    pub fn record(&self) -> Option<&Record> {
+        self.contents().record.as_ref()
+    }
+
+    /// The btrfs subvolume that the directory lies in now, if it lies in one.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn volume(&self) -> io::Result<Option<[u8; 16]>> {
+        self.root().descriptor().map_or(Ok(None), volume::of)
+    }
+
+    /// Has a start take a cache although its generation is not the map's.
+    #[must_use]
+    pub fn overruling_generations(mut self, overruled: bool) -> Self {
+        self.overruled = overruled;
+        self
+    }
+
+    /// The pair of a cache that was found and this directory.
+    pub(super) fn pair(&self, opening: &Opening) -> Result<Pairing, FilesError> {
+        let (record, volume) = (self.record().cloned(), self.volume()?);
+        Ok(Pairing::find(opening, record, volume, self.overruled)?)
+    }
+}
+
+/// Whether a directory may be had without a cache of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It has none, or every byte is in its files.
+    Free,
+    /// A process uses it.
+    InUse,
+    /// A cache has what its files have not.
+    Incomplete,
+}
+
+/// How a directory stands to a cache. Nothing is changed, and nothing held.
+///
+/// # Errors
+/// When its map is damaged or of another version, or what the system answered.
+pub fn standing(directory: &Path) -> Result<Standing, FilesError> {
+    let opened = System.open_directory(directory).and_then(|root| Ok((root.open_directory(HIDDEN)?, root)));
+    let (hidden, root): (Directory, Directory) = match opened {
+        Ok(opened) => opened,
+        // Who may not look at it may not serve what is in it either.
+        Err(error) if is_no_map(&error) => return Ok(Standing::Free),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(descriptor) = hidden.descriptor() {
+        let locked = rustix::fs::flock(descriptor, FlockOperation::NonBlockingLockShared);
+        let _held_no_longer = rustix::fs::flock(descriptor, FlockOperation::Unlock);
+        if matches!(locked, Err(rustix::io::Errno::WOULDBLOCK)) {
+            return Ok(Standing::InUse);
+        }
+    }
+    let Some(contents) = map::read(&hidden)? else { return Ok(Standing::Free) };
+    // What was copied with a directory says nothing of this one.
+    let is_own = contents.directory == key(&root.found()?)?;
+    Ok(if is_own && contents.state != State::Clean { Standing::Incomplete } else { Standing::Free })
+}
+
+fn is_no_map(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
+}
+
+impl FileMap {
+    /// The record.
+    pub fn record(&self) -> Option<&Record> {
+        self.contents().record.as_ref()
+    }
+
+    /// Makes this the record, durably.
+    pub fn note_record(&mut self, record: &Record) -> io::Result<()> {
+        let blocks = super::kept::changes(self.contents().record.as_ref(), record);
+        self.contents_mut().record = Some(record.clone());
+        blocks.iter().try_for_each(|block| self.append_or_renew(block))?;
+        self.sync()
+    }
+}
+
+impl CachedFiles {
+    /// The cache and its record, to raise and mark them.
+    pub fn pairing(&self) -> &Pairing {
+        &self.pairing
+    }
+
+    /// Raises the generation in the cache and in the map.
+    ///
+    /// # Errors
+    /// As [`Pairing::raise`].
+    pub fn raise_generation(&self) -> io::Result<()> {
+        if self.shared.read_only {
+            return Ok(());
+        }
+        self.pairing.raise(&self.shared.cache, &MapPlace(&self.shared))
+    }
+
+    /// Notes in the map that the files have every byte, if they have it in the mode in which the cache was opened.
+    pub(super) fn began(&self, mode: Mode) -> io::Result<()> {
+        if self.shared.read_only {
+            return Ok(());
+        }
+        self.pairing.began(&self.shared.cache, &MapPlace(&self.shared), mode)
+    }
+
+    /// Notes in the map whether the files have every byte, durably.
+    ///
+    /// # Errors
+    /// As [`Pairing::mark`].
+    pub fn mark_complete(&self, complete: bool) -> io::Result<()> {
+        if self.shared.read_only {
+            return Ok(());
+        }
+        self.pairing.mark(&self.shared.cache, &MapPlace(&self.shared), complete)
+    }
+}

@@ -1,0 +1,327 @@
+//! The backing record: what is durably known, beside a backing store, of the one cache that stands before it.
+//!
+//! A cache says of which backing store it is; the record is the other half. It tells an older copy of the cache, or of the
+//! backing store, from the one that was left ([`Generation`]), a cache that has what the backing store has not from one that
+//! may be lost, and it keeps what `format` chose. `docs/backing-record.md` draws it.
+
+mod pairing;
+mod place;
+pub(crate) mod volume;
+
+pub use pairing::{Mismatch, Pairing, compare};
+pub use place::{FileRecord, STATE_DIRECTORY, StateFile};
+
+use entresol_engine::store::{Generation, Geometry, Layout};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// What is known beside a backing store of the cache before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// UUID of the cache, as its superblock has it: no other may stand before the backing store.
+    pub cache: [u8; 16],
+    /// The generation of the backing store.
+    pub generation: Generation,
+    /// Has the backing store every byte, so that nothing is lost with the cache?
+    pub complete: bool,
+    /// UUID of the btrfs subvolume in which the backing store lay when this was written: a snapshot has another, and the same
+    /// inodes.
+    pub volume: Option<[u8; 16]>,
+    /// What `format` chose, as far as it is known.
+    pub choices: Option<Choices>,
+}
+
+/// What `format` chose: how the same cache is made again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// Pages, segments, layout.
+    pub geometry: Geometry,
+    /// Bytes of the file or device.
+    pub size_bytes: u64,
+    /// Where the cache is, from the root; none where that is too long to be kept.
+    pub path: Option<PathBuf>,
+    /// What is there.
+    pub kind: CacheKind,
+    /// Number of the file system in whose directory the cache was made.
+    pub device: u64,
+    /// The policy and its options, if that was said.
+    pub policy: Option<String>,
+    /// The mode, if that was said.
+    pub mode: Option<String>,
+}
+
+/// What a cache lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheKind {
+    /// A regular file.
+    File,
+    /// A block device.
+    BlockDevice,
+}
+
+/// Where a backing record lies.
+pub trait RecordPlace: Send + Sync {
+    /// The record; none if there never was one.
+    ///
+    /// # Errors
+    /// What the system answered; `InvalidData`, with a [`RecordError`], for a record that is damaged or of a later version:
+    /// that is never taken for none.
+    fn read(&self) -> io::Result<Option<Record>>;
+
+    /// Makes this the record: durable when it returns. After an error, or a crash before that, it is this one or the one before.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn write(&self, record: &Record) -> io::Result<()>;
+
+    /// Removes the record, durably.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn clear(&self) -> io::Result<()>;
+
+    /// The btrfs subvolume in which the backing store lies now, if it lies in one.
+    ///
+    /// # Errors
+    /// What the system answered.
+    fn volume(&self) -> io::Result<Option<[u8; 16]>>;
+
+    /// Where it lies, in words.
+    fn name(&self) -> String;
+}
+
+/// Why what lies in the place of a record is none.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RecordError {
+    /// It does not agree with itself.
+    #[error("it is damaged")]
+    Damaged,
+    /// It is of a later version.
+    #[error("it is of version {0}, and this program knows version 1")]
+    Version(u8),
+}
+
+impl From<RecordError> for io::Error {
+    fn from(error: RecordError) -> Self {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+const MAGIC: [u8; 8] = *b"\x89ETRECRD";
+const VERSION: u8 = 1;
+/// Bytes before the choices.
+const FIXED: usize = 64;
+/// Bytes of a record at most: an extended attribute of ext4 has to fit into a block beside others.
+pub const RECORD_BYTES_MAX: usize = 2048;
+/// Bytes of the choices before their texts.
+const CHOICES_FIXED: usize = 48;
+/// Bytes of all their texts at most.
+const TEXTS_MAX: usize = RECORD_BYTES_MAX - FIXED - CHOICES_FIXED - 4;
+
+/// Flags of byte 9.
+const COMPLETE: u8 = 1;
+const HAS_CHOICES: u8 = 2;
+
+fn crc(bytes: &[u8]) -> [u8; 4] {
+    (crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes()
+}
+
+/// So many bytes from the front.
+fn take<'a>(bytes: &mut &'a [u8], number: usize) -> Option<&'a [u8]> {
+    let (first, rest) = bytes.split_at_checked(number)?;
+    *bytes = rest;
+    Some(first)
+}
+
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?))
+}
+
+fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+    Some(u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?))
+}
+
+fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?))
+}
+
+impl Record {
+    /// The record of a cache that is just being made.
+    ///
+    /// # Errors
+    /// When the system has no random number.
+    pub fn first(cache: [u8; 16], volume: Option<[u8; 16]>, choices: Option<Choices>) -> io::Result<Self> {
+        let generation = Generation { number: 1, nonce: pairing::nonce()? };
+        Ok(Record { cache, generation, complete: true, volume, choices })
+    }
+
+    /// The record as an extended attribute or a file has it, at most [`RECORD_BYTES_MAX`] bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let choices = self.choices.as_ref().map(Choices::encode);
+        let mut flags = 0;
+        if self.complete {
+            flags |= COMPLETE;
+        }
+        if choices.is_some() {
+            flags |= HAS_CHOICES;
+        }
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([VERSION, flags, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(self.cache);
+        bytes.extend(self.generation.number.to_le_bytes());
+        bytes.extend(self.generation.nonce.to_le_bytes());
+        bytes.extend(self.volume.unwrap_or_default());
+        bytes.extend(choices.unwrap_or_default());
+        bytes.extend(crc(&bytes));
+        bytes
+    }
+
+    /// What bytes say.
+    ///
+    /// # Errors
+    /// When they are damaged or of a later version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = RecordError::Damaged;
+        let (whole, end) = bytes.split_last_chunk::<4>().ok_or(damaged)?;
+        if whole.len() < FIXED || whole[..8] != MAGIC || *end != crc(whole) {
+            return Err(RecordError::Damaged);
+        }
+        if whole[8] != VERSION {
+            return Err(RecordError::Version(whole[8]));
+        }
+        Self::decode_whole(whole).ok_or(RecordError::Damaged)
+    }
+
+    fn decode_whole(whole: &[u8]) -> Option<Self> {
+        let flags = whole[9];
+        let mut rest = &whole[16..];
+        let cache = take(&mut rest, 16)?.try_into().ok()?;
+        let generation = Generation { number: take_u64(&mut rest)?, nonce: take_u64(&mut rest)? };
+        let volume: [u8; 16] = take(&mut rest, 16)?.try_into().ok()?;
+        let choices = if flags & HAS_CHOICES == 0 { None } else { Some(Choices::decode(rest)?) };
+        let (complete, volume) = (flags & COMPLETE != 0, (volume != [0; 16]).then_some(volume));
+        Some(Record { cache, generation, complete, volume, choices })
+    }
+}
+
+impl Choices {
+    /// The choices as bytes, within a record or in a file map.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Geometry { page_bytes, segment_pages, segments, layout } = self.geometry;
+        let layout = match layout {
+            Layout::Log => 1,
+            Layout::Slots => 2,
+        };
+        let kind = match self.kind {
+            CacheKind::File => 1,
+            CacheKind::BlockDevice => 2,
+        };
+        let mut bytes = vec![layout, kind, 0, 0];
+        for number in [page_bytes, segment_pages, segments] {
+            bytes.extend(number.to_le_bytes());
+        }
+        for number in [self.size_bytes, self.device] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.resize(CHOICES_FIXED - 6, 0);
+        // What does not fit is not kept, the longest first to be left out.
+        let path = self.path.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
+        let text = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
+        let mut texts = [path.to_vec(), text(&self.policy), text(&self.mode)];
+        while texts.iter().map(Vec::len).sum::<usize>() > TEXTS_MAX {
+            texts.iter_mut().max_by_key(|text| text.len()).expect("three of them").clear();
+        }
+        texts.iter().for_each(|text| bytes.extend((text.len() as u16).to_le_bytes()));
+        texts.iter().for_each(|text| bytes.extend(text));
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let first = take(&mut rest, 4)?;
+        let layout = match first[0] {
+            1 => Layout::Log,
+            2 => Layout::Slots,
+            _ => return None,
+        };
+        let kind = match first[1] {
+            1 => CacheKind::File,
+            2 => CacheKind::BlockDevice,
+            _ => return None,
+        };
+        let page_bytes = take_u32(&mut rest)?;
+        let segment_pages = take_u32(&mut rest)?;
+        let geometry = Geometry { page_bytes, segment_pages, segments: take_u32(&mut rest)?, layout };
+        let (size_bytes, device) = (take_u64(&mut rest)?, take_u64(&mut rest)?);
+        take(&mut rest, CHOICES_FIXED - 6 - 32)?;
+        let lengths = [take_u16(&mut rest)?, take_u16(&mut rest)?, take_u16(&mut rest)?];
+        let [path, policy, mode] = lengths.map(|length| take(&mut rest, length.into()));
+        let path = Some(path?).filter(|path| !path.is_empty());
+        let path = path.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let (policy, mode) = (text(policy?)?, text(mode?)?);
+        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        Some(Choices { geometry, size_bytes, path, kind, device, policy: given(policy), mode: given(mode) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Record {
+        let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 40, layout: Layout::Slots };
+        let choices = Choices {
+            geometry,
+            size_bytes: 41 << 20,
+            path: Some("/var/cache/of/something".into()),
+            kind: CacheKind::BlockDevice,
+            device: 0x1_0000_0203,
+            policy: Some("lru".into()),
+            mode: None,
+        };
+        Record {
+            cache: [7; 16],
+            generation: Generation { number: 12, nonce: u64::MAX },
+            complete: true,
+            volume: Some([9; 16]),
+            choices: Some(choices),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let whole = example();
+        let plain = Record { complete: false, volume: None, choices: None, ..whole.clone() };
+        for record in [whole, plain] {
+            assert_eq!(Record::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_changed_or_cut_off_is_damaged_and_never_none() {
+        let bytes = example().encode();
+        for at in 0..bytes.len() {
+            let mut torn = bytes.clone();
+            torn[at] ^= 1;
+            assert_eq!(Record::decode(&torn), Err(RecordError::Damaged), "byte {at}");
+            assert_eq!(Record::decode(&bytes[..at]), Err(RecordError::Damaged), "cut at {at}");
+        }
+        let mut later = bytes[..bytes.len() - 4].to_vec();
+        later[8] = 2;
+        later.extend(crc(&later));
+        assert_eq!(Record::decode(&later), Err(RecordError::Version(2)));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_kept_and_the_rest_is() {
+        let mut record = example();
+        let choices = record.choices.as_mut().expect("choices");
+        choices.path = Some(PathBuf::from(format!("/{}", "p".repeat(4000))));
+        let bytes = record.encode();
+        assert!(bytes.len() <= RECORD_BYTES_MAX);
+        record.choices.as_mut().expect("choices").path = None;
+        assert_eq!(Record::decode(&bytes), Ok(record));
+    }
+}

@@ -1,0 +1,168 @@
+//! The places of records outside of a file map: an extended attribute of the backing file, and a file of the state directory.
+
+use super::{RECORD_BYTES_MAX, Record, RecordError, RecordPlace, volume};
+use rustix::fs::{FlockOperation, XattrFlags};
+use rustix::io::Errno;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const ATTRIBUTE: &str = "user.entresol";
+
+/// Where records lie that have no place beside their backing store, unless `ENTRESOL_STATE_DIR` names another directory.
+pub const STATE_DIRECTORY: &str = "/var/lib/entresol";
+
+fn state_directory() -> PathBuf {
+    std::env::var_os("ENTRESOL_STATE_DIR").map_or_else(|| STATE_DIRECTORY.into(), PathBuf::from)
+}
+
+/// The record of a backing file: its extended attribute `user.entresol`. Where its file system has none, that of the
+/// [state directory](StateFile), by the file's identity.
+pub struct FileRecord {
+    path: PathBuf,
+    file: File,
+    elsewhere: Option<StateFile>,
+}
+
+impl FileRecord {
+    /// The place of the record of this file, which `identity` tells from all others.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn of(path: &Path, identity: [u8; 16]) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let asked = rustix::fs::fgetxattr_query(&file, ATTRIBUTE);
+        let without = matches!(asked, Err(Errno::OPNOTSUPP | Errno::NOSYS));
+        let elsewhere = without.then(|| StateFile::of(identity));
+        Ok(FileRecord { path: path.into(), file, elsewhere })
+    }
+
+    /// Does it lie in the state directory, for want of extended attributes?
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+}
+
+impl RecordPlace for FileRecord {
+    fn read(&self) -> io::Result<Option<Record>> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.read();
+        }
+        let mut bytes = [0; RECORD_BYTES_MAX];
+        match rustix::fs::fgetxattr(&self.file, ATTRIBUTE, &mut bytes[..]) {
+            Ok(length) => Ok(Some(Record::decode(&bytes[..length])?)),
+            Err(Errno::NODATA) => Ok(None),
+            Err(Errno::RANGE) => Err(RecordError::Damaged.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.write(record);
+        }
+        rustix::fs::fsetxattr(&self.file, ATTRIBUTE, &record.encode(), XattrFlags::empty())?;
+        self.file.sync_all()
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return elsewhere.clear();
+        }
+        match rustix::fs::fremovexattr(&self.file, ATTRIBUTE) {
+            Ok(()) | Err(Errno::NODATA) => self.file.sync_all(),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn volume(&self) -> io::Result<Option<[u8; 16]>> {
+        volume::of(&self.file)
+    }
+
+    fn name(&self) -> String {
+        match &self.elsewhere {
+            Some(elsewhere) => elsewhere.name(),
+            None => format!("the extended attribute {ATTRIBUTE} of {}", self.path.display()),
+        }
+    }
+}
+
+/// The record of a block device, and of a file without extended attributes: a file of the state directory, by the identity of the
+/// backing store.
+pub struct StateFile {
+    directory: PathBuf,
+    name: String,
+}
+
+impl StateFile {
+    /// The place of the record of a backing store of this identity.
+    pub fn of(identity: [u8; 16]) -> Self {
+        Self::within(&state_directory(), identity)
+    }
+
+    /// The same in another directory.
+    pub fn within(directory: &Path, identity: [u8; 16]) -> Self {
+        let name = identity.iter().map(|byte| format!("{byte:02x}")).collect();
+        StateFile { directory: directory.into(), name }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(&self.name)
+    }
+
+    fn explained(&self, error: io::Error) -> io::Error {
+        let what = format!("{}: {error}; ENTRESOL_STATE_DIR names another directory", self.directory.display());
+        io::Error::new(error.kind(), what)
+    }
+
+    fn write_new(&self, bytes: &[u8]) -> io::Result<()> {
+        if !self.directory.exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+            if let Some(parent) = self.directory.parent() {
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        let directory = File::open(&self.directory)?;
+        // Another process may write the record of another backing store, or of this one.
+        rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+        let new = self.directory.join(format!("{}.new", self.name));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&new, self.path())?;
+        directory.sync_all()
+    }
+}
+
+impl RecordPlace for StateFile {
+    fn read(&self) -> io::Result<Option<Record>> {
+        let mut bytes = Vec::new();
+        match File::open(self.path()) {
+            Ok(file) => file.take(RECORD_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.explained(error)),
+        };
+        Ok(Some(Record::decode(&bytes)?))
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        self.write_new(&record.encode()).map_err(|error| self.explained(error))
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.path()) {
+            Ok(()) => File::open(&self.directory)?.sync_all(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.explained(error)),
+        }
+    }
+
+    fn volume(&self) -> io::Result<Option<[u8; 16]>> {
+        Ok(None)
+    }
+
+    fn name(&self) -> String {
+        self.path().display().to_string()
+    }
+}
