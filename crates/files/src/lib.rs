@@ -6,8 +6,11 @@ mod descriptors;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
+mod mutant;
 mod names;
 mod removing;
+#[cfg(test)]
+mod simulated;
 
 pub use below::Directory;
 pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX};
@@ -26,7 +29,7 @@ use std::sync::Arc;
 
 /// What tells a file from all others of the backing file system while it exists. The number may return with another file
 /// after [`FileLayer::removed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// Number of the file system.
     pub device: u64,
