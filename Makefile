@@ -131,6 +131,20 @@ bench-engine: deps
 test-crash-long: deps
 	ENTRESOL_CRASH_SEEDS=320000 cargo test --locked --release -p entresol-engine --lib -- --nocapture no_crash_of
 
+# A million seeded crashes of directories behind caches, over each layout, in slices: a violation prints its seed and ends it. What
+# is done is noted in target/crash-files, so that a run that was stopped goes on where it was. 36,000 lives are a million crashes.
+CRASH_FILES := target/crash-files
+.PHONY: test-crash-files
+test-crash-files: deps
+	@mkdir -p $(CRASH_FILES)
+	cargo test --locked --release -p entresol-files --lib --no-run
+	@for layout in a_log slots; do for first in $$(seq 0 1000 35000); do \
+		done=$(CRASH_FILES)/$$layout.$$first; test -e $$done && continue; \
+		ENTRESOL_FILE_CRASH_FIRST=$$first ENTRESOL_FILE_CRASH_SEEDS=1000 cargo test -q --locked --release -p entresol-files \
+			--lib -- --nocapture no_crash_of_files_behind_$$layout > $$done.log 2>&1 || { cat $$done.log; exit 1; }; \
+		grep seeds $$done.log; mv $$done.log $$done; \
+	done; done
+
 # How soon a 10-GiB cache serves again after its process was killed, and how warm it is: five times, each after the
 # kernel's caches were dropped (root). Needs 11 GB below target and a few minutes, most of them to fill the cache.
 BENCH_RECOVERY :=

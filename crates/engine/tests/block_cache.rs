@@ -295,6 +295,23 @@ fn in_write_back_a_lost_device_costs_what_only_it_had_and_says_so() {
     cache.flush().expect("what is left is durable");
 }
 
+/// The device fails in the very sync of a flush, and what that was to make durable is in no memory any more.
+#[test]
+fn a_flush_that_has_lost_what_it_was_to_cover_with_the_cache_device_fails() {
+    let disks = formatted();
+    let cache = open(&disks, &config("lru", Mode::WriteBack));
+    for page in 0..30u64 {
+        cache.write(page * 1024, &[7; 1024], false).expect("a write");
+    }
+    disks.0.inject(Fault::SyncError);
+    let flushed = cache.flush();
+    let lost = cache.lost_pages().expect("a list");
+    println!("{flushed:?}, {} pages are lost", lost.len());
+    assert!(cache.stats().expect("counts").failed.is_some() && !lost.is_empty());
+    flushed.expect_err("it was not made durable");
+    cache.flush().expect("what is left is durable");
+}
+
 #[test]
 fn a_retired_cache_is_not_opened_again() {
     let disks = formatted();

@@ -6,10 +6,13 @@ mod descriptors;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
+mod mutant;
 mod names;
 pub mod places;
 pub mod record;
 mod removing;
+#[cfg(test)]
+mod simulated;
 
 pub use below::Directory;
 pub use cached::{
@@ -32,7 +35,7 @@ use std::sync::Arc;
 
 /// What tells a file from all others of the backing file system while it exists. The number may return with another file
 /// after [`FileLayer::removed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// Number of the file system.
     pub device: u64,

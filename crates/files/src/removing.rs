@@ -10,8 +10,11 @@ pub trait NamesBelow {
     /// A file that is held for its place alone, so that its number stays its own.
     type Place;
 
-    /// The file that a name leads to, if it is one that a layer may know.
-    fn find(&self, name: &OsStr) -> Option<(Self::Place, FileId)>;
+    /// The file that a name leads to, if it leads to one that a layer may know.
+    ///
+    /// # Errors
+    /// What keeps it from being looked at; that no such name is there is none.
+    fn find(&self, name: &OsStr) -> io::Result<Option<(Self::Place, FileId)>>;
 
     /// Whether a file has a name still.
     fn has_name(place: &Self::Place) -> bool;
@@ -42,7 +45,8 @@ fn losing<D: NamesBelow>(
     name: &OsStr,
     act: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let Some((place, id)) = directory.find(name) else { return act() };
+    // Without having looked at it nobody could be told that it goes.
+    let Some((place, id)) = directory.find(name)? else { return act() };
     layer.leaving(id, &|| directory.open_to_sync())?;
     let done = act();
     if D::has_name(&place) {
@@ -70,11 +74,59 @@ pub fn rename<D: NamesBelow>(
     flags: RenameFlags,
 ) -> io::Result<()> {
     let act = || from.0.rename_to(from.1, to.0, to.1, flags);
-    if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE) || to.0.find(to.1).is_none() {
+    if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE) || to.0.find(to.1)?.is_none() {
         return act();
     }
-    if let Some((_, id)) = from.0.find(from.1) {
+    if let Some((_, id)) = from.0.find(from.1)? {
         layer.replacing(id)?;
     }
     losing(layer, to.0, to.1, act)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DirectFiles;
+    use std::cell::Cell;
+
+    /// A directory whose files cannot be opened, for want of descriptors say.
+    #[derive(Default)]
+    struct Exhausted {
+        changed: Cell<usize>,
+    }
+
+    impl NamesBelow for Exhausted {
+        type Place = ();
+
+        fn find(&self, _name: &OsStr) -> io::Result<Option<((), FileId)>> {
+            Err(rustix::io::Errno::MFILE.into())
+        }
+
+        fn has_name((): &()) -> bool {
+            true
+        }
+
+        fn open_to_sync(&self) -> io::Result<Directory> {
+            Err(rustix::io::Errno::MFILE.into())
+        }
+
+        fn unlink(&self, _name: &OsStr) -> io::Result<()> {
+            self.changed.set(self.changed.get() + 1);
+            Ok(())
+        }
+
+        fn rename_to(&self, name: &OsStr, _to: &Self, _new_name: &OsStr, _flags: RenameFlags) -> io::Result<()> {
+            self.unlink(name)
+        }
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_at_is_neither_removed_nor_replaced() {
+        let (directory, name) = (Exhausted::default(), OsStr::new("a"));
+        let refused = |error: io::Error| error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
+        assert!(remove(&DirectFiles, &directory, name).is_err_and(refused));
+        let renamed = rename(&DirectFiles, (&directory, name), (&directory, OsStr::new("b")), RenameFlags::empty());
+        assert!(renamed.is_err_and(refused));
+        assert_eq!(directory.changed.get(), 0);
+    }
 }

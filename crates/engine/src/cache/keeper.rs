@@ -97,7 +97,8 @@ pub(super) struct Keeper {
     pub(super) changed: Vec<Range<u64>>,
     /// Pages that the backing store refused when they were last to be written there.
     pub(super) refused: BTreeSet<u64>,
-    /// How often a sync below has failed that was to cover changes which cannot be made again from here.
+    /// How often something has failed that was to cover changes which cannot be made again from here: a sync below, or the cache
+    /// device.
     pub(super) changes_failed: u64,
     /// Up to which of these a flush has said so.
     pub changes_told: u64,
@@ -479,7 +480,7 @@ impl Keeper {
             return Ok(());
         }
         self.changes_told = self.changes_failed;
-        Err(io::Error::other("an earlier sync of the backing store failed: a change of it may be lost"))
+        Err(io::Error::other("an earlier failure of the cache or of the backing store may have lost a change"))
     }
 
     /// Is there anything below that no sync has made durable?
@@ -620,6 +621,7 @@ impl Keeper {
         self.flying = 0;
         let owed: Vec<(u64, Entry)> =
             self.log.index().iter().filter(|&(page, entry)| self.is_owed(page, entry)).collect();
+        let lost_before = self.counts.pages_lost;
         for (page, entry) in owed {
             let mut bytes = vec![0; self.page_bytes];
             // What the queue may hold of the page is older, or it would cover this.
@@ -629,6 +631,10 @@ impl Keeper {
                 self.counts.pages_lost += 1;
                 self.log.index_mut().update(page, |entry| entry.lost = true);
             }
+        }
+        if self.counts.pages_lost > lost_before {
+            // Some of them may be of writes that no flush has spoken for: the next one must not say that they are durable.
+            self.changes_failed += 1;
         }
         self.log.index_mut().retain_lost();
         // The device may refuse this too; then only a format helps, as the documentation says.

@@ -49,7 +49,10 @@ impl Power {
     }
 
     /// Takes one operation; true when the power goes off during it.
-    fn consume(&self) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn consume(&self) -> io::Result<bool> {
         let less = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(1) };
         // In one step: what another thread takes meanwhile must not bring the power back.
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_err(|_| off())?;

@@ -7,6 +7,8 @@ mod system;
 
 pub(crate) use system::System;
 
+#[cfg(test)]
+use crate::simulated::{SimDirectory, SimFile, SimFileSystem};
 use crate::{FileId, Sought};
 use rustix::fs::FallocateFlags;
 use std::io;
@@ -27,6 +29,8 @@ macro_rules! passed_on {
             fn $call(&self $(, $given: $kind)*) -> $answer {
                 match self {
                     Self::System(one) => $name::$call(one $(, $given)*),
+                    #[cfg(test)]
+                    Self::Simulated(one) => $name::$call(one $(, $given)*),
                 }
             })*
         }
@@ -37,12 +41,18 @@ macro_rules! passed_on {
 pub(crate) enum FileSystem {
     /// The operating system's.
     System(System),
+    /// One in memory, of which a crash keeps what it may.
+    #[cfg(test)]
+    Simulated(SimFileSystem),
 }
 
 /// An open file.
 pub(crate) enum File {
     /// The operating system's.
     System(std::fs::File),
+    /// One in memory.
+    #[cfg(test)]
+    Simulated(SimFile),
 }
 
 /// An open directory of the file system below.
@@ -50,6 +60,9 @@ pub(crate) enum File {
 pub enum Directory {
     /// The operating system's.
     System(std::fs::File),
+    /// One in memory.
+    #[cfg(test)]
+    Simulated(SimDirectory),
 }
 
 /// What kind of thing a name leads to.
@@ -222,6 +235,8 @@ impl File {
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             File::System(file) => Some(file.as_fd()),
+            #[cfg(test)]
+            File::Simulated(_) => None,
         }
     }
 }
@@ -231,6 +246,8 @@ impl Directory {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Directory::System(directory) => Some(directory.as_fd()),
+            #[cfg(test)]
+            Directory::Simulated(_) => None,
         }
     }
 }

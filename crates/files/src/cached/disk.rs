@@ -4,6 +4,7 @@ use super::FilesError;
 use super::blocks::Blocks;
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
+use crate::mutant::{self, Mutant};
 use crate::places::{Holder, Place, Places};
 use entresol_engine::disk::Disk;
 use rustix::fs::FallocateFlags;
@@ -239,6 +240,9 @@ impl Below {
 
     /// Makes durable what is not bytes of the cache: the size, and with `all` the owner, mode and the like.
     pub fn sync_attributes(&self, all: bool) -> io::Result<()> {
+        if mutant::is(Mutant::SizeUnsynced) {
+            return Ok(());
+        }
         let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let file = self.file()?;
         let changed = file.attributes()?.changed;
@@ -255,7 +259,7 @@ impl Below {
             // The system says it once, and it may be about what the cache wrote.
             Err(_) => {
                 self.reshaped.store(true, Relaxed);
-                self.failed.store(true, Relaxed);
+                self.failed.fetch_or(self.unsynced.load(Relaxed), Relaxed);
             }
         }
         synced
@@ -275,7 +279,9 @@ impl Below {
     pub fn leave(&self) -> io::Result<Stamp> {
         self.settle()?;
         let file = self.file()?;
-        file.sync_all()?;
+        if !mutant::is(Mutant::CloseUnsynced) {
+            file.sync_all()?;
+        }
         Ok(stamp(&file.attributes()?))
     }
 
@@ -530,6 +536,8 @@ impl Disk for FilesDisk {
                 if file.is_changed() {
                     return Err(Errno::STALE.into());
                 }
+                // Before too: whose sync fails meanwhile must know that this may be gone with it.
+                self.note(&file);
                 let written = file.write(offset, &bytes[done..done + count]);
                 // A sync may have come while it was written.
                 self.note(&file);
@@ -541,6 +549,9 @@ impl Disk for FilesDisk {
     }
 
     fn sync(&self) -> io::Result<()> {
+        if mutant::is(Mutant::FilesUnsynced) {
+            return Ok(());
+        }
         let mut files = std::mem::take(&mut *self.to_sync());
         let mut failed = None;
         while let Some(file) = files.pop() {

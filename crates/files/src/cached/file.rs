@@ -5,6 +5,7 @@ use super::disk::{Below, within};
 use super::leaving::Leaving;
 use super::map::{Extent, REGION_BYTES};
 use crate::below::OpenFile;
+use crate::mutant::{self, Mutant};
 use crate::{AtOnce, Sought};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Ranges that the map remembers before the cache is flushed to be rid of them.
-const VOIDS_MAX: usize = 4096;
+const VOIDS_MAX: usize = if cfg!(test) { 8 } else { 4096 };
 
 /// A file of the backing directory, its regions and what the cache must know of its shape.
 pub(super) struct CachedFile {
@@ -172,7 +173,8 @@ impl CachedFile {
     /// Before the cache takes a write, which was [noted](Self::note_dirty): a start that finds it, and no file, must know why.
     fn note_unsynced(&self) -> io::Result<()> {
         self.leaving.unsynced.store(true, SeqCst);
-        if self.leaving.announced.load(SeqCst) { self.shared.map().sync() } else { Ok(()) }
+        let announced = self.leaving.announced.load(SeqCst) && !mutant::is(Mutant::LeavingNotHeeded);
+        if announced { self.shared.map().sync() } else { Ok(()) }
     }
 
     /// The cache may have bytes that the file below has not.
@@ -203,7 +205,12 @@ impl CachedFile {
             Some(&region) => region,
             None => {
                 let extent = Extent { file: self.below.key, part };
-                let region = self.shared.map().allocate(extent, self.shared.disk.regions_max())?;
+                let mut map = self.shared.map();
+                if regions.is_empty() {
+                    self.announce_unborn(&mut map)?;
+                }
+                let region = map.allocate(extent, self.shared.disk.regions_max())?;
+                drop(map);
                 self.shared.disk.join(region, self.below.clone(), extent);
                 self.join(region, part)?;
                 regions.insert(part, region);
@@ -346,7 +353,13 @@ impl CachedFile {
             let (from, to) = (offset.max(part * REGION_BYTES), end.min((part + 1).saturating_mul(REGION_BYTES)));
             self.shared.cache.forget(region * REGION_BYTES + from % REGION_BYTES, to - from)?;
         }
-        self.written().remove(self.pages(offset, end));
+        let mut written = self.written();
+        if written.next(offset / self.page_bytes()).is_some_and(|page| page * self.page_bytes() < end)
+            && !mutant::is(Mutant::ForgottenNotHeeded)
+        {
+            self.leaving.forgot.store(true, SeqCst);
+        }
+        written.remove(self.pages(offset, end));
         Ok(())
     }
 
@@ -376,15 +389,27 @@ impl CachedFile {
     fn make_growable(&self, shape: &mut Shape) -> io::Result<()> {
         let size = self.size();
         let page_end = size.next_multiple_of(self.page_bytes());
-        if let Some(from) = shape.forget_from {
+        if let Some(from) = shape.forget_from.filter(|_| !mutant::is(Mutant::EndNotForgotten)) {
             self.forget(from.next_multiple_of(self.page_bytes()), self.regions_end())?;
             shape.forget_from = None;
         }
-        if !shape.tail_is_zero {
+        if !shape.tail_is_zero && !mutant::is(Mutant::TailNotCleared) {
             self.clear(size, page_end)?;
             shape.tail_is_zero = true;
         }
         Ok(())
+    }
+
+    /// At a start: if the page from `offset` on is the last and has something beyond the end, which a crash may have left, then that
+    /// is zeroes after the next flush. Else the file could grow, and a crash undo what makes it zeroes then. Whether it did.
+    pub fn clear_end(&self, offset: u64) -> io::Result<bool> {
+        let (size, page_end) = (self.size(), offset + self.page_bytes());
+        if !(offset < size && size < page_end) || mutant::is(Mutant::TailNotCleared) {
+            return Ok(false);
+        }
+        self.clear(size, page_end)?;
+        self.alone().tail_is_zero = true;
+        Ok(true)
     }
 
     pub fn truncate(&self, bytes: u64) -> io::Result<()> {
@@ -468,8 +493,12 @@ impl CachedFile {
 
     fn sync_all(&self, data_only: bool) -> io::Result<()> {
         self.below.sync_attributes(!data_only)?;
+        self.is_born();
         let cached = !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if cached { self.shared.cache.flush() } else { Ok(()) }
+        let forgot = self.leaving.forgot.swap(false, SeqCst);
+        let flushed = if cached { self.shared.cache.flush() } else { Ok(()) };
+        self.leaving.forgot.fetch_or(forgot && flushed.is_err(), SeqCst);
+        flushed
     }
 
     pub fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {

@@ -3,9 +3,11 @@
 
 use super::Shared;
 use super::file::CachedFile;
+use super::map::FileMap;
 use crate::below::{Directory, OpenDirectory as _, OpenFile};
+use crate::mutant::{self, Mutant};
 use crate::{FileId, OpenDirectory};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -25,17 +27,21 @@ pub(super) struct Leaving {
     pub announced: AtomicBool,
     /// It was written since its last sync.
     pub unsynced: AtomicBool,
+    /// Pages of it that may have been dirty were forgotten, and that is not durable: a crash brings them back.
+    pub forgot: AtomicBool,
+    /// It was made after the start and not synced since: a crash may leave nothing of it.
+    unborn: AtomicBool,
     /// It was cut to nothing while it was open.
     pub emptied: AtomicBool,
     /// A directory that it had a name in could not be opened.
     unreadable: AtomicBool,
     /// Directories in which names of it were removed.
-    directories: Mutex<HashMap<FileId, Arc<Directory>>>,
+    directories: Mutex<BTreeMap<FileId, Arc<Directory>>>,
 }
 
 /// Directories in which names were removed, each open once however many that were.
 #[derive(Default)]
-pub(super) struct Emptied(Mutex<HashMap<FileId, Weak<Directory>>>);
+pub(super) struct Emptied(Mutex<BTreeMap<FileId, Weak<Directory>>>);
 
 impl Emptied {
     fn share(&self, id: FileId, directory: Directory) -> Arc<Directory> {
@@ -78,27 +84,51 @@ impl CachedFile {
         map.note_leaving(self.below.key)?;
         // Whoever writes from now on sees this after having noted the write; who noted it before is seen here.
         self.leaving.announced.store(true, SeqCst);
-        if self.may_be_dirty() { map.sync() } else { Ok(()) }
+        let may_be_dirty = self.may_be_dirty() || self.leaving.forgot.load(SeqCst);
+        if may_be_dirty && !mutant::is(Mutant::LeavingUnsynced) { map.sync() } else { Ok(()) }
     }
 
     /// Nobody knows it any more, and the cache has nothing of it.
     pub fn gone_unseen(&self) {
-        if self.leaving.announced.load(SeqCst) {
+        if self.leaving.announced.load(SeqCst) || self.leaving.unborn.load(SeqCst) {
             self.shared().map().forget_leaving(self.below.key);
         }
     }
 
     /// It has a name still.
     pub fn stay(&self) {
-        // The word need not be there: the file is, and is found.
-        let _less_missed = self.shared().map().note_stays(self.below.key);
+        let mut map = self.shared().map();
+        if !self.leaving.unborn.load(SeqCst) {
+            // The word need not be there: the file is, and is found.
+            let _less_missed = map.note_stays(self.below.key);
+        }
         self.leaving.announced.store(false, SeqCst);
+    }
+
+    /// Before its first region: of a file that was made since the start the map says that it need not be there after a crash.
+    pub fn announce_unborn(&self, map: &mut FileMap) -> io::Result<()> {
+        if self.below.key.made < self.shared().started || mutant::is(Mutant::UnbornUnsaid) {
+            return Ok(());
+        }
+        self.leaving.unborn.store(true, SeqCst);
+        map.note_leaving(self.below.key)
+    }
+
+    /// Its size was synced, and with that the file itself.
+    pub fn is_born(&self) {
+        if self.leaving.unborn.load(SeqCst) {
+            let mut map = self.shared().map();
+            self.leaving.unborn.store(false, SeqCst);
+            if !self.leaving.announced.load(SeqCst) {
+                let _less_missed = map.note_stays(self.below.key);
+            }
+        }
     }
 }
 
 /// Syncs the directories of files that are gone, each once; those whose directories could not be synced come back.
 fn sync_directories(gone: Vec<Arc<CachedFile>>) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
-    let mut synced: HashMap<FileId, bool> = HashMap::new();
+    let mut synced: BTreeMap<FileId, bool> = BTreeMap::new();
     gone.into_iter().partition(|file| {
         let directories = file.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner);
         let all = || file.below.file().is_ok_and(|file| file.sync_file_system().is_ok());
@@ -107,34 +137,55 @@ fn sync_directories(gone: Vec<Arc<CachedFile>>) -> (Vec<Arc<CachedFile>>, Vec<Ar
         }
         directories.iter().all(|(&id, directory)| {
             // Without its sync a crash could bring the name back when the bytes are forgotten.
-            *synced.entry(id).or_insert_with(|| directory.sync().is_ok())
+            *synced.entry(id).or_insert_with(|| mutant::is(Mutant::DirectoryUnsynced) || directory.sync().is_ok())
         })
     })
 }
 
-/// Runs errands until nobody can send one any more. What cannot be done then the next start does.
-pub(super) fn run(errands: &Receiver<Errand>, shared: &Shared) {
-    let mut gone = Vec::new();
-    loop {
-        let next = match gone.is_empty() {
-            true => errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => errands.recv_timeout(AGAIN),
-        };
-        let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
-        let more = errands.try_iter().take(AT_ONCE);
-        for errand in next.into_iter().chain(more) {
-            match errand {
-                Errand::Removed(file) => gone.push(file),
-                // As the system does, nobody is told whether it succeeded.
-                Errand::Replaced(file) => drop(file.sync_if_written()),
+/// Who runs errands.
+pub(super) struct Janitor {
+    errands: Receiver<Errand>,
+    shared: Arc<Shared>,
+    /// Files whose directories are not synced yet.
+    gone: Vec<Arc<CachedFile>>,
+}
+
+impl Janitor {
+    pub fn new(errands: Receiver<Errand>, shared: Arc<Shared>) -> Self {
+        Self { errands, shared, gone: Vec::new() }
+    }
+
+    /// Runs errands until nobody can send one any more. What cannot be done then the next start does.
+    pub fn run(mut self) {
+        loop {
+            let next = match self.gone.is_empty() {
+                true => self.errands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => self.errands.recv_timeout(AGAIN),
+            };
+            let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+            next.into_iter().for_each(|errand| self.take(errand));
+            self.turn();
+            if ended {
+                return;
             }
         }
-        let (over, again) = sync_directories(std::mem::take(&mut gone));
-        over.iter().for_each(|file| shared.drop_file(file));
-        if ended {
-            return;
+    }
+
+    fn take(&mut self, errand: Errand) {
+        match errand {
+            Errand::Removed(file) => self.gone.push(file),
+            // As the system does, nobody is told whether it succeeded.
+            Errand::Replaced(file) => drop(file.sync_if_written()),
         }
-        gone = again;
+    }
+
+    /// Does what there is to do now.
+    pub fn turn(&mut self) {
+        let more: Vec<Errand> = self.errands.try_iter().take(AT_ONCE).collect();
+        more.into_iter().for_each(|errand| self.take(errand));
+        let (over, again) = sync_directories(std::mem::take(&mut self.gone));
+        over.iter().for_each(|file| self.shared.drop_file(file));
+        self.gone = again;
     }
 }
 

@@ -7,14 +7,15 @@
 use super::FilesError;
 use super::kept::{self, Gathered};
 use crate::below::{Directory, File, For, OpenDirectory, OpenFile};
+use crate::mutant::{self, Mutant};
 use crate::record::Record;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 
-/// Bytes of a region: what a file gets at once of the address space.
-pub(super) const REGION_BYTES: u64 = 1 << 30;
+/// Bytes of a region: what a file gets at once of the address space. Few in tests of this crate, so that files have several.
+pub(super) const REGION_BYTES: u64 = if cfg!(test) { 1 << 14 } else { 1 << 30 };
 
 /// Bytes of the header and of each record.
 pub(super) const BLOCK: usize = 64;
@@ -22,9 +23,9 @@ const MAGIC: [u8; 8] = *b"\x89ETFILES";
 const NAME: &str = "map";
 const SPARE: &str = "map.new";
 /// The files grow by so much at a time, so that a record in one is durable without a change of its size.
-const STEP: u64 = 1 << 16;
+const STEP: u64 = if cfg!(test) { 1 << 12 } else { 1 << 16 };
 /// Appended records beyond those that say something, from which on the map is written anew.
-const SLACK: u64 = 1 << 14;
+const SLACK: u64 = if cfg!(test) { 1 << 6 } else { 1 << 14 };
 
 const REGION: u32 = 1;
 const DROPPED: u32 = 2;
@@ -89,11 +90,11 @@ pub(super) struct Contents {
     /// The first region that no file ever had.
     pub next: u64,
     pub regions: BTreeMap<u64, Extent>,
-    pub stamps: HashMap<FileKey, Stamp>,
+    pub stamps: BTreeMap<FileKey, Stamp>,
     /// Ranges of bytes that were cut off or made zeroes below: clean copies of what they touch may be of before.
     pub voids: Vec<(FileKey, Range<u64>)>,
     /// Files that lost a name, perhaps their last: they need not be there.
-    pub leaving: HashSet<FileKey>,
+    pub leaving: BTreeSet<FileKey>,
     /// What is known of the cache.
     pub record: Option<Record>,
 }
@@ -108,6 +109,8 @@ pub(super) struct FileMap {
     spare: u64,
     /// Something was appended that is not durable.
     unsynced: bool,
+    /// A sync failed: what was appended may be missing, and whatever is appended behind it would not be found.
+    torn: bool,
     contents: Contents,
 }
 
@@ -173,9 +176,9 @@ impl Contents {
             directory,
             next: 0,
             regions: BTreeMap::new(),
-            stamps: HashMap::new(),
+            stamps: BTreeMap::new(),
             voids: Vec::new(),
-            leaving: HashSet::new(),
+            leaving: BTreeSet::new(),
             record: None,
         }
     }
@@ -304,6 +307,8 @@ pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()>
 
 /// Writes a map over the spare file, which becomes the map, and the map the spare file. With how many bytes that has.
 fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64)> {
+    // The spare file may be the map still, for a crash, where names were exchanged and that was not synced.
+    directory.sync()?;
     let before = match directory.size_of(NAME) {
         Ok(size) => size,
         Err(Errno::NOENT) => 0,
@@ -350,7 +355,7 @@ impl FileMap {
     /// Writes the map as it is from now on. `read_only` where it stays as it was, because the file system below cannot be written.
     pub fn start(directory: Directory, contents: Contents, read_only: bool) -> io::Result<Self> {
         if read_only {
-            return Ok(Self { directory, written: None, spare: 0, unsynced: false, contents });
+            return Ok(Self { directory, written: None, spare: 0, unsynced: false, torn: false, contents });
         }
         // The map of before will be the spare file. If it cannot be made long enough it stays the map.
         match directory.open_file(NAME, For::Writing) {
@@ -359,7 +364,7 @@ impl FileMap {
             Err(error) => return Err(error.into()),
         }
         let (written, spare) = write(&directory, &contents)?;
-        Ok(Self { directory, written: Some(written), spare, unsynced: false, contents })
+        Ok(Self { directory, written: Some(written), spare, unsynced: false, torn: false, contents })
     }
 
     /// Can nothing be written?
@@ -377,10 +382,14 @@ impl FileMap {
     }
 
     fn write_anew(&mut self) -> io::Result<()> {
-        if !self.is_read_only() {
-            let (written, spare) = write(&self.directory, &self.contents)?;
-            (self.written, self.spare, self.unsynced) = (Some(written), spare, false);
+        if self.is_read_only() {
+            return Ok(());
         }
+        // Until this succeeds it is not known which of the two files is the map.
+        self.torn = true;
+        let (written, spare) = write(&self.directory, &self.contents)?;
+        (self.written, self.spare) = (Some(written), spare);
+        (self.unsynced, self.torn) = (false, false);
         Ok(())
     }
 
@@ -398,7 +407,9 @@ impl FileMap {
         self.append(&region_record(region, extent))?;
         // Not given again even if this fails: the record may be there.
         self.contents.next += 1;
-        self.sync()?;
+        if !mutant::is(Mutant::RegionUnsynced) {
+            self.sync()?;
+        }
         self.contents.regions.insert(region, extent);
         Ok(region)
     }
@@ -420,7 +431,7 @@ impl FileMap {
     pub fn note_void(&mut self, file: FileKey, range: Range<u64>) -> io::Result<()> {
         self.append(&void_record(file, &range))?;
         self.contents.voids.push((file, range));
-        self.sync()
+        if mutant::is(Mutant::VoidUnsynced) { Ok(()) } else { self.sync() }
     }
 
     /// A file may lose its last name. If that is not in a map when a crash has come, a start takes a file that is not there
@@ -430,8 +441,12 @@ impl FileMap {
             return Ok(());
         }
         self.contents.leaving.insert(file);
-        self.make_room_to_close()?;
-        self.append_or_renew(&file_record(LEAVING, file))
+        let noted = self.make_room_to_close().and_then(|()| self.append_or_renew(&file_record(LEAVING, file)));
+        if noted.is_err() {
+            // Else the next one would take it for noted.
+            self.contents.leaving.remove(&file);
+        }
+        noted
     }
 
     /// A file has a name still. Without this word, which need not be durable, it is only missed less.
@@ -444,11 +459,23 @@ impl FileMap {
         self.contents.leaving.remove(&file);
     }
 
+    /// When the map was written last, by the clock of its file system: nanoseconds since 1970.
+    pub fn written_at(&self) -> io::Result<u64> {
+        // In one that cannot be written nothing is made.
+        let Some(written) = &self.written else { return Ok(u64::MAX) };
+        let (seconds, more) = written.file.attributes()?.modified;
+        Ok(seconds.max(0) as u64 * 1_000_000_000 + more as u64)
+    }
+
     /// Makes durable what was noted.
     pub fn sync(&mut self) -> io::Result<()> {
+        if self.torn && !mutant::is(Mutant::MapNotRenewed) {
+            return self.write_anew();
+        }
         if let Some(written) = self.written.as_ref().filter(|_| self.unsynced) {
+            self.torn = true;
             written.file.sync_data()?;
-            self.unsynced = false;
+            (self.unsynced, self.torn) = (false, false);
         }
         Ok(())
     }
@@ -476,19 +503,25 @@ impl FileMap {
     }
 
     /// Closes the map with how each file was left.
-    pub fn close(&mut self, state: State, stamps: HashMap<FileKey, Stamp>) -> io::Result<()> {
+    pub fn close(&mut self, state: State, stamps: BTreeMap<FileKey, Stamp>) -> io::Result<()> {
         let complete = state == State::Clean;
         let record = self.contents.record.clone().map(|record| Record { complete, ..record });
         let contents = Contents { state, stamps, record, voids: Vec::new(), ..self.contents.clone() };
         write(&self.directory, &contents).map(drop)
     }
 
+    /// Appends what the contents say, or will.
     fn append(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
+        if self.torn && !mutant::is(Mutant::MapNotRenewed) {
+            self.write_anew()?;
+        }
         let Some(Written { file, end, room }) = &mut self.written else { return Err(Errno::ROFS.into()) };
         if *end + BLOCK as u64 > *room {
             // Written, not only reserved: a record then changes nothing but bytes.
             file.write_all_at(*room, &[0; STEP as usize])?;
+            self.torn = true;
             file.sync_all()?;
+            self.torn = false;
             *room += STEP;
         }
         file.write_all_at(*end, record)?;
@@ -527,7 +560,7 @@ mod tests {
         assert_eq!((found.regions.len(), found.next), (990, 2990));
         assert_eq!(found.regions[&2500], Extent { file: key(2510), part: 2510 % 3 });
         let stamp = Stamp { size: 5, modified: -7, changed: i64::MAX };
-        map.close(State::Dirty, HashMap::from([(key(2510), stamp)])).unwrap();
+        map.close(State::Dirty, BTreeMap::from([(key(2510), stamp)])).unwrap();
         let closed = read(&fd).unwrap().unwrap();
         assert_eq!((closed.state, closed.stamps[&key(2510)], closed.next), (State::Dirty, stamp, 2990));
         let mut map = FileMap::start(fd, Contents { state: State::Open, ..closed }, false).unwrap();

@@ -9,6 +9,8 @@
 
 mod advised;
 mod blocks;
+#[cfg(test)]
+mod crash;
 mod disk;
 mod file;
 mod kept;
@@ -27,6 +29,7 @@ pub use reserved::Reserved;
 pub use start::{Backing, Found};
 
 use crate::below::{Directory, File, Found as FoundBelow, OpenDirectory as _, OpenFile};
+use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Mismatch, Pairing};
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
@@ -34,7 +37,7 @@ use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
-use leaving::{Emptied, Errand};
+use leaving::{Emptied, Errand, Janitor};
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
@@ -51,7 +54,7 @@ use std::thread::JoinHandle;
 pub const HIDDEN: &str = ".entresol";
 
 /// Files that a cache tells apart at once; what is more is counted, and seen by policies, as one.
-pub const OBJECTS_MAX: usize = 1 << 16;
+pub const OBJECTS_MAX: usize = if cfg!(test) { 16 } else { 1 << 16 };
 
 /// Why a directory cannot be served through a cache.
 #[derive(Debug, thiserror::Error)]
@@ -143,6 +146,9 @@ struct Shared {
     emptied: Emptied,
     /// The map cannot be written: nothing may become dirty that it does not know of.
     read_only: bool,
+    /// When it was started by the clock of the file system, in nanoseconds since 1970: files made since then may be gone after a
+    /// crash until they are synced.
+    started: u64,
 }
 
 impl Shared {
@@ -181,9 +187,17 @@ pub struct CachedFiles {
     device: u64,
     /// What is done while nobody waits for it.
     errands: Arc<Mutex<Option<Sender<Errand>>>>,
-    janitor: Mutex<Option<JoinHandle<()>>>,
+    janitor: Mutex<Option<Errands>>,
     placer: Placer,
     pairing: Pairing,
+}
+
+/// Who does what nobody waits for.
+enum Errands {
+    Thread(JoinHandle<()>),
+    /// Whoever asks for it: a test, in which a thread would make every run another.
+    #[cfg(test)]
+    ByHand(Janitor),
 }
 
 /// The account of a file.
@@ -231,9 +245,15 @@ impl CachedFiles {
     ) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let (errands, to_run) = channel::<Errand>();
-        let common = shared.clone();
-        let run = move || leaving::run(&to_run, &common);
-        let janitor = std::thread::Builder::new().name("removed files".into()).spawn(run)?;
+        let janitor = Janitor::new(to_run, shared.clone());
+        let janitor = match root {
+            #[cfg(test)]
+            Directory::Simulated(_) => Errands::ByHand(janitor),
+            _ => {
+                let run = move || janitor.run();
+                Errands::Thread(std::thread::Builder::new().name("removed files".into()).spawn(run)?)
+            }
+        };
         Ok(Self {
             shared,
             places,
@@ -246,6 +266,14 @@ impl CachedFiles {
             placer: Placer::new(),
             pairing,
         })
+    }
+
+    /// Does what nobody waits for, in place of a thread.
+    #[cfg(test)]
+    fn run_errands(&self) {
+        if let Some(Errands::ByHand(janitor)) = &mut *self.janitor.lock().unwrap_or_else(PoisonError::into_inner) {
+            janitor.turn();
+        }
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileId, Known>> {
@@ -401,9 +429,12 @@ impl CachedFiles {
         self.placer.end();
         let poisoned = PoisonError::into_inner;
         drop(self.errands.lock().unwrap_or_else(poisoned).take());
-        if let Some(janitor) = self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // What it could not do the next start does.
-            let _ = janitor.join();
+            Some(Errands::Thread(janitor)) => drop(janitor.join()),
+            #[cfg(test)]
+            Some(Errands::ByHand(mut janitor)) => janitor.turn(),
+            None => {}
         }
         // A close that fails leaves a pair all the same.
         let raised = self.raise_generation();
@@ -412,10 +443,13 @@ impl CachedFiles {
             return Ok(());
         }
         let dirty = self.shared.cache.stats()?.dirty_pages > 0 || !self.shared.cache.lost_pages()?.is_empty();
-        let mut stamps = HashMap::new();
+        let mut stamps = BTreeMap::new();
         let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
-        for file in known.iter().filter(|file| !file.regions().is_empty()) {
-            stamps.insert(file.below.key, file.below.leave()?);
+        let cached = known.iter().filter(|file| !file.regions().is_empty());
+        let mut below: Vec<&Arc<Below>> = cached.map(|file| &file.below).collect();
+        below.sort_unstable_by_key(|below| below.key);
+        for below in below {
+            stamps.insert(below.key, below.leave()?);
         }
         self.shared.map().close(if dirty { State::Dirty } else { State::Clean }, stamps)?;
         raised
@@ -451,6 +485,8 @@ impl CachedFiles {
 fn direct(file: File) -> Arc<dyn FileData> {
     match file {
         File::System(file) => Arc::new(DirectFile(file)),
+        #[cfg(test)]
+        File::Simulated(_) => unreachable!("no file of a simulated file system goes past its cache"),
     }
 }
 
@@ -477,6 +513,7 @@ impl FileLayer for CachedFiles {
 
     fn replacing(&self, id: FileId) -> io::Result<()> {
         let file = self.files().get(&id).map(|known| known.file.clone());
+        let file = file.filter(|_| !mutant::is(Mutant::ReplacingUnsynced));
         file.map_or(Ok(()), |file| file.sync_if_written())
     }
 

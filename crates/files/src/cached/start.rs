@@ -7,6 +7,7 @@ use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
 use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
+use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Choices, Record, volume};
 use entresol_core::ObjectId;
@@ -15,9 +16,10 @@ use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// A directory for which a cache was made, held by this process alone.
@@ -239,7 +241,7 @@ impl Backing {
     }
 
     /// Regions of files that are not there although nothing says that they were removed.
-    fn missing(&self, present: &HashMap<FileKey, Present>) -> HashMap<u64, FileKey> {
+    fn missing(&self, present: &BTreeMap<FileKey, Present>) -> HashMap<u64, FileKey> {
         let missing = |file: &FileKey| !present.contains_key(file) && !self.contents.leaving.contains(file);
         let regions = self.contents.regions.iter().map(|(&region, extent)| (region, extent.file));
         regions.filter(|(_, file)| missing(file)).collect()
@@ -247,13 +249,13 @@ impl Backing {
 
     /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
     /// system, are links, or may not be read.
-    fn present(&self, writable: bool) -> Result<(HashMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
+    fn present(&self, writable: bool) -> Result<(BTreeMap<FileKey, Present>, Vec<PathBuf>), FilesError> {
         descriptors::allow_many();
         let mut wanted: HashMap<FileKey, BTreeMap<u64, u64>> = HashMap::new();
         for (&region, extent) in &self.contents.regions {
             wanted.entry(extent.file).or_default().insert(extent.part, region);
         }
-        let (mut present, mut absent) = (HashMap::new(), Vec::new());
+        let (mut present, mut absent) = (BTreeMap::new(), Vec::new());
         let mut directories = vec![self.path.clone()];
         while let Some(directory) = directories.pop() {
             if wanted.is_empty() {
@@ -359,6 +361,7 @@ impl CachedFiles {
             present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
         let mut found =
             Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
+        let was_left = backing.contents.state == State::Open;
         let (objects, known) = objects(&present, page_bytes)?;
         let mut opening = BlockCache::find(cache, below(disk.clone())?, backing.contents.id, config, objects)?;
         let pairing = backing.pair(&opening)?;
@@ -380,8 +383,9 @@ impl CachedFiles {
             return Err(FilesError::Missing { pages: lost.len(), files, absent });
         }
         found.dropped_pages = lost.len();
-        if found.gone > 0 {
-            // The names may be gone in memory alone: a crash after this start must not bring back what it forgot.
+        if (found.gone > 0 || was_left) && !mutant::is(Mutant::StartUnsynced) {
+            // The names may be gone in memory alone: a crash after this start must not bring back what it forgot. Nor must it take
+            // away a file that a process made which was killed.
             sync_names(&root)?;
         }
         if let Some(key) = held.iter().find_map(dirty) {
@@ -398,7 +402,7 @@ impl CachedFiles {
             let stays = pairing.stays_complete(mode);
             pairing.propose(&mut opening, stays, |_| map::sync_read(&hidden))?.or(contents.record)
         };
-        let contents = Contents { state: State::Open, regions, stamps, leaving: HashSet::new(), record, ..contents };
+        let contents = Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), record, ..contents };
         let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
         if !read_only {
             pairing.begun(&cache)?;
@@ -406,6 +410,7 @@ impl CachedFiles {
         let shared = Shared {
             cache: Arc::new(cache),
             disk,
+            started: map.written_at()?,
             map: Mutex::new(map),
             voiding: RwLock::default(),
             page_bytes,
@@ -415,13 +420,17 @@ impl CachedFiles {
         let files = Self::new(shared, root, places, device, direct, pairing)?;
         files.reconcile(&present, &known, &held)?;
         files.began(mode)?;
+        if was_left {
+            // A process that was killed may have written them without a sync.
+            files.files().values().for_each(|known| known.file.leaving.unsynced.store(true, SeqCst));
+        }
         Ok((files, found))
     }
 
     /// Drops what the cache holds of files that are gone, of what is beyond the end of a file, and of changed files.
     fn reconcile(
         &self,
-        present: &HashMap<FileKey, Present>,
+        present: &BTreeMap<FileKey, Present>,
         known: &HashMap<FileKey, ObjectId>,
         held: &[(u64, bool)],
     ) -> Result<(), FilesError> {
@@ -431,12 +440,14 @@ impl CachedFiles {
             files.insert(key, self.know(file.below.clone(), known[&key], file.parts.clone())?);
         }
         let mut void: Vec<u64> = Vec::new();
+        let mut tails = 0;
         for &(page, dirty) in held {
             match self.shared.disk.file_at(page * page_bytes) {
                 Some((below, offset)) if !below.is_changed() && !self.shared.disk.is_void(page * page_bytes, dirty) => {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
                     }
+                    tails += usize::from(!self.shared.cache.is_read_only() && files[&below.key].clear_end(offset)?);
                 }
                 _ => void.push(page),
             }
@@ -445,7 +456,7 @@ impl CachedFiles {
         let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
         runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
         let changed = present.values().any(|file| file.below.is_changed());
-        if !void.is_empty() {
+        if !void.is_empty() || tails > 0 {
             self.shared.cache.flush()?;
         }
         self.shared.disk.remember(&[]);
@@ -460,7 +471,7 @@ impl CachedFiles {
 
 /// The files that are there as objects, in the order of their first regions.
 fn objects(
-    present: &HashMap<FileKey, Present>,
+    present: &BTreeMap<FileKey, Present>,
     page_bytes: u64,
 ) -> Result<(Objects, HashMap<FileKey, ObjectId>), FilesError> {
     let mut objects = Objects::new(OBJECTS_MAX);

@@ -158,13 +158,16 @@ impl Node {
 impl NamesBelow for Node {
     type Place = OwnedFd;
 
-    fn find(&self, name: &OsStr) -> Option<(OwnedFd, FileId)> {
+    fn find(&self, name: &OsStr) -> io::Result<Option<(OwnedFd, FileId)>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::openat(&*self.place().ok()?, name, flags, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&place).ok()?;
+        let place = match rustix::fs::openat(&*self.place()?, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            place => place?,
+        };
+        let stat = rustix::fs::fstat(&place)?;
         let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
         let id = FileId { device: stat.st_dev, inode: stat.st_ino };
-        (regular && stat.st_dev == self.id.device).then_some((place, id))
+        Ok((regular && stat.st_dev == self.id.device).then_some((place, id)))
     }
 
     fn has_name(place: &OwnedFd) -> bool {

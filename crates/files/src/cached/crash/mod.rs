@@ -1,0 +1,87 @@
+//! Crash tests of the files' layer: random lives of directories behind caches of every kind, over a simulated file system and a
+//! simulated cache device that lose power in the middle of any call, checked against a plain model of what POSIX promises; and
+//! mutants of the layer that these tests must find out.
+
+mod history;
+mod oracle;
+mod setup;
+
+use crate::mutant::{self, Mutant};
+use entresol_core::Random;
+use entresol_engine::store::Layout;
+use history::{History, Tally};
+use setup::Setup;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Crashes in a life.
+const CRASHES: u64 = 20;
+/// Lives that a test goes through unless it is told of others.
+const SEEDS: u64 = 400;
+/// Lives within which each mutant is found out.
+const MUTANT_SEEDS: u64 = 400;
+
+/// One random life with several crashes.
+fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
+    let setup = Setup::random(seed, layout);
+    let mut history = History::new(setup.clone(), seed);
+    let mut random = Random::new(!seed);
+    for round in 0..CRASHES {
+        let steps = 1 + random.below(50);
+        let power_for = random.chance(0.8).then(|| 1 + random.below(1 + 3 * steps));
+        history.round(steps, power_for).map_err(|why| format!("seed {seed}, round {round}, {setup:?}: {why}"))?;
+    }
+    Ok(history.tally)
+}
+
+/// Lives of many seeds; the first violation ends it.
+fn lives(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
+    let mut sum = Tally::default();
+    for seed in seeds {
+        let tally = catch_unwind(AssertUnwindSafe(|| life(seed, layout)))
+            .unwrap_or_else(|panic| Err(format!("seed {seed}: a panic: {:?}", panic.downcast_ref::<String>())))?;
+        sum.add(&tally);
+    }
+    Ok(sum)
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Lives in one layout, and what must have come about in them.
+fn check_lives(layout: Layout) {
+    let (first, seeds) = (number("ENTRESOL_FILE_CRASH_FIRST", 0), number("ENTRESOL_FILE_CRASH_SEEDS", SEEDS));
+    let tally = lives(first..first + seeds, layout).unwrap_or_else(|violation| panic!("{violation}"));
+    println!("{layout:?}: seeds from {first}: {seeds}, {tally:?}");
+    let happened =
+        [tally.syncs, tally.renames_over, tally.unlinks, tally.unlinks_while_open, tally.truncates, tally.voids];
+    assert!(happened.iter().all(|&times| times > seeds), "{tally:?}");
+    assert!(tally.restarts > 0 && tally.faults > 0 && tally.clean_checked > seeds, "{tally:?}");
+    assert_eq!(tally.crashes, seeds * CRASHES + tally.crashes_in_recovery, "{tally:?}");
+}
+
+#[test]
+fn no_crash_of_files_behind_a_log_loses_what_was_synced() {
+    check_lives(Layout::Log);
+}
+
+#[test]
+fn no_crash_of_files_behind_slots_loses_what_was_synced() {
+    check_lives(Layout::Slots);
+}
+
+#[test]
+fn every_mutant_of_the_files_layer_is_found_out() {
+    let mut missed = Vec::new();
+    for mutant in Mutant::ALL {
+        mutant::activate(Some(mutant));
+        let found = lives(0..MUTANT_SEEDS, Layout::Log).and_then(|_| lives(0..MUTANT_SEEDS, Layout::Slots));
+        mutant::activate(None);
+        match found {
+            Err(violation) => println!("{mutant:?}: {violation}"),
+            Ok(_) => missed.push(mutant),
+        }
+    }
+    assert!(missed.is_empty(), "missed within {MUTANT_SEEDS} lives over each layout: {missed:?}");
+}

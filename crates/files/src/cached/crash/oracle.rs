@@ -1,0 +1,289 @@
+//! What files must read as: a plain model of what POSIX and a journalling file system promise, without a cache.
+//!
+//! A file is a row of atoms. Of each the model knows what a read may give now, and what a crash may leave: what it was at the
+//! last sync that was acknowledged, and whatever it was made since.
+
+use entresol_core::Random;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes that are written together; sizes are multiples of it.
+pub(super) const ATOM: u64 = 128;
+/// Atoms that a file has at most.
+pub(super) const ATOMS_MAX: u64 = 320;
+
+/// Version 0 is zeros.
+type Version = u32;
+
+/// An atom of a file.
+#[derive(Clone, Debug)]
+struct Atom {
+    /// What a crash may leave, in order.
+    after_crash: Vec<Version>,
+    /// From which of them on, if it has left the file with the name that it took from another.
+    after_rename: usize,
+    /// What a read may give: one version, or several where a change failed.
+    now: Vec<Version>,
+}
+
+impl Atom {
+    fn settle(&mut self, version: Version) {
+        (self.after_crash, self.now, self.after_rename) = (vec![version], vec![version], 0);
+    }
+
+    fn synced(&mut self) {
+        self.after_crash.clone_from(&self.now);
+        self.after_rename = 0;
+    }
+
+    fn may_be(&mut self, version: Version) {
+        if !self.after_crash[self.after_rename..].contains(&version) {
+            self.after_crash.push(version);
+        }
+        if !self.now.contains(&version) {
+            self.now.push(version);
+        }
+    }
+
+    /// The file takes the name of another with what it is now.
+    fn renamed(&mut self) {
+        self.after_rename = self.after_crash.len();
+        self.after_crash.extend(&self.now);
+    }
+}
+
+/// What is known of a file.
+#[derive(Clone, Debug)]
+struct Model {
+    atoms: Vec<Atom>,
+    /// Sizes that a crash may leave, in atoms.
+    sizes: Vec<u64>,
+    size: u64,
+    /// Something was written since the last sync.
+    written: bool,
+    /// The name that it took from another file since the last sync, and its sizes since then.
+    renamed: Option<(Name, usize)>,
+}
+
+/// A change that is about to be made.
+pub(super) struct Change {
+    made: u64,
+    atoms: Range<u64>,
+    version: Version,
+}
+
+/// What leads where: a directory's number here and a name.
+pub(super) type Name = (usize, String);
+
+/// All files, by the moment when each was made.
+pub(super) struct Oracle {
+    files: BTreeMap<u64, Model>,
+    /// Where a name may lead after a crash; the last is where it leads now.
+    names: BTreeMap<Name, Vec<Option<u64>>>,
+    /// A name that was being made when the power went.
+    may_be_made: Option<Name>,
+    next: Version,
+}
+
+fn fill(made: u64, atom: u64, version: Version, bytes: &mut [u8]) {
+    if version == 0 {
+        return bytes.fill(0);
+    }
+    bytes[..4].copy_from_slice(&version.to_le_bytes());
+    let pattern = Random::mix(made << 40 ^ atom << 32 ^ u64::from(version)).to_le_bytes();
+    bytes[4..].chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&pattern[..chunk.len()]));
+}
+
+/// The version that an atom of a file holds; none if it is none of the file's.
+fn version_of(made: u64, atom: u64, bytes: &[u8]) -> Option<Version> {
+    let version = Version::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+    let mut expected = [0; ATOM as usize];
+    fill(made, atom, version, &mut expected);
+    (expected == *bytes).then_some(version)
+}
+
+impl Oracle {
+    pub fn new() -> Self {
+        Self { files: BTreeMap::new(), names: BTreeMap::new(), may_be_made: None, next: 1 }
+    }
+
+    fn model(&mut self, made: u64) -> &mut Model {
+        self.files.entry(made).or_insert_with(|| {
+            let zeros = Atom { after_crash: vec![0], now: vec![0], after_rename: 0 };
+            Model { atoms: vec![zeros; ATOMS_MAX as usize], sizes: vec![0], size: 0, written: false, renamed: None }
+        })
+    }
+
+    /// Size in atoms.
+    pub fn size(&mut self, made: u64) -> u64 {
+        self.model(made).size
+    }
+
+    fn change(&mut self, made: u64, atoms: Range<u64>, version: Version) -> Change {
+        let touched = &mut self.model(made).atoms[atoms.start as usize..atoms.end as usize];
+        touched.iter_mut().for_each(|atom| atom.may_be(version));
+        Change { made, atoms, version }
+    }
+
+    /// A range is about to be written; its bytes.
+    pub fn write(&mut self, made: u64, atoms: Range<u64>) -> (Change, Vec<u8>) {
+        let version = self.next;
+        self.next += 1;
+        let mut bytes = vec![0; ((atoms.end - atoms.start) * ATOM) as usize];
+        for (atom, chunk) in atoms.clone().zip(bytes.chunks_mut(ATOM as usize)) {
+            fill(made, atom, version, chunk);
+        }
+        let size = self.size(made).max(atoms.end);
+        self.model(made).written = true;
+        self.may_be_sized(made, size);
+        (self.change(made, atoms, version), bytes)
+    }
+
+    /// A range is about to become zeros.
+    pub fn clear(&mut self, made: u64, atoms: Range<u64>) -> Change {
+        self.change(made, atoms.start.min(ATOMS_MAX)..atoms.end.min(ATOMS_MAX), 0)
+    }
+
+    /// The size is about to change.
+    pub fn may_be_sized(&mut self, made: u64, size: u64) {
+        self.model(made).sizes.push(size);
+    }
+
+    /// A change was made.
+    pub fn done(&mut self, change: &Change) {
+        let (atoms, version) = (change.atoms.clone(), change.version);
+        for atom in &mut self.model(change.made).atoms[atoms.start as usize..atoms.end as usize] {
+            atom.now = vec![version];
+        }
+    }
+
+    /// The size is this now: what lies beyond is zeros when it comes back.
+    pub fn sized(&mut self, made: u64, size: u64) {
+        let model = self.model(made);
+        model.size = size;
+        let since = model.renamed.as_ref().map_or(0, |(_, since)| *since);
+        if !model.sizes[since..].contains(&size) {
+            model.sizes.push(size);
+        }
+    }
+
+    /// It was renamed over another: a program that does so without a sync finds the old bytes or the new ones. Where nothing was
+    /// written the journal sees to that.
+    pub fn replaces(&mut self, made: u64, name: &Name) {
+        let model = self.model(made);
+        if model.written {
+            model.atoms.iter_mut().for_each(Atom::renamed);
+            model.renamed = Some((name.clone(), model.sizes.len()));
+            model.sizes.push(model.size);
+        }
+    }
+
+    /// A sync was acknowledged.
+    pub fn synced(&mut self, made: u64) {
+        let model = self.model(made);
+        (model.written, model.renamed) = (false, None);
+        model.atoms.iter_mut().for_each(Atom::synced);
+        model.sizes = vec![model.size];
+    }
+
+    /// What was read from an atom on, without a crash in between. Where several versions were possible it is settled.
+    pub fn check(&mut self, made: u64, from: u64, bytes: &[u8]) -> Result<(), String> {
+        let size = self.size(made);
+        for (at, chunk) in (from..).zip(bytes.chunks(ATOM as usize)) {
+            let atom = &mut self.model(made).atoms[at as usize];
+            let found = version_of(made, at, chunk);
+            match found.filter(|version| atom.now.contains(version)) {
+                Some(version) => atom.now = vec![version],
+                None => {
+                    let wanted = &atom.now;
+                    return Err(format!(
+                        "file {made}, atom {at} of {size}: version {found:?} is read instead of {wanted:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a file has after a crash, which is all of it from now on. After a kill alone what was not synced may be lost later.
+    pub fn check_after_crash(&mut self, made: u64, bytes: &[u8], power_lost: bool) -> Result<(), String> {
+        let size = bytes.len() as u64 / ATOM;
+        let renamed = self.model(made).renamed.take().filter(|(name, _)| self.at(name) == Some(made));
+        let model = self.model(made);
+        if let Some((_, sizes)) = renamed {
+            drop(model.sizes.drain(..sizes));
+            model.atoms.iter_mut().for_each(|atom| drop(atom.after_crash.drain(..atom.after_rename)));
+        }
+        model.atoms.iter_mut().for_each(|atom| atom.after_rename = 0);
+        if !model.sizes.contains(&size) || bytes.len() as u64 % ATOM != 0 {
+            return Err(format!("file {made} has {} bytes, allowed were atoms {:?}", bytes.len(), model.sizes));
+        }
+        for at in 0..size {
+            let chunk = &bytes[(at * ATOM) as usize..((at + 1) * ATOM) as usize];
+            let found = version_of(made, at, chunk);
+            let atom = &mut model.atoms[at as usize];
+            match found.filter(|version| atom.after_crash.contains(version)) {
+                Some(version) if power_lost => atom.settle(version),
+                Some(version) => atom.now = vec![version],
+                None => {
+                    let allowed = &atom.after_crash;
+                    return Err(format!(
+                        "file {made}, atom {at} of {size}: version {found:?} ({:?}) after a crash, allowed were {allowed:?}",
+                        &chunk[..8]
+                    ));
+                }
+            }
+        }
+        for atom in &mut model.atoms[size as usize..] {
+            if power_lost {
+                atom.settle(0);
+            } else {
+                atom.may_be(0);
+                atom.now = vec![0];
+            }
+        }
+        model.size = size;
+        if power_lost {
+            (model.sizes, model.written) = (vec![size], false);
+        }
+        Ok(())
+    }
+
+    /// Where a name leads.
+    pub fn at(&self, name: &Name) -> Option<u64> {
+        self.names.get(name).and_then(|led| *led.last().expect("never empty"))
+    }
+
+    /// A name may lead somewhere else from now on, or nowhere.
+    pub fn leads(&mut self, name: &Name, to: Option<u64>) {
+        self.names.entry(name.clone()).or_insert_with(|| vec![None]).push(to);
+    }
+
+    /// A file was being made with this name.
+    pub fn may_be_made(&mut self, name: &Name) {
+        self.may_be_made = Some(name.clone());
+    }
+
+    /// A directory's sync was acknowledged.
+    pub fn directory_synced(&mut self, directory: usize) {
+        for (_, led) in self.names.iter_mut().filter(|(name, _)| name.0 == directory) {
+            led.drain(..led.len() - 1);
+        }
+    }
+
+    /// Where a name leads after a crash.
+    pub fn check_name(&mut self, name: &Name, found: Option<u64>, power_lost: bool) -> Result<(), String> {
+        let is_new = found.is_some_and(|made| !self.files.contains_key(&made));
+        let may_be_new = is_new && self.may_be_made.as_ref() == Some(name);
+        let led = self.names.entry(name.clone()).or_insert_with(|| vec![None]);
+        if !led.contains(&found) && !may_be_new {
+            return Err(format!("{name:?} leads to {found:?} after a crash, allowed were {led:?}"));
+        }
+        if power_lost {
+            *led = vec![found];
+        } else {
+            led.push(found);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! Kinds of caches that the histories go through.
+
+use entresol_core::Random;
+use entresol_engine::cache::{CacheConfig, Mode, Upkeep};
+use entresol_engine::store::{Geometry, Layout};
+use entresol_policy::catalogue;
+
+/// Pages that a cache has room for, at least.
+const CAPACITY_MIN: u64 = 8;
+
+/// What kind of cache lives a history, over what kind of file system.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub policy: &'static str,
+    pub tiers: Vec<usize>,
+    pub mode: Mode,
+    pub geometry: Geometry,
+    /// The shares of dirty pages from which on, and down to which, pages are cleaned ahead.
+    pub dirty_limits: (f64, f64),
+    /// Bytes of new blocks are down before the metadata that speak of them.
+    pub ordered: bool,
+    /// Calls of the file system below fail once in a while.
+    pub faults: bool,
+}
+
+impl Setup {
+    /// A small cache of some kind.
+    pub fn random(seed: u64, layout: Layout) -> Self {
+        let mut random = Random::new(seed);
+        let page_bytes = [512, 1024][random.below(2) as usize];
+        let segment_pages = [4, 8, 16][random.below(3) as usize];
+        let of = |segments| Geometry { page_bytes, segment_pages, segments, layout };
+        // The journal of a small store takes a good part of it.
+        let least = if layout == Layout::Slots { 16 } else { 9 };
+        let least = (least..).find(|&segments| of(segments).capacity_pages() >= CAPACITY_MIN).expect("some number");
+        let geometry = of(least + random.below(6) as u32);
+        let policies = ["lru", "arc", "h-arc", "face", "face-gsc", "lc", "tac", "fifo", "io-cache"];
+        let policy = policies[random.below(policies.len() as u64) as usize];
+        let info = catalogue::info(policy).expect("a policy");
+        let cache = (1 + random.below(geometry.capacity_pages())) as usize;
+        let mut tiers = vec![cache.max(*info.min_pages.last().expect("a tier"))];
+        if info.tiers.len() == 2 {
+            let pool = if random.chance(0.3) { 0 } else { random.below(10) as usize };
+            tiers.insert(0, pool.max(info.min_pages[0]));
+        }
+        let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
+        let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
+        let (ordered, faults) = (random.chance(0.6), random.chance(0.4));
+        Setup { policy, tiers, mode, geometry, dirty_limits, ordered, faults }
+    }
+
+    pub fn config(&self) -> CacheConfig {
+        let info = catalogue::info(self.policy).expect("a policy");
+        // A thread of the cache's own would make every run another.
+        CacheConfig { mode: self.mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, &self.tiers) }
+    }
+}
