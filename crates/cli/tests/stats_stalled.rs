@@ -96,6 +96,7 @@ fn stats_of_a_mount_over_a_stalled_store_show_figures() {
     if line.is_empty() {
         let mut said = String::new();
         server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+        server.wait().expect("an end");
         assert!(is_impossible(&said), "{said}");
         return eprintln!("SKIPPED {TEST}: {}", said.trim());
     }

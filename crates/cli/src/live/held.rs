@@ -226,7 +226,9 @@ impl Served {
             }
         }
         if let Some(refused) = refused {
-            bail!("{refused}");
+            bail!(
+                "{refused}; they are dirty in the cache, and `entresol drain` writes them when what refuses them is mended"
+            );
         }
         let lost = self.held.lost()?;
         if let Some(first) = lost.first() {
@@ -244,11 +246,11 @@ impl Served {
         let why = refused.error.map_or_else(String::new, |error| format!(" ({error})"));
         let pages = counted(refused.pages.len(), "page");
         let files = by_file(&self.held, &refused.pages);
-        let message = format!("{pages} could not be written below{why} and stay dirty in the cache: {files}");
+        let message = format!("{pages} could not be written below{why}: {files}");
         let figures = json!({ "pages": refused.pages.len() });
         self.log.event(Level::Warning, "refused-pages", &message, figures);
         let name = self.path().display();
-        Some(format!("{name}: {message}; `entresol drain` writes them when what refuses them is mended"))
+        Some(format!("{name}: {message}"))
     }
 
     /// Dirty pages by file.

@@ -638,7 +638,7 @@ impl BlockCache {
     }
 
     /// Dirty pages that the backing store refused since the open, and refuses again now, each by itself. For the end of a
-    /// cache: they are dirty at the next open. None once the cache device has failed.
+    /// cache: after a close that succeeds they are dirty at the next open. None once the cache device has failed.
     ///
     /// # Errors
     /// What the cache device answered.

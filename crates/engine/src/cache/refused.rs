@@ -1,7 +1,8 @@
 //! Dirty pages that the backing store refuses: what a stop has to say of them.
 //!
 //! Pages of one flight stay queued together when one of them cannot be written, so that it takes another try, of each by itself,
-//! to tell which it is. The log has them all the same: they are dirty at the next open.
+//! to tell which it is. Most are in the log all the same: they are dirty at the next open. One that a policy had written past
+//! the log is not, and the cache cannot be closed with it; no flush has called it durable.
 
 use super::flight::Cover;
 use super::keeper::Keeper;
