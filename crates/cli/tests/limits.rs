@@ -251,14 +251,18 @@ fn a_file_that_grew_is_drained_checked_and_served() {
         drop(client);
         terminate(child);
         // Smaller again than it was in use it is refused, with both sizes.
-        let disk = OpenOptions::new().write(true).open(scratch.path("disk")).expect("the backing store");
-        disk.set_len(end as u64).expect("it shrinks");
+        // Nobody may have it open for writing.
+        let resize = |bytes: usize| {
+            let disk = OpenOptions::new().write(true).open(scratch.path("disk")).expect("the backing store");
+            disk.set_len(bytes as u64).expect("another size");
+            disk
+        };
+        drop(resize(end));
         for command in [&["check"][..], &["drain"], &["serve", "nbd", "--socket", "s"]] {
             let line = scratch.refused(&[command, &BOTH].concat());
             says(&line, &[&format!("disk: has {end} bytes, fewer than the {} that it had", end + more)]);
         }
-        disk.set_len((end + more) as u64).expect("it has its size again");
-        drop(disk);
+        resize(end + more).write_all_at(&vec![7; more], end as u64).expect("what was cut off");
         scratch.ok(&[&["-q", "drain"], &BOTH[..]].concat());
         scratch.ok(&[&["check"], &BOTH[..]].concat());
         let below = scratch.bytes("disk");
