@@ -144,7 +144,7 @@ struct Block {
     /// What a crash leaves at least; none of a new block whose bytes are not down.
     stable: Option<Box<Bytes>>,
     /// Versions since then.
-    unsynced: Vec<Box<Bytes>>,
+    unsynced: Vec<Bytes>,
 }
 
 impl Block {
@@ -163,7 +163,8 @@ impl Block {
 
     /// Zeroes a part, in every version.
     fn clear(&mut self, part: std::ops::Range<usize>) {
-        let versions = self.unsynced.iter_mut().chain(self.stable.as_mut()).chain([&mut self.live]);
+        let stored = self.stable.iter_mut().chain([&mut self.live]).map(|bytes| &mut **bytes);
+        let versions = self.unsynced.iter_mut().chain(stored);
         versions.for_each(|bytes| bytes[part.clone()].fill(0));
     }
 }
@@ -363,7 +364,7 @@ impl State {
             });
             let block = self.blocks.get_mut(&block).expect("a block that is mapped");
             block.live[from..from + len].copy_from_slice(&bytes[done..done + len]);
-            block.unsynced.push(block.live.clone());
+            block.unsynced.push(*block.live);
             done += len;
         }
         let end = offset + bytes.len() as u64;
@@ -517,7 +518,7 @@ impl State {
                 1 => versions.checked_sub(1),
                 _ => random.below(versions + 1).checked_sub(1),
             };
-            block.live = left.map_or(least, |version| block.unsynced[version as usize].clone());
+            block.live = left.map_or(least, |version| Box::new(block.unsynced[version as usize]));
             block.settle();
         }
         // What was written beyond the end counts as not written: a file system sees to that when the file grows.

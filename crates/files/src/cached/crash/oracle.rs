@@ -215,7 +215,7 @@ impl Oracle {
             model.atoms.iter_mut().for_each(|atom| drop(atom.after_crash.drain(..atom.after_rename)));
         }
         model.atoms.iter_mut().for_each(|atom| atom.after_rename = 0);
-        if !model.sizes.contains(&size) || bytes.len() as u64 % ATOM != 0 {
+        if !model.sizes.contains(&size) || !(bytes.len() as u64).is_multiple_of(ATOM) {
             return Err(format!("file {made} has {} bytes, allowed were atoms {:?}", bytes.len(), model.sizes));
         }
         for at in 0..size {
