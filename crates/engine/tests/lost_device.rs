@@ -47,7 +47,8 @@ fn config(policy: &str, mode: Mode) -> CacheConfig {
 fn work(cache: &BlockCache, model: &mut Model, random: &mut Random, requests: u64) {
     for _ in 0..requests {
         let offset = random.below(BACKING_BYTES);
-        let length = (1 + random.below([8, 600, 3000][random.below(3) as usize])).min(BACKING_BYTES - offset);
+        let longest = [8, 600, 3000][random.below(3) as usize];
+        let length = (1 + random.below(longest)).min(BACKING_BYTES - offset);
         match random.below(12) {
             0 => {
                 cache.flush().expect("a flush");

@@ -24,7 +24,6 @@ use entresol_files::{CachedFiles, FileLayer};
 use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
