@@ -205,7 +205,7 @@ pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &Device
         bail!("{}: is a database of SQLite's to this cache: open it by the VFS", backing.display());
     }
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
-    open_over(path, backing, store, below, &superblock, known_as, arguments, started)
+    open_over(path, backing, store, below, (&superblock, known_as), arguments, started)
 }
 
 /// Refuses a backing store that has become smaller. One that has grown is served as a whole.
@@ -239,7 +239,7 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>) ->
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;
-    open_over(path, backing, store, below, &superblock, known_as, &arguments, started)
+    open_over(path, backing, store, below, (&superblock, known_as), &arguments, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -252,8 +252,7 @@ fn open_over(
     backing: &Path,
     store: FileDisk,
     below: impl Disk + 'static,
-    superblock: &Superblock,
-    known_as: Identity,
+    (superblock, known_as): (&Superblock, Identity),
     arguments: &CacheArgs,
     started: Instant,
 ) -> Result<Held> {
