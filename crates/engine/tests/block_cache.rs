@@ -176,7 +176,7 @@ fn a_device_that_is_no_cache_of_this_store_is_refused_with_the_reason() {
     let (cache, backing) = formatted();
     assert!(why(&cache, &backing, [4; 16]).contains("another backing store"));
     let shorter = SimDisk::new(BACKING_BYTES - 4096, &Power::steady());
-    assert!(why(&cache, &shorter, ID).contains("made for 101"));
+    assert!(why(&cache, &shorter, ID).contains("fewer than the 101"));
 
     let copy_onto = |bytes: u64| {
         let onto = SimDisk::new(bytes, &Power::steady());

@@ -254,7 +254,7 @@ fn open_once(
     }
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
     let place = Some((place, devices.generation_ok));
-    let held = open_over(path, backing, store, below, &superblock, known_as, arguments, chosen, place, started)?;
+    let held = open_over(path, backing, store, below, (&superblock, known_as), arguments, chosen, place, started)?;
     Ok(Opened::Cached(Held { recreated, ..held }))
 }
 
@@ -291,7 +291,7 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, ge
     let known_as = identity::check(path, &superblock, backing, identity)?;
     // The VFS keeps no record.
     let chosen = Chosen::new(&arguments, &Kept::default());
-    open_over(path, backing, store, below, &superblock, known_as, &arguments, chosen, None, started)
+    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, None, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -305,8 +305,7 @@ fn open_over(
     backing: &Path,
     store: FileDisk,
     below: impl Disk + 'static,
-    superblock: &Superblock,
-    known_as: Identity,
+    (superblock, known_as): (&Superblock, Identity),
     arguments: &CacheArgs,
     chosen: Chosen,
     place: Option<(Box<dyn RecordPlace>, bool)>,

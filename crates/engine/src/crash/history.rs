@@ -567,10 +567,10 @@ impl History {
         if self.random.chance(0.1) { self.move_out(&cache) } else { Ok(()) }
     }
 
-    /// Nobody else's backing store is served from this cache.
+    /// Nobody else's backing store is served from this cache, nor its own when that has become smaller.
     fn is_refused_to_others(&self) -> Result<(), String> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
-        let others = [(self.backing.size_bytes(), [8; 16]), (self.backing.size_bytes() + page_bytes, BACKING)];
+        let others = [(self.backing.size_bytes(), [8; 16]), (self.backing.size_bytes() - page_bytes, BACKING)];
         for (size, identity) in others {
             let other = SimDisk::new(size, &self.power);
             if BlockCache::open(self.cache.clone(), other, identity, &self.setup.config()).is_ok() {

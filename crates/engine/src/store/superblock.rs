@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(Superblock::decode(&bytes).expect("a superblock"), example());
         assert_eq!(bytes[92..96], 4096u32.to_le_bytes());
         assert_eq!(bytes[116..120], 3u32.to_le_bytes());
-        for (at, value) in [(120, 3u64), (128, 4), (136, 4), (144, 5), (152, 1234)] {
+        for (at, value) in [(120, 3u64), (128, 4), (136, 4), (144, 5), (152, 1234), (160, 76 * 4096 + 5)] {
             assert_eq!(bytes[at..at + 8], value.to_le_bytes(), "byte {at}");
         }
     }
@@ -558,8 +558,10 @@ mod tests {
     #[test]
     fn one_of_the_version_before_stays_so_until_a_good_end_and_its_tables_for_ever() {
         let generations = Generations::default();
+        let identity = Identity { backing_bytes: 0, ..example().identity };
         let before =
-            Superblock { tables: Tables::V2, before: true, state: State::Open, generations, clock: 0, ..example() };
+            Superblock { tables: Tables::V2, before: true, state: State::Open, generations, identity, ..example() };
+        let before = Superblock { clock: 0, ..before };
         let mut bytes = [0; RAW];
         before.encode(&mut bytes);
         assert_eq!((bytes[8], &bytes[116..508]), (2, &[0; 392][..]));
