@@ -135,6 +135,6 @@ pub fn open(
     }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    let pair = Some(Arc::clone(&files) as Arc<dyn Paired>);
+    let pair = Arc::clone(&files) as Arc<dyn Paired>;
     Ok((Held { path, backing, cache, below, pair, found, geometry, policy, log: arguments.log }, files, names))
 }

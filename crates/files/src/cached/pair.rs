@@ -131,6 +131,14 @@ impl CachedFiles {
         self.pairing.raise(&self.shared.cache, &MapPlace(&self.shared))
     }
 
+    /// As [`Pairing::raise_if_due`].
+    ///
+    /// # Errors
+    /// As [`Pairing::raise`].
+    pub fn raise_if_due(&self) -> io::Result<()> {
+        self.pairing.raise_if_due(&self.shared.cache, &MapPlace(&self.shared))
+    }
+
     /// Notes in the map whether the files have every byte, durably.
     ///
     /// # Errors

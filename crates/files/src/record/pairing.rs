@@ -9,11 +9,13 @@
 //!
 //! [`propose`]: BlockCache::propose_generation
 
+use super::minutes::Minutes;
 use super::{Record, RecordPlace};
 use entresol_engine::cache::{BlockCache, Opening};
 use entresol_engine::store::{Generation, Generations};
 use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Why a cache and a backing store are no pair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +129,8 @@ pub struct Pairing {
     /// None where the cache keeps no generations yet.
     state: Option<Mutex<State>>,
     nonce: fn() -> io::Result<u64>,
+    minutes: Mutex<Minutes>,
+    began: Instant,
 }
 
 struct State {
@@ -159,7 +163,8 @@ impl Pairing {
         // One that the cache does not know to be durable was perhaps only read from memory.
         let doubtful = (Some(record.generation) == generations.pending).then(|| record.clone());
         let state = State { record, doubtful, writes: 0 };
-        Ok(Pairing { state: opening.keeps_generations().then(|| Mutex::new(state)), nonce })
+        let state = opening.keeps_generations().then(|| Mutex::new(state));
+        Ok(Pairing { state, nonce, minutes: Mutex::new(Minutes::new()), began: Instant::now() })
     }
 
     /// Has nonces come from here, for tests.
@@ -233,6 +238,19 @@ impl Pairing {
         let next = Record { generation, ..state.record.clone() };
         state.write(next, place)?;
         cache.settle_generation()
+    }
+
+    /// Raises the generation if a minute has passed, and something was written below and synced there since it was raised so last: for
+    /// who looks after the cache, each second or after each flush.
+    ///
+    /// # Errors
+    /// As [`raise`](Self::raise). It is tried again a minute with writes later.
+    pub fn raise_if_due(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
+        let keeper = cache.stats()?.keeper;
+        let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_time = minutes.is_time(self.began.elapsed(), keeper.below_pages, keeper.below_syncs);
+        drop(minutes);
+        if is_time { self.raise(cache, place) } else { Ok(()) }
     }
 
     /// Notes whether the backing store has every byte: durable when it returns.
