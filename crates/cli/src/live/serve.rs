@@ -1,6 +1,6 @@
 //! A cache file and its backing file as one block that a door serves.
 
-use super::backing_record;
+use super::backing_record::{self, Paired};
 use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
@@ -12,7 +12,7 @@ use crate::args::bytes_or_none;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Recovered};
 use entresol_files::record::RecordPlace;
@@ -248,7 +248,7 @@ fn open_once(
         let hint = if is_database(&superblock) { "; it is SQLite's: open it by the VFS" } else { "" };
         bail!("{}: has {backing_pages} pages, the cache was made for {made_for}{hint}", backing.display());
     }
-    let place = Some((place, devices.generation_ok));
+    let place = (place, devices.generation_ok);
     let held = open_over(path, backing, store, below, &superblock, arguments, chosen, place, started)?;
     Ok(Opened::Cached(Held { recreated, ..held }))
 }
@@ -266,9 +266,9 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, ge
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     identity::check(path, superblock.backing, backing, identity)?;
-    // The VFS keeps no record.
+    let place = (backing_record::place(backing, superblock.backing)?, generation_ok);
     let chosen = Chosen::new(&arguments, &Kept::default());
-    open_over(path, backing, store, below, &superblock, &arguments, chosen, None, started)
+    open_over(path, backing, store, below, &superblock, &arguments, chosen, place, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -285,20 +285,15 @@ fn open_over(
     superblock: &Superblock,
     arguments: &CacheArgs,
     chosen: Chosen,
-    place: Option<(Box<dyn RecordPlace>, bool)>,
+    (place, overruled): (Box<dyn RecordPlace>, bool),
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
     let config = config(arguments, &chosen, geometry)?;
     let name = || path.display().to_string();
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1)).with_context(name)?;
-    let (cache, pair) = match place {
-        None => (Arc::new(opening.start(|| Ok::<_, CacheError>(())).with_context(name)?.0), None),
-        Some((place, overruled)) => {
-            let (cache, pair) = backing_record::start(path, opening, place, overruled)?;
-            (cache, Some(pair))
-        }
-    };
+    let pair = backing_record::start(path, opening, place, overruled)?;
+    let (cache, pair) = (Arc::clone(pair.cache()), pair as Arc<dyn Paired>);
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
