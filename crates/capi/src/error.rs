@@ -2,6 +2,7 @@
 
 use entresol_engine::cache::CacheError;
 use entresol_engine::store::StoreError;
+use entresol_files::record::PairError;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
@@ -60,6 +61,17 @@ impl From<io::Error> for Failure {
             _ => Code::Io,
         };
         Failure(code, error.to_string())
+    }
+}
+
+impl From<PairError> for Failure {
+    fn from(error: PairError) -> Self {
+        match error {
+            PairError::Cache(error) => error.into(),
+            PairError::Mismatch(why) => Failure(Code::NotCache, why.to_string()),
+            PairError::Record { error, .. } if error.kind() != io::ErrorKind::InvalidData => error.into(),
+            damaged => Failure(Code::Damaged, damaged.to_string()),
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::error::{Code, Failure, Result, argument};
 use crate::{Cache, FormatOptions};
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_engine::disk::{Caching, Disk, FileDisk, file_identity, take_room};
 use entresol_engine::store::{Geometry, Layout};
+use entresol_files::record::{Record, StorePair, place_of, read_record};
 use entresol_policy::{Info, Options, catalogue};
 use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
@@ -99,7 +100,14 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
     let held = hold(cache)?;
     let mut uuid = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid))?;
-    Ok(BlockCache::format(&held, geometry, &below, uuid, identity)?)
+    let place = place_of(backing, identity).map_err(named(backing))?;
+    if options.force == 0 && read_record(&*place)?.is_some_and(|record| !record.complete) {
+        let text = format!("{}: another cache has what it has not; force loses that", backing.display());
+        return Err(Failure(Code::Exists, text));
+    }
+    let record = Record::first(uuid, place.volume()?, None)?;
+    BlockCache::format_of(&held, geometry, &below, uuid, identity, record.generation)?;
+    Ok(place.write(&record).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.name())))?)
 }
 
 /// Pages of each tier: `memory_bytes` above, if there is an above.
@@ -120,6 +128,7 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let (info, options) = how.policy;
     let tiers = tiers(info, pages, how.memory_bytes, geometry.page_bytes)?;
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
-    let cache = BlockCache::open(held, below, identity, &config)?;
-    Ok(Cache { cache, page_bytes: geometry.page_bytes })
+    let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;
+    let pair = StorePair::start(opening, place_of(backing, identity).map_err(named(backing))?, false)?;
+    Ok(Cache { cache: pair.cache().clone(), pair, page_bytes: geometry.page_bytes })
 }

@@ -8,12 +8,16 @@ pub use error::Code;
 
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
+use entresol_files::record::StorePair;
 use error::{Result, argument, call, text};
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
 /// An open cache: `entresol_cache` of the header.
 pub struct Cache {
-    cache: BlockCache,
+    cache: Arc<BlockCache>,
+    /// It and the record of its backing store.
+    pair: StorePair,
     page_bytes: u32,
 }
 
@@ -238,8 +242,14 @@ fn check_buffer(bytes: *const c_void, length: usize) -> Result<()> {
 /// `cache` is null or open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn entresol_flush(cache: *const Cache) -> c_int {
-    // SAFETY: as the caller promises.
-    call(|| Ok(unsafe { open(cache) }?.cache.flush()?))
+    call(|| {
+        // SAFETY: as the caller promises.
+        let cache = unsafe { open(cache) }?;
+        cache.cache.flush()?;
+        // What could not be raised is tried again; the flush is not less done for that.
+        let _older_copies_are_told_later = cache.pair.raise_if_due();
+        Ok(())
+    })
 }
 
 /// See the header.
@@ -259,7 +269,7 @@ pub unsafe extern "C" fn entresol_discard(cache: *const Cache, offset: u64, leng
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn entresol_set_mode(cache: *const Cache, number: u32) -> c_int {
     // SAFETY: as the caller promises.
-    call(|| Ok(unsafe { open(cache) }?.cache.set_mode(mode(number)?)?))
+    call(|| Ok(unsafe { open(cache) }?.pair.set_mode(mode(number)?)?))
 }
 
 /// See the header.
@@ -356,6 +366,6 @@ pub unsafe extern "C" fn entresol_close(cache: *mut Cache) -> c_int {
         }
         // SAFETY: it came from `Box::into_raw`, and this is its last use, as the caller promises.
         let cache = unsafe { Box::from_raw(cache) };
-        Ok(cache.cache.close()?)
+        Ok(cache.pair.close()?)
     })
 }

@@ -82,6 +82,31 @@ fn stats(cache: *const Cache) -> Stats {
 }
 
 #[test]
+fn an_older_copy_of_a_cache_and_a_second_cache_are_refused() {
+    let files = files().formatted();
+    let cache = Path::new(files.cache.to_str().expect("text")).to_owned();
+    let life = |byte: u8| {
+        let (code, cache) = files.open(None, 0);
+        is(Code::Ok, code, "");
+        is(Code::Ok, write(cache, 0, &[byte; 4096], true), "");
+        // SAFETY: the cache is open, and not used after this.
+        is(Code::Ok, unsafe { entresol_close(cache) }, "");
+    };
+    life(1);
+    let old = std::fs::read(&cache).expect("a cache");
+    life(2);
+    let newest = std::fs::read(&cache).expect("a cache");
+    std::fs::write(&cache, old).expect("a write");
+    is(Code::NotCache, files.open(None, 0).0, "this cache is an older copy");
+    std::fs::remove_file(&cache).expect("a cache");
+    let options = FormatOptions { size_bytes: 1 << 20, ..FormatOptions::default() };
+    is(Code::Exists, files.format(&options), "another cache has what it has not");
+    assert!(!cache.exists());
+    std::fs::write(&cache, newest).expect("a write");
+    life(3);
+}
+
+#[test]
 fn bytes_counts_modes_and_policies() {
     let files = files().formatted();
     let (code, cache) = files.open(None, 0);

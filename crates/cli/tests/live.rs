@@ -3,9 +3,10 @@
 mod common;
 
 use common::served::client::{Client, FLUSH, FUA, READ, WRITE};
-use common::served::{BACKING, PAGE, ended, formatted, reached, start, terminate};
+use common::served::{BACKING, Kept, PAGE, ended, formatted, reached, start, terminate};
 use common::{Signal, says, signal};
 use entresol_core::Random;
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// Where the segments of a cache begin.
@@ -165,13 +166,14 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
     terminate(child);
     let both = ["--cache", "cache", "--backing", "disk"];
     let repair = [&["check", "--repair"], &both[..]].concat();
-    let sound = scratch.bytes("cache");
+    let (sound, kept) = (scratch.bytes("cache"), RefCell::new(Kept::of(&scratch)));
     says(&scratch.ok(&repair), &["3 pages: 3 dirty"]);
     assert!(scratch.bytes("cache") == sound, "nothing to repair, nothing changed");
     let run = |at: usize, code: i32, of: &[u8]| {
         let mut bytes = of.to_vec();
         bytes[at] ^= 1;
         scratch.file("cache", &bytes);
+        kept.borrow().put_back(&scratch);
         let output = scratch.run(&repair);
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
         assert_eq!(output.status.code(), Some(code), "a flipped bit at {at}: {said}");
@@ -204,6 +206,7 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
     scratch.file("cache", &sound);
     scratch.ok(&[&["-q", "drain"], &both[..]].concat());
     let clean = scratch.bytes("cache");
+    kept.replace(Kept::of(&scratch));
     says(
         &run(BASE + 3 * 4096, 0, &clean),
         &["page 2: its bytes", "repaired: page 2: its damaged clean copy", "2 clean"],
@@ -314,11 +317,12 @@ fn a_store_of_slots_is_checked_and_repaired_too() {
     let layout = format!("layout         slots: {} slots, a journal of {JOURNAL} blocks", 31 * 16 - JOURNAL);
     says(&scratch.ok(&["stats", "--cache", "cache"]), &[&layout]);
     says(&scratch.ok(&[&["check"], &both[..]].concat()), &["3 pages: 3 dirty, 0 clean, 0 lost"]);
-    let sound = scratch.bytes("cache");
+    let (sound, kept) = (scratch.bytes("cache"), Kept::of(&scratch));
     let repair = |at: usize, code: i32| {
         let mut bytes = sound.clone();
         bytes[at] ^= 1;
         scratch.file("cache", &bytes);
+        kept.put_back(&scratch);
         let output = scratch.run(&[&["check", "--repair"], &both[..]].concat());
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text")).concat();
         assert_eq!(output.status.code(), Some(code), "a flipped bit at {at}: {said}");

@@ -5,7 +5,7 @@
 mod common;
 
 use common::served::client::{Client, FLUSH, READ, WRITE};
-use common::served::{PAGE, formatted, reached, start};
+use common::served::{Kept, PAGE, formatted, reached, start};
 use common::{Scratch, says};
 
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
@@ -54,7 +54,7 @@ fn one_bit_of_the_last_flush_rolls_nothing_back() {
                 flush(client);
             }
         });
-        let sound = scratch.bytes("cache");
+        let (sound, kept) = (scratch.bytes("cache"), Kept::of(&scratch));
         for (what, at, lost) in [
             ("a page", found(&sound, 8) + 100, 1),
             ("its table", newest_table(&sound) + 100, 0),
@@ -65,6 +65,7 @@ fn one_bit_of_the_last_flush_rolls_nothing_back() {
             let mut bytes = sound.clone();
             bytes[at] ^= 1;
             scratch.file("cache", &bytes);
+            kept.put_back(&scratch);
             let output = scratch.run(&[&["check"], &BOTH[..]].concat());
             assert_eq!(output.status.code(), Some(lost), "{what}: {output:?}");
             let mut child = start(&scratch, "lru", "write-back");
@@ -92,7 +93,7 @@ fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
                 flush(client);
             }
         });
-        let (sound, disk) = (scratch.bytes("cache"), scratch.bytes("disk"));
+        let (sound, disk, kept) = (scratch.bytes("cache"), scratch.bytes("disk"), Kept::of(&scratch));
         for version in [2, 10, 20, 28, 29, 30] {
             let page = version as usize - 1;
             let mut bytes = sound.clone();
@@ -101,6 +102,7 @@ fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
                 let what = format!("{layout}, flush {version} of 30 rots, repaired: {repaired}");
                 scratch.file("cache", &bytes);
                 scratch.file("disk", &disk);
+                kept.put_back(&scratch);
                 let check = scratch.run(&[&["check"], &BOTH[..]].concat());
                 assert_eq!(check.status.code(), Some(1), "{what}");
                 says(&String::from_utf8_lossy(&check.stderr), &[&format!("page {page}: its bytes"), "1 finding"]);

@@ -5,6 +5,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{RwLock, RwLockReadGuard};
@@ -68,6 +69,12 @@ impl GrowingFile {
             Some(end) if end <= self.capacity_bytes => Ok(()),
             _ => Err(io::Error::new(kind, format!("{bytes} bytes at {at} of at most {}", self.capacity_bytes))),
         }
+    }
+}
+
+impl AsFd for GrowingFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -47,7 +47,7 @@ impl Asked {
                     if mode == Mode::ReadOnly {
                         return Err(wrong("read-only is decided when the database is opened".to_owned()));
                     }
-                    cache.set_mode(mode)?;
+                    shared.set_mode(mode)?;
                 }
                 mode_name(cache.stats()?.mode).to_owned()
             }

@@ -6,9 +6,10 @@ use crate::options::{Options, policy};
 use crate::record::Recorder;
 use entresol_core::{Op, Size};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Tag};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects, Tag};
 use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
 use entresol_engine::store::{self, Geometry, StoreError};
+use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePair, compare, read_record};
 use entresol_policy::Info;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -23,7 +24,7 @@ const NOWHERE: u64 = u64::MAX - 1;
 
 /// What the requests of a database file go to.
 enum Store {
-    Cache(Box<BlockCache>),
+    Cache(Arc<BlockCache>),
     /// No cache, but something put before the file.
     Plain(Arc<dyn Disk>),
 }
@@ -32,6 +33,8 @@ enum Store {
 pub(crate) struct Shared {
     store: Store,
     file: Arc<GrowingFile>,
+    /// The cache and the record of the database; none where that may not be written.
+    pair: Option<StorePair>,
     page_bytes: u64,
     /// Changes of the size one at a time.
     resizing: Mutex<()>,
@@ -63,6 +66,7 @@ impl Shared {
             Some(wrap) => wrap(Arc::clone(&file)).map_err(at(database))?,
         };
         let mut timed = options.trace.is_some();
+        let mut pair = None;
         let (store, page_bytes) = match &options.cache {
             None => (Store::Plain(below), u64::from(options.page_bytes)),
             Some(path) => {
@@ -72,19 +76,38 @@ impl Shared {
                 timed |= info.clock;
                 let identity = identity(database).map_err(at(database))?;
                 check_apart(path, database)?;
-                let (device, geometry) = device(path, &below, options, identity)?;
+                let place = FileRecord::over(database, Arc::clone(&file) as _, identity).map_err(at(database))?;
+                let (device, geometry) = device(path, &below, options, identity, writable.then_some(&place))?;
                 let tiers = tiers(info, geometry.capacity_pages(), options.dram, geometry.page_bytes)?;
                 let mut config = CacheConfig { options: policy, mode, ..CacheConfig::new(info, &tiers) };
                 config.handles = options.handles.unwrap_or(config.handles);
-                let cache = BlockCache::open(device, below, identity, &config);
-                let cache = cache.map_err(|source| Error::Cache { path: path.clone(), source })?;
-                (Store::Cache(Box::new(cache)), u64::from(geometry.page_bytes))
+                let no_cache = |source| Error::Cache { path: path.clone(), source };
+                let opening = BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
+                let cache = if writable {
+                    let started =
+                        StorePair::start(opening, Box::new(place), false).map_err(|why| unpaired(path, why))?;
+                    let cache = Arc::clone(started.cache());
+                    pair = Some(started);
+                    cache
+                } else {
+                    let record = read_record(&place).map_err(|why| unpaired(path, why))?;
+                    let compared = compare(
+                        opening.uuid(),
+                        opening.generation(),
+                        record.as_ref(),
+                        place.volume().map_err(at(database))?,
+                    );
+                    compared.map_err(|why| unpaired(path, why.into()))?;
+                    Arc::new(opening.start(|| Ok::<_, CacheError>(())).map_err(no_cache)?.0)
+                };
+                (Store::Cache(cache), u64::from(geometry.page_bytes))
             }
         };
         let recorder = options.trace.as_ref().map(|path| Recorder::create(path).map_err(at(path))).transpose()?;
         let shared = Shared {
             store,
             file,
+            pair,
             page_bytes,
             resizing: Mutex::new(()),
             resized: AtomicBool::new(false),
@@ -209,6 +232,18 @@ impl Shared {
         }
     }
 
+    /// Another mode of the cache, if there is one, and the mark of the database with it.
+    ///
+    /// # Errors
+    /// What the cache or the record answered.
+    pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        match (&self.pair, self.cache()) {
+            (Some(pair), _) => pair.set_mode(mode),
+            (None, Some(cache)) => cache.set_mode(mode),
+            (None, None) => Ok(()),
+        }
+    }
+
     /// Makes durable what was written, and the size.
     ///
     /// # Errors
@@ -218,7 +253,12 @@ impl Shared {
         let synced = match &self.store {
             Store::Cache(cache) => {
                 let size = if resized { self.file.sync() } else { Ok(()) };
-                size.and_then(|()| cache.flush())
+                let flushed = size.and_then(|()| cache.flush());
+                if let (Ok(()), Some(pair)) = (&flushed, &self.pair) {
+                    // What could not be raised is tried again; the sync is not less done for that.
+                    let _older_copies_are_told_later = pair.raise_if_due();
+                }
+                flushed
             }
             Store::Plain(disk) => disk.sync(),
         };
@@ -230,7 +270,11 @@ impl Shared {
     /// # Errors
     /// What the cache, the database file or the recording answered.
     pub fn close(&self) -> io::Result<()> {
-        let closed = self.sync().and_then(|()| self.cache().map_or(Ok(()), BlockCache::close));
+        let closed = self.sync().and_then(|()| match (&self.pair, self.cache()) {
+            (Some(pair), _) => pair.close(),
+            (None, Some(cache)) => cache.close(),
+            (None, None) => Ok(()),
+        });
         closed.and(self.recorder.as_ref().map_or(Ok(()), Recorder::finish))
     }
 }
@@ -243,6 +287,14 @@ fn identity(path: &Path) -> io::Result<[u8; 16]> {
     identity[..8].copy_from_slice(&found.ino().to_le_bytes());
     identity[8..].copy_from_slice(&made.map_or(0, |since| since.as_nanos() as u64).to_le_bytes());
     Ok(identity)
+}
+
+/// Why a cache and a database are not taken for a pair.
+fn unpaired(path: &Path, why: PairError) -> Error {
+    match why {
+        PairError::Cache(source) => Error::Cache { path: path.to_owned(), source },
+        other => Error::Parameter { name: "cache_file".to_owned(), why: format!("{}: {other}", path.display()) },
+    }
 }
 
 fn check_apart(cache: &Path, database: &Path) -> Result<(), Error> {
@@ -261,6 +313,7 @@ fn device(
     below: &Arc<dyn Disk>,
     options: &Options,
     identity: [u8; 16],
+    place: Option<&FileRecord>,
 ) -> Result<(FileDisk, Geometry), Error> {
     let made = match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(file) => Some(file),
@@ -270,7 +323,7 @@ fn device(
     // Taken now, so that it cannot be missing later.
     let reserved = made.as_ref().map_or(Ok(()), |file| take_room(file, options.size_bytes).map(drop));
     let reserved = reserved.map_err(|source| Error::File { path: path.to_owned(), source });
-    let opened = reserved.and_then(|()| formatted(path, below, options, identity));
+    let opened = reserved.and_then(|()| formatted(path, below, options, identity, place));
     if made.is_some() && opened.is_err() {
         // The error that led here says more than one of removing the file would.
         let _ = std::fs::remove_file(path);
@@ -284,6 +337,7 @@ fn formatted(
     below: &Arc<dyn Disk>,
     options: &Options,
     identity: [u8; 16],
+    place: Option<&FileRecord>,
 ) -> Result<(FileDisk, Geometry), Error> {
     let at = |source| Error::File { path: path.to_owned(), source };
     let device = FileDisk::open(path, Caching::Buffered).map_err(at)?;
@@ -292,10 +346,33 @@ fn formatted(
         let geometry = Geometry::for_device(device.size_bytes(), options.page_bytes).map_err(cache)?;
         let mut uuid = [0; 16];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut uuid)).map_err(at)?;
-        BlockCache::format(&device, geometry, below, uuid, identity).map_err(cache)?;
+        make(&device, geometry, below, [uuid, identity], path, place)?;
     }
     let geometry = store::geometry(&device).map_err(cache)?;
     Ok((device, geometry))
+}
+
+/// Makes a cache and its record, unless another cache has what the database has not.
+fn make(
+    device: &FileDisk,
+    geometry: Geometry,
+    below: &Arc<dyn Disk>,
+    [uuid, identity]: [[u8; 16]; 2],
+    path: &Path,
+    place: Option<&FileRecord>,
+) -> Result<(), Error> {
+    let cache = |source: StoreError| Error::Cache { path: path.to_owned(), source: CacheError::Store(source) };
+    let Some(place) = place else {
+        return BlockCache::format(device, geometry, below, uuid, identity).map_err(cache);
+    };
+    if read_record(place).map_err(|why| unpaired(path, why))?.is_some_and(|record| !record.complete) {
+        let why = "another cache has what the database has not: give that one, or lose it by `entresol format --force`";
+        return Err(Error::Parameter { name: "cache_file".to_owned(), why: why.to_owned() });
+    }
+    let failed = |error| unpaired(path, PairError::Record { place: place.name(), error });
+    let record = Record::first(uuid, place.volume().map_err(failed)?, None).map_err(failed)?;
+    BlockCache::format_of(device, geometry, below, uuid, identity, record.generation).map_err(cache)?;
+    place.write(&record).map_err(failed)
 }
 
 /// Are there zeros where a cache, a file system or anything else begins?

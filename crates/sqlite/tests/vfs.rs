@@ -176,6 +176,36 @@ fn the_cache_of_another_database_is_refused() {
 }
 
 #[test]
+fn an_older_copy_of_its_cache_is_refused_and_a_second_one_while_the_first_has_pages() {
+    let scratch = Scratch::new();
+    drop(support::with_table(&scratch, "data.db"));
+    let cache = scratch.path("data.db.cache");
+    let old = std::fs::read(&cache).expect("a cache");
+    let connection = open(&scratch, "data.db", "");
+    connection.execute("INSERT INTO t VALUES(7)", []).expect("an insert");
+    drop(connection);
+    let newest = std::fs::read(&cache).expect("a cache");
+    std::fs::write(&cache, old).expect("a write");
+    assert!(Connection::open(scratch.uri("data.db", "")).is_err());
+    let said = support::logged();
+    assert!(said.iter().any(|line| line.contains("this cache is an older copy")), "{said:?}");
+    // A cache that is not there is made, unless it would stand before what another one has alone.
+    std::fs::remove_file(&cache).expect("a cache");
+    assert!(Connection::open(scratch.uri("data.db", "")).is_err());
+    let said = support::logged();
+    assert!(said.iter().any(|line| line.contains("another cache has what the database has not")), "{said:?}");
+    assert!(!cache.exists(), "nothing is left of what was not made");
+    std::fs::write(&cache, newest).expect("a write");
+    let connection = open(&scratch, "data.db", "");
+    let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).expect("a count");
+    assert_eq!(count, 101);
+    connection.query_row("PRAGMA entresol_drain", [], |_| Ok(())).expect("a drain");
+    drop(connection);
+    std::fs::remove_file(&cache).expect("a cache");
+    drop(open(&scratch, "data.db", ""));
+}
+
+#[test]
 fn a_database_opened_for_reading_is_read_through_the_cache() {
     let scratch = Scratch::new();
     drop(support::with_table(&scratch, "data.db"));

@@ -101,10 +101,8 @@ fn check(arguments: &CheckArgs) -> Result<()> {
     let mut backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
     let known_as = identity::check(&arguments.cache, &superblock, &arguments.backing, arguments.identity)?;
-    if !is_database(&superblock) {
-        let place = backing_record::place(&arguments.backing, known_as)?;
-        backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
-    }
+    let place = backing_record::place(&arguments.backing, known_as)?;
+    backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
     if is_database(&superblock) {
         // What lies beyond the end of the database is nobody's.
         return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes());

@@ -168,7 +168,7 @@ fn open_once(
     }
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
-    let pair = Some(Arc::clone(&files) as Arc<dyn Paired>);
+    let pair = Arc::clone(&files) as Arc<dyn Paired>;
     let log = arguments.log;
     let held = Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log };
     Ok(Opened::Cached((held, files, names)))

@@ -1,6 +1,6 @@
 //! A cache that a command holds open, whatever it stands in front of: how it is served, drained and closed.
 
-use super::backing_record::{self, Paired};
+use super::backing_record::Paired;
 use super::cache_file::CacheFile;
 use super::chosen::Chosen;
 use super::control::{Control, Controlled};
@@ -38,8 +38,8 @@ pub struct Held {
     pub backing: PathBuf,
     pub cache: Arc<BlockCache>,
     pub below: Below,
-    /// The cache and the record of what is below it; none before a database of SQLite.
-    pub pair: Option<Arc<dyn Paired>>,
+    /// The cache and the record of what is below it.
+    pub pair: Arc<dyn Paired>,
     pub found: Found,
     pub geometry: Geometry,
     /// The policy that it was opened with.
@@ -137,10 +137,7 @@ impl Held {
 
     /// Closes the cache in good order; what it counted.
     pub fn close(&self) -> Result<CacheStats> {
-        let closed = match &self.below {
-            Below::Store => backing_record::close(&self.cache, self.pair.as_ref()),
-            Below::Files(files) => files.close(),
-        };
+        let closed = self.pair.close();
         closed.with_context(|| format!("{}: the close", self.path.display()))?;
         Ok(self.cache.stats()?)
     }

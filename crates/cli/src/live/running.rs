@@ -25,7 +25,7 @@ use entresol_front::hints::Hints;
 use entresol_sim::PolicySpec;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Settings that a running cache takes, and their values.
@@ -59,9 +59,7 @@ pub struct Running {
     calls: Arc<Observed>,
     file: Arc<CacheFile>,
     below: Below,
-    pair: Option<Arc<dyn Paired>>,
-    /// Held while the mode changes, and with it the mark of the backing store.
-    marking: Mutex<()>,
+    pair: Arc<dyn Paired>,
     backing: PathBuf,
     accounts: Accounts,
     page_bytes: u32,
@@ -105,14 +103,13 @@ impl Running {
         let accounts = Accounts::new(cache.clone(), below.clone(), backing.clone());
         let (page_bytes, places) = (held.geometry.page_bytes, held.places());
         let (started, seen, writers) = (Instant::now(), OnceLock::new(), OnceLock::new());
-        let (pair, marking, geometry) = (held.pair.clone(), Mutex::new(()), held.geometry);
+        let (pair, geometry) = (held.pair.clone(), held.geometry);
         Running {
             cache,
             calls,
             file,
             below,
             pair,
-            marking,
             backing,
             accounts,
             page_bytes,
@@ -156,7 +153,12 @@ impl Running {
         match setting {
             Setting::Mode(mode) => {
                 let before = self.cache.stats()?;
-                self.set_mode(mode)?;
+                self.pair.set_mode(mode.into()).with_context(|| {
+                    match self.cache.config().mode == Mode::from(mode) {
+                        false => "mode, which is as it was",
+                        true => "the mode is the new one; by its record the cache may not be lost",
+                    }
+                })?;
                 let written = self.cache.stats()?.keeper.below_pages - before.keeper.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
                 let drained =
@@ -226,21 +228,6 @@ impl Running {
                 Ok(format!("the rate of placing {limit}"))
             }
         }
-    }
-
-    /// Another mode, and the mark of the backing store with it: that says that it is not complete before the first write may be in
-    /// the cache alone, and that it is after the last such write went below.
-    fn set_mode(&self, mode: ModeArg) -> Result<()> {
-        let _one_at_a_time = self.marking.lock().unwrap_or_else(PoisonError::into_inner);
-        let mark = |complete| self.pair.as_ref().map_or(Ok(()), |pair| pair.mark(complete));
-        if mode == ModeArg::WriteBack {
-            mark(false).context("mode, which is as it was: the record of the cache")?;
-        }
-        self.cache.set_mode(mode.into()).context("mode, which is as it was")?;
-        if mode != ModeArg::WriteBack && self.cache.lost_pages()?.is_empty() {
-            mark(true).context("the mode is the new one; the record of the cache, by which it may be lost")?;
-        }
-        Ok(())
     }
 
     /// The files that are placed, if the policy places any.

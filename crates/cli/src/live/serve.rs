@@ -1,6 +1,6 @@
 //! A cache file and its backing file as one block that a door serves.
 
-use super::backing_record;
+use super::backing_record::{self, Paired};
 use super::chosen::{Chosen, Kept};
 use super::held::{Below, Held};
 use super::identity::{self, Identity};
@@ -13,7 +13,7 @@ use crate::args::{Limit, bytes_or_none, seconds_or_none};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Objects};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Recovered};
 use entresol_files::record::RecordPlace;
@@ -253,7 +253,7 @@ fn open_once(
         bail!("{}: is a database of SQLite's to this cache: open it by the VFS", backing.display());
     }
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
-    let place = Some((place, devices.generation_ok));
+    let place = (place, devices.generation_ok);
     let held = open_over(path, backing, store, below, (&superblock, known_as), arguments, chosen, place, started)?;
     Ok(Opened::Cached(Held { recreated, ..held }))
 }
@@ -289,9 +289,9 @@ pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, ge
     let below = patiently(|| GrowingFile::open(backing, true, CAPACITY_BYTES));
     let below = below.map_err(|error| in_use_or(backing, error))?;
     let known_as = identity::check(path, &superblock, backing, identity)?;
-    // The VFS keeps no record.
+    let place = (backing_record::place(backing, known_as)?, generation_ok);
     let chosen = Chosen::new(&arguments, &Kept::default());
-    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, None, started)
+    open_over(path, backing, store, below, (&superblock, known_as), &arguments, chosen, place, started)
 }
 
 /// Is it the cache of a database of the SQLite VFS? That is of one size to its cache, and of its own on disk.
@@ -308,7 +308,7 @@ fn open_over(
     (superblock, known_as): (&Superblock, Identity),
     arguments: &CacheArgs,
     chosen: Chosen,
-    place: Option<(Box<dyn RecordPlace>, bool)>,
+    (place, overruled): (Box<dyn RecordPlace>, bool),
     started: Instant,
 ) -> Result<Held> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
@@ -317,13 +317,8 @@ fn open_over(
     let opening = BlockCache::find(store, below, superblock.backing, &config, Objects::new(1));
     let mut opening = opening.with_context(name)?;
     opening.rename_backing(known_as);
-    let (cache, pair) = match place {
-        None => (Arc::new(opening.start(|| Ok::<_, CacheError>(())).with_context(name)?.0), None),
-        Some((place, overruled)) => {
-            let (cache, pair) = backing_record::start(path, opening, place, overruled)?;
-            (cache, Some(pair))
-        }
-    };
+    let pair = backing_record::start(path, opening, place, overruled)?;
+    let (cache, pair) = (Arc::clone(pair.cache()), pair as Arc<dyn Paired>);
     arguments.adjust(&cache)?;
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());

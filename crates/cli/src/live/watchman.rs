@@ -1,6 +1,6 @@
 //! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event.
 
-use super::backing_record::{Minutes, Paired};
+use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::log::{Level, Log};
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -27,14 +27,15 @@ struct Seen {
     switches: u64,
     change: Option<Change>,
     descriptors_closed: u64,
+    unraised: bool,
 }
 
 impl Watchman {
     /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
-    pub fn start(cache: Arc<BlockCache>, file: Arc<CacheFile>, pair: Option<Arc<dyn Paired>>, log: Log) -> Self {
+    pub fn start(cache: Arc<BlockCache>, file: Arc<CacheFile>, pair: Arc<dyn Paired>, log: Log) -> Self {
         let (stop, stopped) = channel();
         let look = move || {
-            let (mut seen, mut minutes, began) = (Seen::default(), Minutes::new(), Instant::now());
+            let mut seen = Seen::default();
             // How large it is now: what is shorter later was truncated.
             file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -42,9 +43,7 @@ impl Watchman {
                 seen.look_at_file(&file, &log);
                 seen.look(&cache, &log);
                 seen.look_at_descriptors(&log);
-                if let Some(pair) = &pair {
-                    minutes.look(began.elapsed(), &cache, &**pair, &log);
-                }
+                seen.raise(&*pair, &log);
             }
             // What happened at the end is seen too.
             seen.look_at_file(&file, &log);
@@ -79,6 +78,18 @@ fn panic_if_asked() {
 }
 
 impl Seen {
+    fn raise(&mut self, pair: &dyn Paired, log: &Log) {
+        let failed = pair.raise_if_due().err();
+        if let Some(error) = failed.as_ref().filter(|_| !self.unraised) {
+            let message = format!(
+                "the generation could not be raised: {error}; a copy of the cache or of the backing store of before is not \
+                 told from them until it is"
+            );
+            log.event(Level::Warning, "generation", &message, json!({ "error": error.to_string() }));
+        }
+        self.unraised = failed.is_some();
+    }
+
     fn look_at_file(&mut self, file: &CacheFile, log: &Log) {
         let change = file.look();
         if let Some(change) = change.filter(|_| change != self.change) {

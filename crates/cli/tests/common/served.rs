@@ -12,6 +12,25 @@ pub const PAGE: usize = 4096;
 /// The last page is short.
 pub const BACKING: usize = 1024 * PAGE + 512;
 
+/// What the backing file knows of its cache. A test that puts back an older copy of the cache puts this back as well, or is refused.
+pub struct Kept(Vec<u8>);
+
+impl Kept {
+    const ATTRIBUTE: &str = "user.entresol";
+
+    pub fn of(scratch: &Scratch) -> Self {
+        let mut kept = vec![0; 4096];
+        let length = rustix::fs::getxattr(scratch.path("disk"), Self::ATTRIBUTE, &mut kept[..]).expect("a record");
+        kept.truncate(length);
+        Kept(kept)
+    }
+
+    pub fn put_back(&self, scratch: &Scratch) {
+        let put = rustix::fs::setxattr(scratch.path("disk"), Self::ATTRIBUTE, &self.0, rustix::fs::XattrFlags::empty());
+        put.expect("an attribute");
+    }
+}
+
 pub fn formatted() -> Scratch {
     let scratch = Scratch::new();
     scratch.file("disk", vec![0; BACKING]);

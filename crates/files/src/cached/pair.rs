@@ -145,14 +145,22 @@ impl CachedFiles {
         self.pairing.began(&self.shared.cache, &MapPlace(&self.shared), mode)
     }
 
-    /// Notes in the map whether the files have every byte, durably.
+    /// As [`Pairing::raise_if_due`].
     ///
     /// # Errors
-    /// As [`Pairing::mark`].
-    pub fn mark_complete(&self, complete: bool) -> io::Result<()> {
+    /// As [`Pairing::raise`].
+    pub fn raise_if_due(&self) -> io::Result<()> {
         if self.shared.read_only {
             return Ok(());
         }
-        self.pairing.mark(&self.shared.cache, &MapPlace(&self.shared), complete)
+        self.pairing.raise_if_due(&self.shared.cache, &MapPlace(&self.shared))
+    }
+
+    /// As [`Pairing::set_mode`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        self.pairing.set_mode(&self.shared.cache, &MapPlace(&self.shared), mode)
     }
 }

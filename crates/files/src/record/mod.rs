@@ -4,12 +4,15 @@
 //! backing store, from the one that was left ([`Generation`]), a cache that has what the backing store has not from one that
 //! may be lost, and it keeps what `format` chose. `docs/backing-record.md` draws it.
 
+mod minutes;
 mod pairing;
 mod place;
+mod store;
 pub(crate) mod volume;
 
 pub use pairing::{Mismatch, Pairing, compare};
 pub use place::{FileRecord, STATE_DIRECTORY, StateFile};
+pub use store::{PairError, StorePair, place_of, read_record};
 
 use entresol_engine::store::{Generation, Geometry, Layout};
 use std::io;

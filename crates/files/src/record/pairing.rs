@@ -9,11 +9,13 @@
 //!
 //! [`propose`]: BlockCache::propose_generation
 
+use super::minutes::Minutes;
 use super::{Record, RecordPlace};
 use entresol_engine::cache::{BlockCache, Mode, Opening};
 use entresol_engine::store::{Generation, Generations};
 use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Why a cache and a backing store are no pair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +129,10 @@ pub struct Pairing {
     /// None where the cache keeps no generations yet.
     state: Option<Mutex<State>>,
     nonce: fn() -> io::Result<u64>,
+    minutes: Mutex<Minutes>,
+    /// Held while the mode changes, and with it the mark.
+    changing: Mutex<()>,
+    began: Instant,
 }
 
 struct State {
@@ -159,7 +165,14 @@ impl Pairing {
         // One that the cache does not know to be durable was perhaps only read from memory.
         let doubtful = (Some(record.generation) == generations.pending).then(|| record.clone());
         let state = State { record, doubtful, writes: 0 };
-        Ok(Pairing { state: opening.keeps_generations().then(|| Mutex::new(state)), nonce })
+        let state = opening.keeps_generations().then(|| Mutex::new(state));
+        Ok(Pairing {
+            state,
+            nonce,
+            minutes: Mutex::new(Minutes::new()),
+            changing: Mutex::default(),
+            began: Instant::now(),
+        })
     }
 
     /// Has nonces come from here, for tests.
@@ -226,7 +239,7 @@ impl Pairing {
         mode != Mode::WriteBack && self.state().is_some_and(|state| state.record.complete)
     }
 
-    /// Notes that the backing store is complete, of a cache that began in this mode: all that it had is below by then, but for
+    /// Notes that the backing store is complete, of a cache that has begun to work in this mode: all that it had is below by then, but for
     /// pages that were lost.
     ///
     /// # Errors
@@ -236,6 +249,21 @@ impl Pairing {
             return Ok(());
         }
         self.mark(cache, place, true)
+    }
+
+    /// Another mode of a cache in use, and the mark with it: that says that the backing store is not complete before the first write may
+    /// be in the cache alone, and that it is after the last such write went below.
+    ///
+    /// # Errors
+    /// What the cache or the place answered. Where the mode is the new one all the same, what is said of the backing store is that it is
+    /// not complete.
+    pub fn set_mode(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: Mode) -> io::Result<()> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if mode == Mode::WriteBack {
+            self.mark(cache, place, false)?;
+        }
+        cache.set_mode(mode)?;
+        self.began(cache, place, mode)
     }
 
     /// Raises the generation on both sides.
@@ -251,6 +279,19 @@ impl Pairing {
         let next = Record { generation, ..state.record.clone() };
         state.write(next, place)?;
         cache.settle_generation()
+    }
+
+    /// Raises the generation if a minute has passed, and something was written below and synced there since it was raised so last: for
+    /// who looks after the cache, each second or after each flush.
+    ///
+    /// # Errors
+    /// As [`raise`](Self::raise). It is tried again a minute with writes later.
+    pub fn raise_if_due(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
+        let keeper = cache.stats()?.keeper;
+        let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_time = minutes.is_time(self.began.elapsed(), keeper.below_pages, keeper.below_syncs);
+        drop(minutes);
+        if is_time { self.raise(cache, place) } else { Ok(()) }
     }
 
     /// Notes whether the backing store has every byte: durable when it returns.

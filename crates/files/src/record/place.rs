@@ -5,8 +5,10 @@ use rustix::fs::{FlockOperation, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const ATTRIBUTE: &str = "user.entresol";
 
@@ -21,7 +23,7 @@ fn state_directory() -> PathBuf {
 /// [state directory](StateFile), by the file's identity.
 pub struct FileRecord {
     path: PathBuf,
-    file: File,
+    file: Arc<dyn AsFd + Send + Sync>,
     elsewhere: Option<StateFile>,
 }
 
@@ -31,8 +33,15 @@ impl FileRecord {
     /// # Errors
     /// What the system answered.
     pub fn of(path: &Path, identity: [u8; 16]) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let asked = rustix::fs::fgetxattr_query(&file, ATTRIBUTE);
+        Self::over(path, Arc::new(File::open(path)?), identity)
+    }
+
+    /// The same by a file that is open already: closing another descriptor of it would end locks of this process.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn over(path: &Path, file: Arc<dyn AsFd + Send + Sync>, identity: [u8; 16]) -> io::Result<Self> {
+        let asked = rustix::fs::fgetxattr_query(file.as_fd(), ATTRIBUTE);
         let without = matches!(asked, Err(Errno::OPNOTSUPP | Errno::NOSYS));
         let elsewhere = without.then(|| StateFile::of(identity));
         Ok(FileRecord { path: path.into(), file, elsewhere })
@@ -50,7 +59,7 @@ impl RecordPlace for FileRecord {
             return elsewhere.read();
         }
         let mut bytes = [0; RECORD_BYTES_MAX];
-        match rustix::fs::fgetxattr(&self.file, ATTRIBUTE, &mut bytes[..]) {
+        match rustix::fs::fgetxattr(self.file.as_fd(), ATTRIBUTE, &mut bytes[..]) {
             Ok(length) => Ok(Some(Record::decode(&bytes[..length])?)),
             Err(Errno::NODATA) => Ok(None),
             Err(Errno::RANGE) => Err(RecordError::Damaged.into()),
@@ -62,22 +71,22 @@ impl RecordPlace for FileRecord {
         if let Some(elsewhere) = &self.elsewhere {
             return elsewhere.write(record);
         }
-        rustix::fs::fsetxattr(&self.file, ATTRIBUTE, &record.encode(), XattrFlags::empty())?;
-        self.file.sync_all()
+        rustix::fs::fsetxattr(self.file.as_fd(), ATTRIBUTE, &record.encode(), XattrFlags::empty())?;
+        Ok(rustix::fs::fsync(self.file.as_fd())?)
     }
 
     fn clear(&self) -> io::Result<()> {
         if let Some(elsewhere) = &self.elsewhere {
             return elsewhere.clear();
         }
-        match rustix::fs::fremovexattr(&self.file, ATTRIBUTE) {
-            Ok(()) | Err(Errno::NODATA) => self.file.sync_all(),
+        match rustix::fs::fremovexattr(self.file.as_fd(), ATTRIBUTE) {
+            Ok(()) | Err(Errno::NODATA) => Ok(rustix::fs::fsync(self.file.as_fd())?),
             Err(error) => Err(error.into()),
         }
     }
 
     fn volume(&self) -> io::Result<Option<[u8; 16]>> {
-        volume::of(&self.file)
+        volume::of(self.file.as_fd())
     }
 
     fn name(&self) -> String {

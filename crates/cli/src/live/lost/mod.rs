@@ -19,7 +19,7 @@ use entresol_engine::cache::{BlockCache, CacheError};
 use entresol_engine::disk::{Caching, Disk, FileDisk, take_room};
 use entresol_engine::store::{Generation, Geometry, StoreError};
 use entresol_files::Backing;
-use entresol_files::record::{CacheKind, Choices, Record, RecordPlace};
+use entresol_files::record::{CacheKind, Choices, Record, RecordPlace, read_record};
 use look::{Look, look};
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -103,7 +103,7 @@ pub struct Store<'a> {
 
 impl Without for Store<'_> {
     fn record(&self) -> Result<Option<Record>> {
-        super::backing_record::read(self.place)
+        Ok(read_record(self.place)?)
     }
 
     fn volume(&self) -> Result<Option<[u8; 16]>> {

@@ -1,0 +1,131 @@
+//! A cache before one backing file or device, kept in step with its record.
+
+use super::{FileRecord, Mismatch, Pairing, Record, RecordPlace, StateFile};
+use entresol_engine::cache::{BlockCache, CacheError, Mode, Opening};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why a cache could not be brought together with its record. Nothing was changed then, but where a store failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    /// The two are no pair.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// The record could not be read or written.
+    #[error("the record of the cache, {place}: {error}")]
+    Record {
+        /// Where it lies.
+        place: String,
+        /// What the system said, or what is wrong with it.
+        error: io::Error,
+    },
+    /// The cache.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// The place of the record of a backing file or block device, which `identity` tells from all others.
+///
+/// # Errors
+/// What the system answered.
+pub fn place_of(backing: &Path, identity: [u8; 16]) -> io::Result<Box<dyn RecordPlace>> {
+    if std::fs::metadata(backing)?.file_type().is_block_device() {
+        return Ok(Box::new(StateFile::of(identity)));
+    }
+    Ok(Box::new(FileRecord::of(backing, identity)?))
+}
+
+/// Reads a record; the error says where it lies, and the way out where it is damaged.
+///
+/// # Errors
+/// As [`RecordPlace::read`].
+pub fn read_record(place: &dyn RecordPlace) -> Result<Option<Record>, PairError> {
+    place.read().map_err(|error| {
+        let way_out = "`entresol drain --generation-ok` writes what this cache has below without it, `entresol format --force` \
+                       makes a new cache and loses that";
+        let error = match error.kind() {
+            io::ErrorKind::InvalidData => io::Error::new(error.kind(), format!("{error}; {way_out}")),
+            _ => error,
+        };
+        PairError::Record { place: place.name(), error }
+    })
+}
+
+/// A cache in use and its record.
+pub struct StorePair {
+    cache: Arc<BlockCache>,
+    pairing: Pairing,
+    place: Box<dyn RecordPlace>,
+}
+
+impl StorePair {
+    /// Begins to use a cache that was found in order: compared with its record, and a generation further on both sides. `overruled`
+    /// takes a cache although it is not the one that was left, or its record is damaged.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn start(mut opening: Opening, place: Box<dyn RecordPlace>, overruled: bool) -> Result<Self, PairError> {
+        let record = match read_record(&*place) {
+            Err(_) if overruled => None,
+            read => read?,
+        };
+        let failed = |error| PairError::Record { place: place.name(), error };
+        let pairing = Pairing::find(&opening, record, place.volume().map_err(failed)?, overruled)?;
+        let (mode, stays) = (opening.mode(), pairing.stays_complete(opening.mode()));
+        let next = pairing.propose(&mut opening, stays, |record| place.write(record)).map_err(failed)?;
+        let begin = || next.as_ref().map_or(Ok(()), |record| place.write(record)).map_err(failed);
+        let (cache, ()) = opening.start(begin)?;
+        pairing.begun(&cache).map_err(failed)?;
+        pairing.began(&cache, &*place, mode).map_err(failed)?;
+        Ok(StorePair { cache: Arc::new(cache), pairing, place })
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
+    /// The record as it was last written; none where the cache keeps no generations yet.
+    pub fn record(&self) -> Option<Record> {
+        self.pairing.record()
+    }
+
+    /// Raises the generation on both sides.
+    ///
+    /// # Errors
+    /// As [`Pairing::raise`].
+    pub fn raise(&self) -> io::Result<()> {
+        self.pairing.raise(&self.cache, &*self.place)
+    }
+
+    /// As [`Pairing::raise_if_due`].
+    ///
+    /// # Errors
+    /// As [`Pairing::raise`].
+    pub fn raise_if_due(&self) -> io::Result<()> {
+        self.pairing.raise_if_due(&self.cache, &*self.place)
+    }
+
+    /// As [`Pairing::set_mode`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        self.pairing.set_mode(&self.cache, &*self.place, mode)
+    }
+
+    /// Closes the cache, a generation further on both sides; the record says then whether the cache may be lost.
+    ///
+    /// # Errors
+    /// What the cache, the backing store or the place of the record answered.
+    pub fn close(&self) -> io::Result<()> {
+        // A close after a record that could not be written leaves a pair all the same.
+        let raised = self.raise();
+        self.cache.close()?;
+        raised?;
+        let left = self.cache.stats()?.dirty_pages > 0 || !self.cache.lost_pages()?.is_empty();
+        self.pairing.mark(&self.cache, &*self.place, !left)
+    }
+}
