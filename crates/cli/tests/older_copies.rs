@@ -107,7 +107,7 @@ fn an_older_copy_of_the_cache_of_a_file_is_refused() {
     scratch.ok(&[&["-q", "drain"], &OF_FILE[..]].concat());
     assert_eq!(scratch.bytes("disk")[0], 2);
     let newest = scratch.bytes("cache");
-    let words = ["cache", "older copy", "its generation is 3, its backing store has seen 7", "format --force"];
+    let words = ["cache", "older copy", "its generation is 2, its backing store has seen 6", "format --force"];
     // Over the file itself, and as another file in its place.
     scratch.file("cache", &old);
     is_refused(&scratch, &OF_FILE, &words);
@@ -190,7 +190,7 @@ fn an_older_copy_of_a_backing_file_is_refused() {
     terminate(written(&scratch, 2));
     let newest = Image::of(&scratch.path("disk"));
     old.restore(&scratch.path("disk"));
-    let words = ["the backing store is an older copy than its cache", "its generation is 5, its cache has seen 7"];
+    let words = ["the backing store is an older copy than its cache", "its generation is 4, its cache has seen 6"];
     is_refused(&scratch, &OF_FILE, &words);
     newest.restore(&scratch.path("disk"));
     scratch.ok(&[&["-q", "drain"], &OF_FILE[..]].concat());
@@ -252,7 +252,8 @@ fn a_damaged_record_is_refused_with_a_way_out_and_never_taken_for_none() {
     let mut image = Image::of(&scratch.path("disk"));
     image.record[20] ^= 1;
     image.restore(&scratch.path("disk"));
-    let words = ["the extended attribute user.entresol of disk", "it is damaged", "drain --generation-ok", "format --force"];
+    let words =
+        ["the extended attribute user.entresol of disk", "it is damaged", "drain --generation-ok", "format --force"];
     is_refused(&scratch, &OF_FILE, &words);
     says(&scratch.refused(&["format", "--cache", "second", "--backing", "disk", "--size", "2MiB"]), &["it is damaged"]);
     scratch.ok(&[&["-q", "drain", "--generation-ok"], &OF_FILE[..]].concat());
@@ -265,5 +266,5 @@ fn a_backing_file_that_lost_its_record_is_refused() {
     let scratch = formatted();
     terminate(written(&scratch, 1));
     rustix::fs::removexattr(scratch.path("disk"), ATTRIBUTE).expect("it had a record");
-    is_refused(&scratch, &OF_FILE, &["the backing store has no record of its cache, which has seen generation 3"]);
+    is_refused(&scratch, &OF_FILE, &["the backing store has no record of its cache, which has seen generation 2"]);
 }

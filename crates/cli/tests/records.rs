@@ -59,7 +59,8 @@ struct Serving(Child, Option<PathBuf>);
 impl Serving {
     /// What it said, if it was refused.
     fn start(scratch: &Scratch, arguments: &[&str], mountpoint: Option<PathBuf>) -> Result<Self, String> {
-        let mut child = scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut child =
+            scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
         if !line.is_empty() {
@@ -174,7 +175,9 @@ fn btrfs(scratch: &Scratch) -> Result<FileSystem, String> {
 
 fn snapshot(scratch: &Scratch, name: &str) {
     let made = output(
-        Command::new("btrfs").args(["subvolume", "snapshot"]).args([scratch.path("fs/b"), scratch.path("fs").join(name)]),
+        Command::new("btrfs")
+            .args(["subvolume", "snapshot"])
+            .args([scratch.path("fs/b"), scratch.path("fs").join(name)]),
     );
     made.unwrap_or_else(|why| panic!("{why}"));
 }
@@ -191,8 +194,10 @@ fn a_snapshot_of_the_backing_directory_is_not_the_backing_directory() {
     scratch.ok(&["-q", "format", "--cache", "c", "--backing", "fs/b", "--size", "8MiB"]);
     let mount = |byte: u8| {
         let arguments = ["mount", "fs/b", "m", "--cache", "c", "--policy", "lru"];
-        let serving = Serving::start(&scratch, &arguments, Some(scratch.path("m"))).unwrap_or_else(|why| panic!("{why}"));
-        let file = fs::File::options().write(true).create(true).truncate(false).open(scratch.path("m/x")).expect("a file");
+        let serving =
+            Serving::start(&scratch, &arguments, Some(scratch.path("m"))).unwrap_or_else(|why| panic!("{why}"));
+        let file =
+            fs::File::options().write(true).create(true).truncate(false).open(scratch.path("m/x")).expect("a file");
         file.write_all_at(&[byte; 16 * PAGE], 0).expect("a write");
         file.sync_all().expect("a sync");
         drop(file);

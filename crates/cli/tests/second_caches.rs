@@ -37,7 +37,10 @@ fn a_second_cache_before_a_file_whose_first_is_dirty_is_refused() {
         let first = scratch.path("cache").canonicalize().expect("a path");
         let first = first.to_str().expect("text");
         says(&scratch.refused(&format), &["disk: another cache (", first, "has what it has not", "--force"]);
-        says(&scratch.refused(&["serve", "nbd", "--file", "disk", "--socket", "s"]), &["not complete without its cache"]);
+        says(
+            &scratch.refused(&["serve", "nbd", "--file", "disk", "--socket", "s"]),
+            &["not complete without its cache"],
+        );
         scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "disk"]);
         // Now the backing store has every byte: the first may be replaced, and is the first no more.
         scratch.ok(&format);
@@ -63,7 +66,8 @@ struct Beside(Child, std::path::PathBuf);
 impl Beside {
     /// One that must be refused; what it said.
     fn refused(scratch: &Scratch, arguments: &[&str]) -> String {
-        let mut child = scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut child =
+            scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
         let at = scratch.path(arguments[2]);
@@ -78,7 +82,8 @@ impl Beside {
     }
 
     fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
-        let mut child = scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+        let mut child =
+            scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
         let beside = Beside(child, scratch.path(arguments[2]));
@@ -127,6 +132,9 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
             says(&scratch.refused(&format("c2", inner)), &[inner, "lies in", why]);
             says(&Beside::refused(scratch, &["mount", inner, "mount2"]), &["lies in", why]);
         }
+        // A file in it is no backing store either.
+        says(&scratch.refused(&format("c2", "backing/sub/f")), &["lies in", why]);
+        says(&scratch.refused(&["serve", "nbd", "--file", "backing/sub/f", "--socket", "s"]), &["lies in", why]);
         // And around: the scratch directory itself.
         let around = scratch.path("").to_str().expect("text").to_owned();
         let elsewhere = tempfile::tempdir().expect("a directory");

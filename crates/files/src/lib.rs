@@ -8,8 +8,8 @@ mod emulated;
 mod names;
 pub mod record;
 
-pub use cached::{Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX,
-    Standing, standing,
+pub use cached::{
+    Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Standing, standing,
 };
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};

@@ -86,7 +86,8 @@ impl Shared {
                 let no_cache = |source| Error::Cache { path: path.clone(), source };
                 let opening = BlockCache::find(device, below, identity, &config, Objects::new(1)).map_err(no_cache)?;
                 let cache = if writable {
-                    let started = StorePair::start(opening, Box::new(place), false).map_err(|why| unpaired(path, why))?;
+                    let started =
+                        StorePair::start(opening, Box::new(place), false).map_err(|why| unpaired(path, why))?;
                     let cache = Arc::clone(started.cache());
                     pair = Some(started);
                     cache
@@ -358,9 +359,10 @@ fn make(
         return Err(Error::Parameter { name: "cache_file".to_owned(), why: why.to_owned() });
     }
     let failed = |error| unpaired(path, PairError::Record { place: place.name(), error });
-    let record = Record::first(uuid, place.volume().map_err(failed)?, None).map_err(failed)?;
-    BlockCache::format_of(device, geometry, below, uuid, identity, record.generation).map_err(cache)?;
-    place.write(&record).map_err(failed)
+    // The record first: a process that is killed in between leaves a cache that is its, or none, which is made again.
+    let record = Record::first(uuid, place.volume().map_err(failed)?, None);
+    place.write(&record).map_err(failed)?;
+    BlockCache::format_of(device, geometry, below, uuid, identity, record.generation).map_err(cache)
 }
 
 /// Takes the room now, so that it cannot be missing later. Where the file system cannot do that, the size alone.

@@ -88,7 +88,8 @@ fn check(arguments: &CheckArgs) -> Result<()> {
     if arguments.backing.is_dir() {
         let (backing, superblock) = super::files::backing_of(&arguments.cache, &cache, &arguments.backing)?;
         let (record, volume) = (backing.record(), backing.volume()?);
-        compare(superblock.uuid, superblock.generations, record, volume).with_context(|| arguments.cache.display().to_string())?;
+        compare(superblock.uuid, superblock.generations, record, volume)
+            .with_context(|| arguments.cache.display().to_string())?;
         let disk = backing.disk(superblock.geometry.page_bytes.into());
         let disk = disk.map_err(|error| super::files::refusal(&arguments.backing, error))?;
         let page_bytes = u64::from(superblock.geometry.page_bytes);

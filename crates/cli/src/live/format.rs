@@ -146,7 +146,7 @@ fn make(arguments: &FormatArgs, geometry: Geometry, backing: &Below) -> Result<(
     let choices = backing_record::choices(&arguments.cache, geometry, cache.size_bytes())?;
     match backing {
         Below::File { held, identity, place } => {
-            let record = Record::first(uuid, place.volume()?, Some(choices))?;
+            let record = Record::first(uuid, place.volume()?, Some(choices));
             BlockCache::format_of(&cache, geometry, held, uuid, *identity, record.generation).with_context(name)?;
             place.write(&record).with_context(|| format!("the record of the cache, {}", place.name()))
         }

@@ -26,12 +26,7 @@ impl Kept {
     }
 
     pub fn put_back(&self, scratch: &Scratch) {
-        let put = rustix::fs::setxattr(
-            scratch.path("disk"),
-            Self::ATTRIBUTE,
-            &self.0,
-            rustix::fs::XattrFlags::empty(),
-        );
+        let put = rustix::fs::setxattr(scratch.path("disk"), Self::ATTRIBUTE, &self.0, rustix::fs::XattrFlags::empty());
         put.expect("an attribute");
     }
 }

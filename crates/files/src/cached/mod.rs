@@ -210,13 +210,7 @@ fn invalid(error: FilesError) -> io::Error {
 }
 
 impl CachedFiles {
-    fn new(
-        shared: Shared,
-        root: File,
-        device: u64,
-        direct: Vec<Pattern>,
-        pairing: Pairing,
-    ) -> io::Result<Self> {
+    fn new(shared: Shared, root: File, device: u64, direct: Vec<Pattern>, pairing: Pairing) -> io::Result<Self> {
         let shared = Arc::new(shared);
         let (errands, to_run) = channel::<Errand>();
         let common = shared.clone();

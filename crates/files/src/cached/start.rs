@@ -156,7 +156,7 @@ impl Backing {
         let hidden = open_hidden(&root).map_err(|error| at(&path.join(HIDDEN))(error.into()))?;
         hold(&hidden)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
-        let record = Record::first(uuid, volume::of(&root)?, choices)?;
+        let record = Record::first(uuid, volume::of(&root)?, choices);
         BlockCache::format_of(cache, geometry, &disk, uuid, id, record.generation)
             .map_err(|error| FilesError::Cache(error.into()))?;
         map::make(&hidden, &Contents::of_record(id, directory, record))?;
