@@ -105,7 +105,7 @@ fn format_there(cache: &Path, backing: &Path, options: FormatOptions) -> Result<
         let text = format!("{}: another cache has what it has not; force loses that", backing.display());
         return Err(Failure(Code::Exists, text));
     }
-    let record = Record::first(uuid, place.volume()?, None)?;
+    let record = Record::first(uuid, place.volume()?, None);
     BlockCache::format_of(&held, geometry, &below, uuid, identity, record.generation)?;
     Ok(place.write(&record).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", place.name())))?)
 }

@@ -107,7 +107,7 @@ fn an_older_copy_of_the_cache_of_a_file_is_refused() {
     scratch.ok(&[&["-q", "drain"], &OF_FILE[..]].concat());
     assert_eq!(scratch.bytes("disk")[0], 2);
     let newest = scratch.bytes("cache");
-    let words = ["cache", "older copy", "its generation is 3, its backing store has seen 7", "format --force"];
+    let words = ["cache", "older copy", "its generation is 2, its backing store has seen 6", "format --force"];
     // Over the file itself, and as another file in its place.
     scratch.file("cache", &old);
     is_refused(&scratch, &OF_FILE, &words);
@@ -190,7 +190,7 @@ fn an_older_copy_of_a_backing_file_is_refused() {
     terminate(written(&scratch, 2));
     let newest = Image::of(&scratch.path("disk"));
     old.restore(&scratch.path("disk"));
-    let words = ["the backing store is an older copy than its cache", "its generation is 5, its cache has seen 7"];
+    let words = ["the backing store is an older copy than its cache", "its generation is 4, its cache has seen 6"];
     is_refused(&scratch, &OF_FILE, &words);
     newest.restore(&scratch.path("disk"));
     scratch.ok(&[&["-q", "drain"], &OF_FILE[..]].concat());
@@ -266,5 +266,5 @@ fn a_backing_file_that_lost_its_record_is_refused() {
     let scratch = formatted();
     terminate(written(&scratch, 1));
     rustix::fs::removexattr(scratch.path("disk"), ATTRIBUTE).expect("it had a record");
-    is_refused(&scratch, &OF_FILE, &["the backing store has no record of its cache, which has seen generation 3"]);
+    is_refused(&scratch, &OF_FILE, &["the backing store has no record of its cache, which has seen generation 2"]);
 }

@@ -132,6 +132,9 @@ fn a_folder_in_a_cached_one_or_around_it_is_refused_while_that_is_in_use_or_dirt
             says(&scratch.refused(&format("c2", inner)), &[inner, "lies in", why]);
             says(&Beside::refused(scratch, &["mount", inner, "mount2"]), &["lies in", why]);
         }
+        // A file in it is no backing store either.
+        says(&scratch.refused(&format("c2", "backing/sub/f")), &["lies in", why]);
+        says(&scratch.refused(&["serve", "nbd", "--file", "backing/sub/f", "--socket", "s"]), &["lies in", why]);
         // And around: the scratch directory itself.
         let around = scratch.path("").to_str().expect("text").to_owned();
         let elsewhere = tempfile::tempdir().expect("a directory");

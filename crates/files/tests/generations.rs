@@ -137,7 +137,7 @@ impl World {
         let cache = SimDisk::new(geometry.size_bytes(), &power);
         let backing = SimDisk::new(PAGES * PAGE, &power);
         let place = Place { disk: SimDisk::new(2 * SLOT, &power), lies: AtomicBool::new(false) };
-        let record = Record::first(UUID, None, None).expect("a random number");
+        let record = Record::first(UUID, None, None);
         BlockCache::format_of(&cache, geometry, &backing, UUID, BACKING, record.generation).expect("room");
         place.write(&record).expect("a record");
         World { power, cache, backing, place }
@@ -365,4 +365,18 @@ fn generations_cost_three_syncs_each_and_nothing_in_between() {
     let raised = syncs();
     assert_eq!([raised[0] - flushed[0], raised[1] - flushed[1]], [2, 1]);
     assert_eq!(live.pairing.writes(), 2, "at the open and now");
+}
+
+/// A format that was cut short before the record was there is no cache that lost it.
+#[test]
+fn a_cache_whose_record_was_never_written_is_taken() {
+    let world = World::formatted(Layout::Log);
+    let made = world.moment();
+    let unwritten = Moment { place: vec![0; 2 * SLOT as usize], ..made.clone() };
+    world.put(&made, &unwritten);
+    world.life(1).expect("a life");
+    // From then on it knows that there was one.
+    world
+        .refuses(&world.moment(), &unwritten, |why| matches!(why, Mismatch::NoRecord(_)))
+        .expect("a record that is lost");
 }

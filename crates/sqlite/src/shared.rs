@@ -370,9 +370,10 @@ fn make(
         return Err(Error::Parameter { name: "cache_file".to_owned(), why: why.to_owned() });
     }
     let failed = |error| unpaired(path, PairError::Record { place: place.name(), error });
-    let record = Record::first(uuid, place.volume().map_err(failed)?, None).map_err(failed)?;
-    BlockCache::format_of(device, geometry, below, uuid, identity, record.generation).map_err(cache)?;
-    place.write(&record).map_err(failed)
+    // The record first: a process that is killed in between leaves a cache that is its, or none, which is made again.
+    let record = Record::first(uuid, place.volume().map_err(failed)?, None);
+    place.write(&record).map_err(failed)?;
+    BlockCache::format_of(device, geometry, below, uuid, identity, record.generation).map_err(cache)
 }
 
 /// Are there zeros where a cache, a file system or anything else begins?

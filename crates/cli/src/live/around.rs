@@ -15,15 +15,7 @@ pub fn check(directory: &Path) -> Result<()> {
     let directory = directory.canonicalize().with_context(name)?;
     let device = fs::metadata(&directory).with_context(name)?.dev();
     let is_same = |path: &&Path| fs::metadata(path).is_ok_and(|found| found.dev() == device);
-    for parent in directory.ancestors().skip(1).take_while(is_same) {
-        if let Some(why) = taken(parent)? {
-            bail!("{}: lies in {}, {why}", directory.display(), parent.display());
-        }
-        if is_served(parent) {
-            let (name, parent) = (directory.display(), parent.display());
-            bail!("{name}: lies in {parent}, which another process serves: end that first");
-        }
-    }
+    check_parents(&directory)?;
     let mut folders = vec![directory.clone()];
     while let Some(folder) = folders.pop() {
         // What may not be looked into is passed by, as at every start.
@@ -39,6 +31,24 @@ pub fn check(directory: &Path) -> Result<()> {
             {
                 bail!("{}: {} lies in it, {why}", directory.display(), folder.display());
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file or directory that lies in a directory of which a cache is in use or dirty, or that is mounted elsewhere.
+pub fn check_parents(path: &Path) -> Result<()> {
+    let name = || path.display().to_string();
+    let path = path.canonicalize().with_context(name)?;
+    let device = fs::metadata(&path).with_context(name)?.dev();
+    let is_same = |path: &&Path| fs::metadata(path).is_ok_and(|found| found.dev() == device);
+    for parent in path.ancestors().skip(1).take_while(is_same) {
+        if let Some(why) = taken(parent)? {
+            bail!("{}: lies in {}, {why}", path.display(), parent.display());
+        }
+        if is_served(parent) {
+            let (name, parent) = (path.display(), parent.display());
+            bail!("{name}: lies in {parent}, which another process serves: end that first");
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The backing record of a file or block device, and how a cache in use is kept in step with its record, whatever it stands before.
 
+use super::around;
 use super::chosen::Kept;
 use super::identity::Identity;
 use super::metadata;
@@ -79,6 +80,7 @@ pub fn start(path: &Path, opening: Opening, place: Box<dyn RecordPlace>, overrul
 
 /// Refuses to make a second cache before a file or block device of which the first has what that has not.
 pub fn check_free(backing: &Path, place: &dyn RecordPlace) -> Result<()> {
+    around::check_parents(backing)?;
     if let Some(Record { complete: false, choices, .. }) = record::read_record(place)? {
         let name = backing.display();
         bail!("{name}: another cache{} has what it has not: drain that, or lose it by --force", of(choices.as_ref()));
@@ -88,6 +90,7 @@ pub fn check_free(backing: &Path, place: &dyn RecordPlace) -> Result<()> {
 
 /// Refuses to serve a file or block device past the cache that has what it has not.
 pub fn check_complete(backing: &Path) -> Result<()> {
+    around::check_parents(backing)?;
     // What has no identity has no record.
     let Ok(identity) = super::identity::identity(backing, None) else { return Ok(()) };
     let record = record::read_record(&*place(backing, identity)?).with_context(|| backing.display().to_string())?;

@@ -171,7 +171,7 @@ fn make(arguments: &FormatArgs, size: u64, geometry: Geometry, backing: &Below) 
     let choices = backing_record::choices(&arguments.cache, geometry, size, &kept)?;
     match backing {
         Below::File { held, identity, place } => {
-            let record = Record::first(uuid, place.volume()?, Some(choices))?;
+            let record = Record::first(uuid, place.volume()?, Some(choices));
             BlockCache::format_of(&cache, geometry, held, uuid, *identity, record.generation).with_context(name)?;
             place.write(&record).with_context(|| format!("the record of the cache, {}", place.name()))
         }

@@ -127,3 +127,69 @@ impl Contents {
         Self { record: Some(record), ..Self::new(id, directory) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::FilesError;
+    use super::super::map::{self, FileMap, State};
+    use super::*;
+    use crate::record::CacheKind;
+    use entresol_engine::store::{Geometry, Layout};
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+
+    fn example() -> Record {
+        let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 40, layout: Layout::Slots };
+        let choices = Choices {
+            geometry,
+            size_bytes: 41 << 20,
+            path: Some(format!("/{}", "long/".repeat(50)).into()),
+            kind: CacheKind::File,
+            device: 5,
+            policy: Some("arc".into()),
+            mode: Some("write-through".into()),
+        };
+        let generation = Generation { number: 1, nonce: 9 };
+        Record { cache: [7; 16], generation, complete: true, volume: None, choices: Some(choices) }
+    }
+
+    fn made() -> (tempfile::TempDir, OwnedFd, Contents) {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let directory = File::open(scratch.path()).expect("a directory").into();
+        let contents = Contents::of_record([1; 16], FileKey { inode: 2, made: 3 }, example());
+        map::make(&directory, &contents).expect("a map");
+        (scratch, directory, contents)
+    }
+
+    #[test]
+    fn a_record_is_read_back_from_a_map_as_it_was_noted_last() {
+        let (_scratch, directory, contents) = made();
+        let read = || map::read(&directory).expect("a map").expect("it is there").record;
+        assert_eq!(read(), Some(example()));
+        let contents = Contents { state: State::Open, ..contents };
+        let mut map = FileMap::start(directory.try_clone().expect("a descriptor"), contents).expect("a map");
+        for number in 2..60 {
+            let generation = Generation { number, nonce: number * 77 };
+            let volume = (number % 5 == 0).then_some([number as u8; 16]);
+            let noted = Record { generation, complete: number % 3 == 0, volume, ..example() };
+            map.note_record(&noted).expect("a note");
+            assert_eq!(read(), Some(noted));
+        }
+        map.close(State::Dirty, Default::default()).expect("a close");
+        let closed = read().expect("a record");
+        assert!(!closed.complete && closed.generation.number == 59, "{closed:?}");
+    }
+
+    #[test]
+    fn choices_of_which_a_part_is_missing_are_damage() {
+        let (scratch, directory, _) = made();
+        let path = scratch.path().join("map");
+        let mut bytes = std::fs::read(&path).expect("a map");
+        let is_second = |block: &[u8]| u32::from(block[0]) == CHOICES && block[1] == 1;
+        let block = bytes.chunks_exact_mut(BLOCK).find(|block| is_second(block)).expect("a second part");
+        // Of a kind that may be passed by.
+        block.copy_from_slice(&record(40, &[]));
+        std::fs::write(&path, bytes).expect("a write");
+        assert!(matches!(map::read(&directory), Err(FilesError::MapDamaged { .. })));
+    }
+}

@@ -177,7 +177,7 @@ impl Backing {
         hold(&hidden)?;
         let disk = FilesDisk::new(geometry.page_bytes.into());
         let volume = root.descriptor().map_or(Ok(None), volume::of)?;
-        let record = Record::first(uuid, volume, choices)?;
+        let record = Record::first(uuid, volume, choices);
         BlockCache::format_of(cache, geometry, &disk, uuid, id, record.generation)
             .map_err(|error| FilesError::Cache(error.into()))?;
         map::make(&hidden, &Contents::of_record(id, directory, record))?;

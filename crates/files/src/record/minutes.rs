@@ -20,10 +20,15 @@ impl Minutes {
         Minutes { every: minute(), raised: Duration::ZERO, written: 0, syncs: 0 }
     }
 
+    /// Whether a minute has passed.
+    pub fn has_passed(&self, now: Duration) -> bool {
+        now.saturating_sub(self.raised) >= self.every
+    }
+
     /// Whether it is time: `now` since the cache was opened, with so many pages written below and so many syncs there. Where it
     /// is, it is not until a minute later.
     pub fn is_time(&mut self, now: Duration, written: u64, syncs: u64) -> bool {
-        if now.saturating_sub(self.raised) < self.every || written <= self.written || syncs <= self.syncs {
+        if !self.has_passed(now) || written <= self.written || syncs <= self.syncs {
             return false;
         }
         (self.raised, self.written, self.syncs) = (now, written, syncs);

@@ -150,13 +150,10 @@ fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
 }
 
 impl Record {
-    /// The record of a cache that is just being made.
-    ///
-    /// # Errors
-    /// When the system has no random number.
-    pub fn first(cache: [u8; 16], volume: Option<[u8; 16]>, choices: Option<Choices>) -> io::Result<Self> {
-        let generation = Generation { number: 1, nonce: pairing::nonce()? };
-        Ok(Record { cache, generation, complete: true, volume, choices })
+    /// The record of a cache that is just being made. Nobody has raised its generation, so that one whose making was cut short
+    /// before the record was there is not taken for a cache that lost it.
+    pub fn first(cache: [u8; 16], volume: Option<[u8; 16]>, choices: Option<Choices>) -> Self {
+        Record { cache, generation: Generation::default(), complete: true, volume, choices }
     }
 
     /// The record as an extended attribute or a file has it, at most [`RECORD_BYTES_MAX`] bytes.

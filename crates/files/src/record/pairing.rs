@@ -118,7 +118,7 @@ pub fn compare(
 }
 
 /// A number that nobody can foretell.
-pub(super) fn nonce() -> io::Result<u64> {
+fn nonce() -> io::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
@@ -287,10 +287,13 @@ impl Pairing {
     /// # Errors
     /// As [`raise`](Self::raise). It is tried again a minute with writes later.
     pub fn raise_if_due(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
+        let minutes = || self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.began.elapsed();
+        if !minutes().has_passed(now) {
+            return Ok(());
+        }
         let keeper = cache.stats()?.keeper;
-        let mut minutes = self.minutes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_time = minutes.is_time(self.began.elapsed(), keeper.below_pages, keeper.below_syncs);
-        drop(minutes);
+        let is_time = minutes().is_time(now, keeper.below_pages, keeper.below_syncs);
         if is_time { self.raise(cache, place) } else { Ok(()) }
     }
 
