@@ -2,7 +2,6 @@
 
 mod common;
 #[path = "../../names/tests/support/mod.rs"]
-#[allow(dead_code, reason = "the servers are the tests' of names")]
 mod servers;
 
 use common::{Scratch, Signal, says, signal};
