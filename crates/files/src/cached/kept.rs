@@ -133,10 +133,10 @@ mod tests {
     use super::super::FilesError;
     use super::super::map::{self, FileMap, State};
     use super::*;
+    use crate::below::Directory;
     use crate::record::CacheKind;
     use entresol_engine::store::{Geometry, Layout};
     use std::fs::File;
-    use std::os::fd::OwnedFd;
 
     fn example() -> Record {
         let geometry = Geometry { page_bytes: 4096, segment_pages: 256, segments: 40, layout: Layout::Slots };
@@ -153,7 +153,7 @@ mod tests {
         Record { cache: [7; 16], generation, complete: true, volume: None, choices: Some(choices) }
     }
 
-    fn made() -> (tempfile::TempDir, OwnedFd, Contents) {
+    fn made() -> (tempfile::TempDir, Directory, Contents) {
         let scratch = tempfile::tempdir().expect("a directory");
         let directory = File::open(scratch.path()).expect("a directory").into();
         let contents = Contents::of_record([1; 16], FileKey { inode: 2, made: 3 }, example());
@@ -163,11 +163,12 @@ mod tests {
 
     #[test]
     fn a_record_is_read_back_from_a_map_as_it_was_noted_last() {
-        let (_scratch, directory, contents) = made();
+        let (scratch, directory, contents) = made();
         let read = || map::read(&directory).expect("a map").expect("it is there").record;
         assert_eq!(read(), Some(example()));
         let contents = Contents { state: State::Open, ..contents };
-        let mut map = FileMap::start(directory.try_clone().expect("a descriptor"), contents).expect("a map");
+        let again = Directory::from(File::open(scratch.path()).expect("a directory"));
+        let mut map = FileMap::start(again, contents, false).expect("a map");
         for number in 2..60 {
             let generation = Generation { number, nonce: number * 77 };
             let volume = (number % 5 == 0).then_some([number as u8; 16]);
