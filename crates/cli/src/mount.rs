@@ -182,17 +182,11 @@ fn emulated(name: &str, size: u64) -> Result<EmulatedFiles> {
     }))
 }
 
-/// Says that a mount hides what its mount point holds, unless that is what it shows.
-fn mention_covered(backing: &Path, mountpoint: &Path) {
+/// Does a mount hide what its mount point holds? That which it shows it does not hide.
+fn covers(backing: &Path, mountpoint: &Path) -> bool {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     let holds = std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some());
-    if holds && number(backing) != number(mountpoint) {
-        say!(
-            "entresol: {}: is not empty; what it holds is hidden while {} is mounted there",
-            mountpoint.display(),
-            backing.display()
-        );
-    }
+    holds && number(backing) != number(mountpoint)
 }
 
 /// How long a mount may be in use, after it was to end, before that is said. A file that its process has closed is in use still for
@@ -249,9 +243,8 @@ struct Serving {
 impl Serving {
     fn begin(arguments: &MountArgs, files: Arc<dyn FileLayer>, workers: u16, quiet: bool) -> Result<Self> {
         let signals = ending::signals()?;
-        if !quiet {
-            mention_covered(&arguments.backing, &arguments.mountpoint);
-        }
+        // Looked at before it is covered, said when it is.
+        let covered = !quiet && covers(&arguments.backing, &arguments.mountpoint);
         // What memory answers takes no device's time.
         let page_cache =
             arguments.page_cache.unwrap_or(if arguments.emulate.is_some() { OnOff::Off } else { OnOff::On });
@@ -259,6 +252,10 @@ impl Serving {
         let options = options(workers, page_cache, arguments.passthrough, arguments.cache.as_deref());
         let options = Options { allow_root: arguments.allow_root, ..options };
         let mount = Mount::start(&arguments.backing, &arguments.mountpoint, files, options)?;
+        if covered {
+            let (mountpoint, backing) = (arguments.mountpoint.display(), arguments.backing.display());
+            say!("entresol: {mountpoint}: is not empty; what it holds is hidden while {backing} is mounted there");
+        }
         if !mount.shared_mappings() && !quiet {
             say!("this kernel is older than 6.6: files cannot be mapped and written, and SQLite's WAL will not work");
         }

@@ -97,14 +97,14 @@ fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
     scratch.file("disk", vec![0; 4 << 20]);
     scratch.file("short", vec![0; (4 << 20) + 512]);
     let format = |more: [&'static str; 4]| [&["-q", "format", "--size", "2MiB"][..], &more].concat();
-    // The cache that is made last is the disk's.
     scratch.ok(&[&format(["--cache", "small", "--backing", "disk"])[..], &["--page-size", "512"]].concat());
-    scratch.ok(&format(["--cache", "whole", "--backing", "disk"]));
     scratch.ok(&format(["--cache", "odd", "--backing", "short"]));
     let serve = |cache: &'static str, backing: &'static str| {
         ["serve", "nbd", "--socket", "s", "--cache", cache, "--backing", backing, "--policy", "lru", "--direct"]
     };
     says(&scratch.refused(&serve("small", "disk")), &["--direct: pages of 512 bytes"]);
+    // The cache that is made last is the disk's.
+    scratch.ok(&format(["--cache", "whole", "--backing", "disk"]));
     says(&scratch.refused(&serve("odd", "short")), &["--direct: short has 4194816 bytes"]);
     let named = [&serve("whole", "disk")[..], &["--identity", UUID]].concat();
     says(&scratch.refused(&named), &["disk: is a file, which has an identity of its own"]);

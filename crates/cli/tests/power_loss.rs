@@ -246,7 +246,7 @@ fn dirty_pages_of_a_file_that_is_missing_refuse_a_start_a_drain_and_a_check() {
         for command in ["check", "drain"] {
             let refused = entresol(command, &[]);
             let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-            assert!(!refused.status.success() && said.contains(&format!("{PAGES} pages of 1 files")), "{how}: {said}");
+            assert!(!refused.status.success() && said.contains(&format!("{PAGES} pages of 1 file ")), "{how}: {said}");
             assert!(said.contains(text(&data.join("sub"))), "{how}: the folder is named: {said}");
         }
         let mut start = Command::new(env!("CARGO_BIN_EXE_entresol"));

@@ -60,7 +60,7 @@ pub const OBJECTS_MAX: usize = if cfg!(test) { 16 } else { 1 << 16 };
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The directory has no file map.
-    #[error("no cache was made for this directory (format it first)")]
+    #[error("no cache was made for this directory; `entresol format` makes one")]
     NotFormatted,
     /// What is there is no file map.
     #[error("the file map is not one of Entresol's")]
