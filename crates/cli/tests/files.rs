@@ -161,7 +161,7 @@ fn a_file_changed_without_the_cache_is_read_anew_or_refused_if_it_is_dirty() {
     fs::rename(mounted.below().join("b"), mounted.scratch.path("b")).unwrap();
     fs::copy(mounted.scratch.path("b"), mounted.below().join("b")).unwrap();
     let refused = mounted.scratch.run(&["mount", "backing", "mount", "--cache", "cache"]);
-    says(&String::from_utf8_lossy(&refused.stderr), &["2 pages of 1 file ", "--drop-gone"]);
+    says(&String::from_utf8_lossy(&refused.stderr), &["3 pages of 1 file ", "--drop-gone"]);
     assert!(mounted.start_with(&["--drop-gone"]));
     let b = fs::read(mounted.above().join("b")).unwrap();
     assert_eq!((b[0], b[8192]), (4, 1));

@@ -24,12 +24,12 @@ fn folders() -> Scratch {
 #[test]
 fn a_cache_that_was_never_made_is_named_with_the_command_that_makes_one() {
     let scratch = folders();
-    let expected = ["cache: there is no cache here; `entresol format` makes one", "No such file"];
     let directory = ["backing: no cache was made for this directory; `entresol format` makes one"];
     says(&scratch.refused(&["mount", "backing", "mount", "--cache", "cache"]), &directory);
     says(&scratch.refused(&["drain", "--cache", "cache", "--backing", "backing"]), &directory);
     let serve = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
-    says(&scratch.refused(&serve), &expected);
+    let file = ["cache: is not there", "to make it anew: entresol format --cache cache --backing disk"];
+    says(&scratch.refused(&serve), &file);
 }
 
 /// What a mount says until it is ended; none where nothing can be mounted.

@@ -82,7 +82,7 @@ fn nbdinfo_reads_every_fact() {
         "is_read_only: false",
         "block_size_minimum: 1",
         "block_size_preferred: 4096",
-        "block_size_maximum: 33554432",
+        "block_size_maximum: 8388608",
     ] {
         assert!(info.contains(fact), "{fact} is missing in\n{info}");
     }

@@ -400,25 +400,20 @@ impl CachedFile {
         Ok(())
     }
 
-    /// At a start after a crash: if the page from `offset` on is the last and has something beyond the end, then that is zeroes after
+    /// At a start: if the page from `offset` on is the last then what lies beyond the end is zeroes after
     /// the next flush. Else the file could grow, and a crash undo what makes it zeroes then. Whether it did.
     pub fn clear_end(&self, offset: u64) -> io::Result<bool> {
         let (size, page_end) = (self.size(), offset + self.page_bytes());
         if !(offset < size && size < page_end) || mutant::is(Mutant::TailNotCleared) {
             return Ok(false);
         }
-        let mut tail = vec![0; (page_end - size) as usize];
-        // A page that cannot be read is listed as lost; a file that cannot be written does not grow.
-        let read = self.find(size).is_some_and(|at| self.shared.cache.read(at, &mut tail).is_ok());
-        let clears = tail.iter().any(|&byte| byte != 0);
-        if !read || (clears && self.below.ensure_writable().is_err()) {
+        // One that cannot be written does not grow.
+        if self.below.ensure_writable().is_err() {
             return Ok(false);
         }
-        if clears {
-            self.clear(size, page_end)?;
-        }
+        self.clear(size, page_end)?;
         self.alone().tail_is_zero = true;
-        Ok(clears)
+        Ok(true)
     }
 
     pub fn truncate(&self, bytes: u64) -> io::Result<()> {

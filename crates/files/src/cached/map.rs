@@ -403,10 +403,9 @@ impl FileMap {
             return Err(Errno::ROFS.into());
         }
         self.make_room_to_close()?;
-        // One that was not appended whole the next one is written over.
-        self.append(&region_record(region, extent))?;
         // Not given again even if this fails: the record may be there.
         self.contents.next += 1;
+        self.append(&region_record(region, extent))?;
         if !mutant::is(Mutant::RegionUnsynced) {
             self.sync()?;
         }

@@ -418,7 +418,7 @@ impl CachedFiles {
             read_only,
         };
         let files = Self::new(shared, root, places, device, direct, pairing)?;
-        files.reconcile(&present, &known, &held, was_left)?;
+        files.reconcile(&present, &known, &held)?;
         files.began(mode)?;
         if was_left {
             // A process that was killed may have written them without a sync.
@@ -433,7 +433,6 @@ impl CachedFiles {
         present: &BTreeMap<FileKey, Present>,
         known: &HashMap<FileKey, ObjectId>,
         held: &[(u64, bool)],
-        was_left: bool,
     ) -> Result<(), FilesError> {
         let page_bytes = self.shared.page_bytes;
         let mut files = HashMap::new();
@@ -448,7 +447,7 @@ impl CachedFiles {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
                     }
-                    if was_left && !self.shared.cache.is_read_only() {
+                    if !self.shared.cache.is_read_only() {
                         tails += usize::from(files[&below.key].clear_end(offset)?);
                     }
                 }
