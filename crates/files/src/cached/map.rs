@@ -235,8 +235,10 @@ impl Contents {
         match u32::from(block[0]) {
             REGION => {
                 let file = FileKey { inode: number(block, 1), made: number(block, 2) };
-                self.regions.insert(number(block, 0), Extent { file, part: number(block, 3) });
-                self.next = self.next.max(number(block, 0) + 1);
+                let region = number(block, 0);
+                let next = region.checked_add(1).ok_or(FilesError::MapDamaged { byte: byte as u64 })?;
+                self.regions.insert(region, Extent { file, part: number(block, 3) });
+                self.next = self.next.max(next);
             }
             DROPPED => drop(self.regions.remove(&number(block, 0))),
             STAMP => {
