@@ -77,7 +77,7 @@ pub enum DrainOrder {
     Oldest,
 }
 
-/// Which remote buffer comes first, of those with room.
+/// The order among remote buffers that have room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
     /// The emptiest of all.

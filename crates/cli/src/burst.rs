@@ -34,7 +34,7 @@ pub struct BurstSimulateArgs {
     /// Simulate so many draws of the programs' starts, the same for every policy
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
-    /// What the PFS takes in, GB/s [default: 3 for heavy, else 2: near the fitted ones]
+    /// Bandwidth of the PFS, GB/s [default: 3 for heavy, else 2: near the fitted ones]
     #[arg(long, value_name = "GB/S", value_parser = rate, conflicts_with = "fit")]
     pub pfs: Option<f64>,
     /// Fit the rate of the PFS to the published times of QE and pBWA under ldbb, of medium or heavy
@@ -105,11 +105,11 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.map(|rate| rate * 1e9).ok_or_else(|| "it must be a rate in GB/s above 0, such as 2.0".to_owned())
 }
 
-/// What one seed came to.
+/// Results of one seed.
 pub struct Outcome {
     /// Seconds of each checkpoint of each program.
     pub times_s: Vec<Vec<f64>>,
-    /// Where the bytes went first.
+    /// First destination of the bytes.
     pub destinations: Destinations,
 }
 
@@ -130,13 +130,13 @@ impl Outcome {
     }
 }
 
-/// What one policy came to, seed by seed.
+/// Results of one policy, seed by seed.
 pub struct Simulated {
     pub policy: Policy,
     pub outcomes: Vec<Outcome>,
 }
 
-/// What failures cost under one policy, for each of [`MTBF_HOURS`].
+/// Cost of failures under one policy, for each of [`MTBF_HOURS`].
 pub struct Lost {
     pub policy: Policy,
     pub losses: Vec<Loss>,
@@ -258,7 +258,7 @@ pub fn with_every_redundancy(policies: &[Policy]) -> Vec<Policy> {
     all
 }
 
-/// What failures cost for each of [`MTBF_HOURS`], all seeds together.
+/// Cost of failures for each of [`MTBF_HOURS`], all seeds together.
 fn lose(cluster: &Cluster, workload: &Workload, policy: Policy, count: u32, each: &Each) -> Vec<Loss> {
     let one = |seed| {
         let run = simulate_one(cluster, workload, policy, seed);

@@ -1,4 +1,4 @@
-//! What `entresol burst simulate` prints.
+//! Text that `entresol burst simulate` prints.
 
 use crate::burst::{Lost, MTBF_HOURS, Results, Simulated};
 use crate::burst_study_report as study;

@@ -1,4 +1,4 @@
-//! What `entresol burst simulate` prints of its studies.
+//! Text of the studies of `entresol burst simulate`.
 
 use crate::burst::Results;
 use crate::burst_report::{cells, redundancy, spread_columns, spread_json};

@@ -163,7 +163,7 @@ impl Ground {
     }
 }
 
-/// What came of a cut.
+/// Outcome of a cut.
 #[derive(Debug, Default)]
 struct Round {
     calls: u64,

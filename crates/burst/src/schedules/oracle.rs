@@ -1,4 +1,4 @@
-//! What must hold in every schedule, kept apart from the code that it judges: contents of each node, the order of its drains, and
+//! Invariants of every schedule, kept apart from the code that they judge: contents of each node, the order of its drains, and
 //! what was promised by a commit.
 
 use super::{CAPACITY, Checked, NODES};

@@ -19,11 +19,11 @@ pub struct Cluster {
     pub link: f64,
     /// What writers of one node copy into their own buffer, together.
     pub copy: f64,
-    /// What one stream to another node's buffer gets at most; infinite: as much as the links let through.
+    /// Upper bound of one stream to another node's buffer; infinite: as much as the links let through.
     pub peer_stream: f64,
-    /// What a buffer takes in from other nodes, all streams together; infinite: as much as its node's link lets through.
+    /// Rate at which a buffer takes in from other nodes, all streams together; infinite: as much as its node's link lets through.
     pub intake: f64,
-    /// What one stream to the PFS gets at most, or all streams of one node together.
+    /// Upper bound of one stream to the PFS, or of all streams of one node together.
     pub stream: f64,
     /// Scope of `stream`.
     pub stream_of: StreamOf,

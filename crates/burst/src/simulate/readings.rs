@@ -176,7 +176,7 @@ impl Reading {
     }
 }
 
-/// What a reading comes to beside the published numbers.
+/// Results of a reading beside the published numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
     /// The fit, which also holds QE and pBWA under `ldbb` over the published times.

@@ -55,7 +55,7 @@ impl Paired for StorePair {
     }
 }
 
-/// Where the record of a backing file or block device lies; `identity` is what that is known as now.
+/// Place of the record of a backing file or block device; `identity` is its name as of now.
 pub fn place(backing: &Path, identity: Identity) -> Result<Box<dyn RecordPlace>> {
     let lasting = super::identity::lasting(backing, identity);
     record::place_of(backing, lasting).with_context(|| backing.display().to_string())
@@ -105,7 +105,7 @@ fn of(choices: Option<&Choices>) -> String {
     choices.and_then(|choices| choices.path.as_ref()).map_or(String::new(), |path| format!(" ({})", path.display()))
 }
 
-/// What `format` chose, for the record.
+/// Choices of `format`, for the record.
 pub fn choices(cache: &Path, geometry: Geometry, size_bytes: u64, kept: &Kept) -> Result<Choices> {
     let path = cache.canonicalize().with_context(|| cache.display().to_string())?;
     let device = metadata(path.parent().unwrap_or(Path::new("/")))?.dev();

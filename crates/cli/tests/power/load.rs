@@ -30,7 +30,7 @@ struct Inode {
     since: Vec<(usize, Stamp)>,
 }
 
-/// What a name may lead to: as it was when the directory was synced last, and after each change since.
+/// States of a name: as it was when the directory was synced last, and after each change since.
 #[derive(Clone, Debug)]
 struct Name {
     states: Vec<Option<usize>>,

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a disk writes whole, or not at all.
+/// Bytes that a disk writes whole, or not at all.
 const SECTOR: usize = 512;
 
 /// All files, of which the power goes at one moment.
