@@ -5,10 +5,8 @@
 mod hostile;
 
 use entresol_core::Random;
-use entresol_engine::Block;
-use entresol_engine::cache::BlockCache;
 use entresol_engine::store::repair;
-use hostile::{BACKING_PAGES, ID, PAGE, config, disks, mutate, sound};
+use hostile::{BACKING_PAGES, ID, disks, is_served, mutate, sound};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -38,25 +36,6 @@ const STORES: u64 = 2000;
 /// What a store of some hundred kilobytes may ask for at once.
 const ALLOCATION_MAX: usize = 16 << 20;
 const TIME_MAX: Duration = Duration::from_secs(5);
-
-/// Uses a cache as its owner would; whether it could be opened.
-fn is_served(image: &[u8]) -> bool {
-    let disks = disks(image);
-    let Ok(cache) = BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config()) else { return false };
-    let mut bytes = [0; PAGE];
-    for page in 0..BACKING_PAGES {
-        let at = page * PAGE as u64;
-        // What is damaged is an error, and so may be what moves it.
-        let _damaged = cache.read(at, &mut bytes);
-        if page % 3 == 0 {
-            let _damaged = cache.write(at, &[page as u8; PAGE], page % 6 == 0);
-        }
-    }
-    let _damaged = cache.flush();
-    let _damaged = cache.drain();
-    let _damaged = cache.close();
-    true
-}
 
 #[test]
 fn two_thousand_hostile_stores_are_served_or_refused() {

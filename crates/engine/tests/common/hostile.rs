@@ -202,3 +202,22 @@ pub fn disks(image: &[u8]) -> [SimDisk; 2] {
     disks[0].sync().expect("a sync");
     disks
 }
+
+/// Uses a cache as its owner would; whether it could be opened.
+pub fn is_served(image: &[u8]) -> bool {
+    let disks = disks(image);
+    let Ok(cache) = BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config()) else { return false };
+    let mut bytes = [0; PAGE];
+    for page in 0..BACKING_PAGES {
+        let at = page * PAGE as u64;
+        // What is damaged is an error, and so may be what moves it.
+        let _damaged = cache.read(at, &mut bytes);
+        if page % 3 == 0 {
+            let _damaged = cache.write(at, &[page as u8; PAGE], page % 6 == 0);
+        }
+    }
+    let _damaged = cache.flush();
+    let _damaged = cache.drain();
+    let _damaged = cache.close();
+    true
+}
