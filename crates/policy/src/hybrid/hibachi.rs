@@ -131,7 +131,7 @@ impl Hibachi {
         let frequency = self.dirty_frequency(victim);
         let other = self.least_frequent_clean(driver);
         driver.start(victim, Verb::WriteBack { from: NVRAM });
-        self.runs.remove(victim, driver);
+        self.runs.remove(victim);
         self.frames.leave(victim);
         match other.filter(|&other| frequency > self.clean.frequency(other)) {
             Some(other) => {
@@ -161,14 +161,10 @@ impl Hibachi {
     /// The page of a run that was read least, the lowest address first.
     fn least_frequent_of<D: Driver>(&self, run: Run, driver: &mut D) -> Option<Page> {
         let mut least: Option<(u32, Page)> = None;
-        let mut page = run.first;
-        for left in (0..run.length).rev() {
+        for page in self.runs.pages(run) {
             let frequency = self.dirty_frequency(page);
             if least.is_none_or(|(other, _)| frequency < other) && driver.may_evict(page, NVRAM) {
                 least = Some((frequency, page));
-            }
-            if left > 0 {
-                page = driver.successor(page).expect("a neighbour that is held");
             }
         }
         least.map(|(_, page)| page)
@@ -197,7 +193,7 @@ impl Hibachi {
         };
         let frequency = self.dirty_frequency(page);
         driver.start(page, Verb::WriteBack { from: NVRAM });
-        self.runs.remove(page, driver);
+        self.runs.remove(page);
         self.frames.leave(page);
         self.enter_cleaned(page, frequency, DRAM, driver);
         true

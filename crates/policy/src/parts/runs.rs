@@ -1,8 +1,9 @@
 //! Runs of pages with consecutive addresses, the longest first: the *sequential list* of 004, sections 3.3.6, 4.4.5.
 //!
-//! Neighbours are found by address ([`Driver::successor`], [`Driver::predecessor`]), never by handle. Only the two
-//! ends of a run know of each other and of its length, so a page joins in constant time. Runs of equal length hang
-//! in a list, in the order in which they came to this length.
+//! A page that joins finds its neighbours by address ([`Driver::successor`], [`Driver::predecessor`]), never by handle. From then
+//! on the pages of a run know one another: which pages are neighbours may change under a run that is held, as when a file is
+//! removed whose pages lay in two places. Only the two ends of a run know of each other and of its length, so a page joins in
+//! constant time. Runs of equal length hang in a list, in the order in which they came to this length.
 //!
 //! **Ties.** Of the longest runs the one that has been unchanged for the longest time is given. The thesis is
 //! silent; a run that has just grown holds a page that has just been written, and its section 3.4 says what comes
@@ -24,6 +25,14 @@ struct Node {
     newer: u32,
     /// At the lower end: the run of this length that is next older.
     older: u32,
+    /// The page of the run below this one.
+    below: u32,
+    /// The page of the run above this one.
+    above: u32,
+}
+
+impl Node {
+    const ABSENT: Node = Node { other: NONE, length: 0, newer: NONE, older: NONE, below: NONE, above: NONE };
 }
 
 /// The runs of one length.
@@ -42,7 +51,7 @@ pub struct Run {
     pub length: u32,
 }
 
-/// A set of pages, grouped into runs of consecutive addresses. 16 bytes a handle and 8 a page of capacity.
+/// A set of pages, grouped into runs of consecutive addresses. 24 bytes a handle and 8 a page of capacity.
 #[derive(Clone, Debug)]
 pub struct Runs {
     nodes: Vec<Node>,
@@ -57,7 +66,7 @@ impl Runs {
     /// An empty set over handles below `pages`, which never holds more than `capacity` of them.
     pub fn new(pages: usize, capacity: usize) -> Self {
         Runs {
-            nodes: vec![Node { other: NONE, length: 0, newer: NONE, older: NONE }; pages],
+            nodes: vec![Node::ABSENT; pages],
             buckets: vec![Bucket { newest: NONE, oldest: NONE }; capacity.min(pages) + 1],
             longest: 0,
             pages: 0,
@@ -92,77 +101,90 @@ impl Runs {
     pub fn insert<D: Driver>(&mut self, page: Page, driver: &D) {
         debug_assert!(!self.contains(page), "page {} is held already", page.0);
         let (mut first, mut last, mut length) = (page.0, page.0, 1);
-        if let Some(below) = driver.predecessor(page).filter(|&page| self.contains(page)) {
+        self.nodes[page.index()] = Node { length, ..Node::ABSENT };
+        // A neighbour of today may be inside a run of before, or both may be ends of one.
+        let below = driver.predecessor(page).filter(|&below| self.contains(below) && self.above(below).is_none());
+        if let Some(below) = below {
+            self.link(below, page);
             first = self.nodes[below.index()].other;
             length += self.nodes[below.index()].length;
             self.unchain(first);
         }
-        if let Some(above) = driver.successor(page).filter(|&page| self.contains(page)) {
+        let is_lower_end = |above: Page| self.contains(above) && self.nodes[above.index()].below == NONE;
+        if let Some(above) = driver.successor(page).filter(|&above| is_lower_end(above) && above.0 != first) {
+            self.link(page, above);
             last = self.nodes[above.index()].other;
             length += self.nodes[above.index()].length;
             self.unchain(above.0);
         }
-        self.nodes[page.index()].length = 1;
         self.chain(first, last, length);
+        self.lower();
         self.pages += 1;
     }
 
+    fn link(&mut self, below: Page, above: Page) {
+        self.nodes[below.index()].above = above.0;
+        self.nodes[above.index()].below = below.0;
+    }
+
+    /// The page of the same run above one that is held.
+    #[inline(always)]
+    pub fn above(&self, page: Page) -> Option<Page> {
+        let above = self.nodes[page.index()].above;
+        (above != NONE).then_some(Page(above))
+    }
+
     /// Removes a page that is held; from inside a run it leaves two. Costs a walk to the nearer end.
-    pub fn remove<D: Driver>(&mut self, page: Page, driver: &D) {
-        let (first, below) = self.locate(page, driver);
+    pub fn remove(&mut self, page: Page) {
+        let (first, pages_below) = self.locate(page);
         let Node { other: last, length, .. } = self.nodes[first as usize];
-        let above = length - below - 1;
+        let Node { below, above, .. } = self.nodes[page.index()];
+        let pages_above = length - pages_below - 1;
         self.unchain(first);
-        if below > 0 {
-            let end = driver.predecessor(page).expect("a neighbour that is held");
-            self.chain(first, end.0, below);
+        if below != NONE {
+            self.nodes[below as usize].above = NONE;
+            self.chain(first, below, pages_below);
         }
-        if above > 0 {
-            let start = driver.successor(page).expect("a neighbour that is held");
-            self.chain(start.0, last, above);
+        if above != NONE {
+            self.nodes[above as usize].below = NONE;
+            self.chain(above, last, pages_above);
         }
-        self.nodes[page.index()].length = 0;
+        self.lower();
+        self.nodes[page.index()] = Node::ABSENT;
         self.pages -= 1;
     }
 
     /// Removes the whole run that starts at `first` and visits its pages in ascending order of address.
     pub fn take<D: Driver>(&mut self, first: Page, driver: &mut D, mut visit: impl FnMut(Page, &mut D)) {
-        let length = self.nodes[first.index()].length;
         self.unchain(first.0);
-        let mut page = first;
-        for left in (0..length).rev() {
-            // Asked before the visit, which may end the directory's interest in the page.
-            let next = driver.successor(page);
-            self.nodes[page.index()].length = 0;
+        self.lower();
+        let mut next = Some(first);
+        while let Some(page) = next {
+            next = self.above(page);
+            self.nodes[page.index()] = Node::ABSENT;
+            self.pages -= 1;
             visit(page, driver);
-            if left > 0 {
-                page = next.expect("a neighbour that is held");
-            }
         }
-        self.pages -= length as usize;
     }
 
     /// The pages of a run in ascending order of address.
-    pub fn pages<'a, D: Driver>(&self, run: Run, driver: &'a D) -> impl Iterator<Item = Page> + use<'a, D> {
-        std::iter::successors(Some(run.first), |&page| driver.successor(page)).take(run.length as usize)
+    pub fn pages(&self, run: Run) -> impl Iterator<Item = Page> {
+        std::iter::successors(Some(run.first), |&page| self.above(page))
     }
 
     /// The lower end of the run of a page that is held, and how many of its pages lie below this one; found from
     /// whichever end is nearer.
-    fn locate<D: Driver>(&self, page: Page, driver: &D) -> (u32, u32) {
-        let (mut down, mut up) = (page, page);
+    fn locate(&self, page: Page) -> (u32, u32) {
+        let (mut down, mut up) = (page.0, page.0);
         let mut steps = 0;
         loop {
-            match driver.predecessor(down).filter(|&page| self.contains(page)) {
-                Some(next) => down = next,
-                None => return (down.0, steps),
+            match self.nodes[down as usize].below {
+                NONE => return (down, steps),
+                below => down = below,
             }
-            match driver.successor(up).filter(|&page| self.contains(page)) {
-                Some(next) => up = next,
-                None => {
-                    let Node { other, length, .. } = self.nodes[up.index()];
-                    return (other, length - 1 - steps);
-                }
+            match self.nodes[up as usize] {
+                Node { above: NONE, other, length, .. } => return (other, length - 1 - steps),
+                Node { above, .. } => up = above,
             }
             steps += 1;
         }
@@ -177,12 +199,13 @@ impl Runs {
         }
         let node = &mut self.nodes[last as usize];
         (node.other, node.length) = (first, length);
-        self.nodes[first as usize] = Node { other: last, length, newer: NONE, older };
+        let node = &mut self.nodes[first as usize];
+        (node.other, node.length, node.newer, node.older) = (last, length, NONE, older);
         self.longest = self.longest.max(length);
     }
 
-    /// Takes a run out of its bucket; its pages stay in the set. The search for the next shorter run costs at most
-    /// the length of this one, which was paid for when its pages came.
+    /// Takes a run out of its bucket; its pages stay in the set. [`lower`](Self::lower) comes when all of an operation is chained
+    /// again: a page that joins the longest run must not cost a walk of its length.
     fn unchain(&mut self, first: u32) {
         let Node { length, newer, older, .. } = self.nodes[first as usize];
         match newer {
@@ -193,6 +216,11 @@ impl Runs {
             NONE => self.buckets[length as usize].oldest = newer,
             older => self.nodes[older as usize].newer = newer,
         }
+    }
+
+    /// Finds the length of the longest run, which is not above what it was. The steps were paid for when its pages came.
+    #[inline]
+    fn lower(&mut self) {
         while self.longest > 0 && self.buckets[self.longest as usize].oldest == NONE {
             self.longest -= 1;
         }
@@ -300,13 +328,13 @@ mod tests {
                         runs.insert(page, &Scattered);
                         model.set(step, true);
                     } else if !add && runs.contains(page) {
-                        runs.remove(page, &Scattered);
+                        runs.remove(page);
                         model.set(step, false);
                     }
                 } else if let Some(run) = runs.longest() {
                     let expected: Vec<Page> =
                         (0..u64::from(run.length)).map(|i| handle(place(run.first) + i)).collect();
-                    let listed: Vec<Page> = runs.pages(run, &Scattered).collect();
+                    let listed: Vec<Page> = runs.pages(run).collect();
                     prop_assert_eq!(&listed, &expected);
                     let mut taken = Vec::new();
                     runs.take(run.first, &mut Scattered, |page, _| taken.push(page));
@@ -318,5 +346,114 @@ mod tests {
                 prop_assert_eq!(runs.is_empty(), model.runs.is_empty());
             }
         }
+    }
+
+    /// Neighbours by a table that changes.
+    struct Shifting(Vec<u32>);
+
+    impl Shifting {
+        fn beside(&self, page: Page, step: isize) -> Option<Page> {
+            let at = self.0.iter().position(|&other| other == page.0).expect("each has a place");
+            self.0.get(at.checked_add_signed(step)?).map(|&page| Page(page))
+        }
+    }
+
+    impl Driver for Shifting {
+        fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+            true
+        }
+        fn emit(&mut self, _movement: Movement) {}
+        fn now_us(&self) -> u64 {
+            0
+        }
+        fn next_use(&self) -> u32 {
+            0
+        }
+        fn address(&self, page: Page) -> Address {
+            Address { object: ObjectId(0), block: u64::from(page.0) }
+        }
+        fn successor(&self, page: Page) -> Option<Page> {
+            self.beside(page, 1)
+        }
+        fn predecessor(&self, page: Page) -> Option<Page> {
+            self.beside(page, -1)
+        }
+        fn object_pages(&self, _object: ObjectId) -> u64 {
+            u64::from(PAGES)
+        }
+    }
+
+    /// Lengths of all runs, by their pages.
+    fn lengths(runs: &Runs) -> Vec<u32> {
+        let held = (0..PAGES).map(Page).filter(|&page| runs.contains(page));
+        let firsts = held.filter(|page| runs.nodes[page.index()].below == NONE);
+        let length = |first: Page| {
+            let length = runs.pages(Run { first, length: 0 }).count() as u32;
+            assert_eq!(runs.nodes[first.index()].length, length);
+            length
+        };
+        firsts.map(length).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn runs_stay_whole_while_neighbours_change(
+            steps in proptest::collection::vec((0..40u32, any::<bool>(), 0..PAGES as usize), 0..400)
+        ) {
+            let mut runs = Runs::new(PAGES as usize, PAGES as usize);
+            let mut driver = Shifting((0..PAGES).collect());
+            for (step, add, at) in steps {
+                let page = Page(step % PAGES);
+                if step >= PAGES {
+                    driver.0.swap(at, page.index());
+                    if let Some(run) = runs.longest().filter(|_| add) {
+                        let mut taken = 0;
+                        runs.take(run.first, &mut driver, |_, _| taken += 1);
+                        prop_assert_eq!(taken, run.length);
+                    }
+                } else if add && !runs.contains(page) {
+                    runs.insert(page, &driver);
+                } else if !add && runs.contains(page) {
+                    runs.remove(page);
+                }
+                let lengths = lengths(&runs);
+                prop_assert_eq!(lengths.iter().sum::<u32>() as usize, runs.len());
+                prop_assert_eq!(lengths.into_iter().max(), runs.longest().map(|run| run.length));
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_joins_the_longest_run_costs_no_walk_of_it() {
+        const MANY: u32 = 1 << 20;
+        struct InOrder;
+        impl Driver for InOrder {
+            fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
+                true
+            }
+            fn emit(&mut self, _movement: Movement) {}
+            fn now_us(&self) -> u64 {
+                0
+            }
+            fn next_use(&self) -> u32 {
+                0
+            }
+            fn address(&self, page: Page) -> Address {
+                Address { object: ObjectId(0), block: u64::from(page.0) }
+            }
+            fn successor(&self, page: Page) -> Option<Page> {
+                (page.0 + 1 < MANY).then_some(Page(page.0 + 1))
+            }
+            fn predecessor(&self, page: Page) -> Option<Page> {
+                page.0.checked_sub(1).map(Page)
+            }
+            fn object_pages(&self, _object: ObjectId) -> u64 {
+                u64::from(MANY)
+            }
+        }
+        // With a walk for each this is half of 10^12 steps.
+        let mut runs = Runs::new(MANY as usize, MANY as usize);
+        (0..MANY).for_each(|page| runs.insert(Page(page), &InOrder));
+        assert_eq!(runs.longest(), Some(Run { first: Page(0), length: MANY }));
     }
 }

@@ -136,7 +136,7 @@ impl<const LONGEST: bool> RunCache<LONGEST> {
             while let Some(page) = victim
                 && !driver.may_evict(page, Tier::TOP)
             {
-                victim = driver.successor(page).filter(|&page| self.runs.contains(page));
+                victim = self.runs.above(page);
             }
             if let Some(victim) = victim {
                 self.write_run(run.first, victim, driver);
@@ -147,7 +147,7 @@ impl<const LONGEST: bool> RunCache<LONGEST> {
             return false;
         };
         driver.evict(victim, Tier::TOP, true);
-        self.runs.remove(victim, driver);
+        self.runs.remove(victim);
         self.stop_timer(victim);
         self.transfer(DIRTY, DIRTY | GHOST, victim);
         true
@@ -177,7 +177,7 @@ impl<const LONGEST: bool> RunCache<LONGEST> {
     fn expire<D: Driver>(&mut self, driver: &mut D) {
         while let Some(page) = self.timer.as_ref().and_then(|timer| timer.expired(driver.now_us())) {
             driver.start(page, Verb::WriteBack { from: Tier::TOP });
-            self.runs.remove(page, driver);
+            self.runs.remove(page);
             self.stop_timer(page);
             self.lists.remove(DIRTY, page);
             self.lists.push_back(CLEAN, page);
