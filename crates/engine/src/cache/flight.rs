@@ -40,7 +40,7 @@ pub(super) struct Sent {
     pub cover: Cover,
     /// What was sent, as long as the log does not have it: after a sync that fails nobody else may have it any more. None where
     /// somebody else changed the page below.
-    cargo: Option<Cargo>,
+    pub cargo: Option<Cargo>,
     /// The second at which it was taken: what came later of the page is not in it.
     taken: u64,
 }

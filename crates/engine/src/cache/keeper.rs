@@ -183,7 +183,8 @@ impl Keeper {
     }
 
     /// Finds what a request that misses the cache gets: the queue, a copy of the log that should have been written
-    /// below but could not be, else the backing store. The bytes are copied if memory has them.
+    /// below but could not be, what was sent below and is not durable there, else the backing store. The bytes are copied
+    /// if memory has them.
     pub fn locate_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
         let logged = self.log.index().get(page);
         // What is queued of an older version is not what is looked for.
@@ -196,11 +197,28 @@ impl Keeper {
             Some(Cargo::Discard) => bytes.fill(0),
             Some(&Cargo::Logged(entry)) => return self.locate_logged(entry, bytes),
             None => {
-                let owed = logged.filter(|&entry| self.is_owed(page, entry));
-                return owed.map_or(Ok(Source::Below), |entry| self.locate_logged(entry, bytes));
+                return match logged.filter(|&entry| self.is_owed(page, entry)) {
+                    Some(entry) => self.locate_logged(entry, bytes),
+                    None => self.locate_sent(page, logged, bytes),
+                };
             }
         }
         Ok(Source::Memory)
+    }
+
+    /// Finds what was sent below of a page and is not durable there: a sync below that fails may drop it there before anybody
+    /// here has heard of it.
+    fn locate_sent(&self, page: u64, logged: Option<Entry>, bytes: &mut [u8]) -> io::Result<Source> {
+        match (self.unsynced.get(&page), logged) {
+            (Some(Sent { cover: Cover::Same(place), .. }), Some(entry)) if *place == entry.place && !entry.lost => {
+                self.locate_logged(entry, bytes)
+            }
+            (Some(Sent { cargo: Some(Cargo::Bytes(sent)), .. }), _) => {
+                bytes.copy_from_slice(sent);
+                Ok(Source::Memory)
+            }
+            _ => Ok(Source::Below),
+        }
     }
 
     /// Finds a version of the log.
@@ -215,12 +233,25 @@ impl Keeper {
     pub fn read_below(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         match self.locate_below(page, bytes)? {
             Source::Memory => Ok(()),
-            Source::Log(entry) => self.log.read(entry, bytes),
-            Source::Below => {
-                self.counts.below_reads += 1;
-                read_page_below(&*self.backing, self.backing_bytes, page, bytes)
-            }
+            Source::Log(entry) => match self.log.read(entry, bytes) {
+                Err(error) if self.is_sent(page, entry) => {
+                    self.copy_is_bad(page, entry, error)?;
+                    self.read_backing(page, bytes)
+                }
+                other => other,
+            },
+            Source::Below => self.read_backing(page, bytes),
         }
+    }
+
+    fn read_backing(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.counts.below_reads += 1;
+        read_page_below(&*self.backing, self.backing_bytes, page, bytes)
+    }
+
+    /// Was this version written below, and is nothing of the page queued?
+    fn is_sent(&self, page: u64, entry: Entry) -> bool {
+        !self.pending.contains_key(&page) && self.covers(page, entry.place)
     }
 
     /// Reads the copy that the log holds. A clean one that is bad is forgotten, a dirty one declared lost.
@@ -248,6 +279,10 @@ impl Keeper {
         // A version on its way below, or just there, is not lost with the copy.
         if self.covers(page, entry.place) {
             self.release(page);
+            // What is below serves from now on, and if it cannot be synced nobody has the page any more.
+            if let Some(sent) = self.unsynced.get_mut(&page).filter(|sent| sent.cover == Cover::Same(entry.place)) {
+                sent.cover = Cover::Newer(Some(entry.place));
+            }
             return Ok(());
         }
         if error.kind() == io::ErrorKind::InvalidData && !entry.lost {
