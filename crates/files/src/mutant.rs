@@ -34,12 +34,14 @@ pub(crate) enum Mutant {
     UnbornUnsaid,
     /// A map that could not be synced is appended to as if nothing were missing in it.
     MapNotRenewed,
+    /// A change of size that failed half way leaves the size that the file had before.
+    SizeNotLookedAt,
 }
 
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 15] = [
+    pub const ALL: [Mutant; 16] = [
         Mutant::RegionUnsynced,
         Mutant::DirectoryUnsynced,
         Mutant::StartUnsynced,
@@ -55,6 +57,7 @@ impl Mutant {
         Mutant::CloseUnsynced,
         Mutant::UnbornUnsaid,
         Mutant::MapNotRenewed,
+        Mutant::SizeNotLookedAt,
     ];
 }
 

@@ -355,10 +355,11 @@ impl Deref for Held<'_> {
 
 impl Holder for Below {
     fn let_go(&self) -> bool {
-        // An error of what was written here is told to who has it open.
         let synced = !self.unsynced.load(Relaxed) || self.sync_writes().is_ok();
         if !synced {
+            // The system says it once, to this descriptor: the next sync that the cache asks for has to say it again.
             self.unsynced.store(true, Relaxed);
+            self.failed.store(true, Relaxed);
         }
         synced && self.place.let_go(&self.holder(), File::descriptor)
     }

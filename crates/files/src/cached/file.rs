@@ -182,9 +182,10 @@ impl CachedFile {
         !self.written().0.is_empty()
     }
 
-    /// Makes the bytes durable if a write came after the last sync.
+    /// Makes the bytes durable if a write came after the last sync, or pages were forgotten that a crash would bring back.
     pub fn sync_if_written(&self) -> io::Result<()> {
-        if self.leaving.unsynced.load(SeqCst) { self.sync(true) } else { Ok(()) }
+        let changed = self.leaving.unsynced.load(SeqCst) || self.leaving.forgot.load(SeqCst);
+        if changed { self.sync(true) } else { Ok(()) }
     }
 
     /// Where a byte is in the address space; none if its part of the file has no region.
@@ -277,23 +278,36 @@ impl CachedFile {
         self.make_growable(&mut shape)?;
         // The range is in the file below before the cache may have to write it there.
         let from = offset.max(size);
-        self.below.grow(from, end - from)?;
-        // Whole pages need not be read first; what is beyond the end is zeroes in any case.
-        let mut padded = bytes.to_vec();
-        padded.resize(bytes.len() + (end.next_multiple_of(self.page_bytes()) - end) as usize, 0);
-        if let Err(error) = self.put(offset, &padded) {
-            // Nobody has seen the longer file. If this fails as well it ends in zeroes.
-            shape.tail_is_zero = false;
-            match self.below.resize(size) {
-                Ok(()) => {
-                    shape.forget_from = Some(shape.forget_from.map_or(size, |from| from.min(size)));
-                }
-                Err(_) => self.set_size(end),
-            }
-            return Err(error);
+        let grown = self.below.grow(from, end - from).and_then(|()| {
+            // Whole pages need not be read first; what is beyond the end is zeroes in any case.
+            let mut padded = bytes.to_vec();
+            padded.resize(bytes.len() + (end.next_multiple_of(self.page_bytes()) - end) as usize, 0);
+            self.put(offset, &padded)
+        });
+        match grown {
+            Ok(()) => self.set_size(end),
+            Err(_) => self.shrink_again(&mut shape, size),
         }
-        self.set_size(end);
-        Ok(())
+        grown
+    }
+
+    /// After a write that was to lengthen the file and failed: nobody has seen the longer file. If this fails as well it ends in
+    /// zeroes.
+    fn shrink_again(&self, shape: &mut Shape, size: u64) {
+        shape.tail_is_zero = false;
+        match self.below.resize(size) {
+            Ok(()) => shape.forget_from = Some(shape.forget_from.map_or(size, |from| from.min(size))),
+            Err(_) => self.look_at_size(),
+        }
+    }
+
+    /// After a change below that failed half way: the size is the one below, which every sync makes durable.
+    fn look_at_size(&self) {
+        if let Ok(bytes) = self.below.size()
+            && !mutant::is(Mutant::SizeNotLookedAt)
+        {
+            self.set_size(bytes);
+        }
     }
 
     /// What is known of a read (0) or a write (1): one that begins at the page after the last one's goes on with a run.
@@ -423,23 +437,25 @@ impl CachedFile {
         let size = self.size();
         if bytes >= size {
             self.make_growable(&mut shape)?;
-            self.below.settle()?;
-            self.below.resize(bytes)?;
-            self.set_size(bytes);
-            return Ok(());
         }
         self.below.settle()?;
-        let _announced = self.announce(bytes, size)?;
-        self.below.resize(bytes)?;
-        if bytes == 0 {
-            self.leaving.emptied.store(true, SeqCst);
+        let _announced = if bytes < size { Some(self.announce(bytes, size)?) } else { None };
+        let cut = self.below.resize(bytes);
+        match cut {
+            Ok(()) => self.set_size(bytes),
+            Err(_) => self.look_at_size(),
         }
-        self.set_size(bytes);
-        shape.tail_is_zero = false;
-        shape.forget_from = Some(shape.forget_from.map_or(bytes, |from| from.min(bytes)));
-        // What cannot be done now is done before the file grows; it is as short as it should be.
-        let _later = self.make_growable(&mut shape);
-        Ok(())
+        let now = self.size();
+        if now < size {
+            if now == 0 {
+                self.leaving.emptied.store(true, SeqCst);
+            }
+            shape.tail_is_zero = false;
+            shape.forget_from = Some(shape.forget_from.map_or(now, |from| from.min(now)));
+            // What cannot be done now is done before the file grows; it is as short as it should be.
+            let _later = self.make_growable(&mut shape);
+        }
+        cut
     }
 
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
@@ -458,16 +474,20 @@ impl CachedFile {
         }
         self.below.settle()?;
         let _announced = self.announce(offset, if voids { end.min(size) } else { offset })?;
-        self.below.allocate(how, offset, bytes)?;
-        if voids {
+        let allocated = self.below.allocate(how, offset, bytes).and_then(|()| {
+            if !voids {
+                return Ok(());
+            }
             self.void(offset, end.min(size), size)?;
             // A dirty page may have been written below in between.
-            self.below.allocate(how, offset, bytes)?;
+            self.below.allocate(how, offset, bytes)
+        });
+        match allocated {
+            Ok(()) if how.contains(keep) => {}
+            Ok(()) => self.set_size(end.max(size)),
+            Err(_) => self.look_at_size(),
         }
-        if !how.contains(keep) {
-            self.set_size(end.max(size));
-        }
-        Ok(())
+        allocated
     }
 
     /// A range below is zeroes now: so it must be for the cache.

@@ -3,6 +3,7 @@
 //! mutants of the layer that these tests must find out.
 
 mod history;
+mod known;
 mod oracle;
 mod setup;
 

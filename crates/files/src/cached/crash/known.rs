@@ -1,0 +1,185 @@
+//! Faults of the files' layer that a random life has found, each as the shortest sequence that shows it.
+
+use crate::below::{File, FileSystem, OpenFile};
+use crate::cached::disk::Below;
+use crate::cached::map::{Extent, FileKey};
+use crate::cached::{Backing, CachedFiles, FilesDisk};
+use crate::places::Holder;
+use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
+use crate::{FileData, FileId};
+use entresol_engine::cache::{CacheConfig, Mode, Upkeep};
+use entresol_engine::disk::{Disk as _, Power, SimDisk};
+use entresol_engine::store::{Geometry, Layout};
+use entresol_policy::catalogue;
+use rustix::fs::{FallocateFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+const PAGE_BYTES: u64 = 512;
+const SEED: u64 = 7;
+
+/// A directory behind a cache, all simulated.
+struct Scene {
+    power: Power,
+    cache: SimDisk,
+    below: SimFileSystem,
+    config: CacheConfig,
+    files: Option<CachedFiles>,
+}
+
+impl Scene {
+    fn new(policy: &str, pages: usize, mode: Mode) -> Self {
+        println!("seed {SEED}");
+        let geometry = Geometry { page_bytes: PAGE_BYTES as u32, segment_pages: 8, segments: 16, layout: Layout::Log };
+        let power = Power::steady();
+        let cache = SimDisk::new(geometry.size_bytes(), &power);
+        let below = SimFileSystem::new(SEED, true, &power);
+        let system = FileSystem::Simulated(below.clone());
+        Backing::format_in(&system, Path::new("/"), &cache, geometry, [1; 16], [9; 16], None).expect("room");
+        let info = catalogue::info(policy).expect("a policy");
+        let config = CacheConfig { mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, &[pages]) };
+        let mut scene = Scene { power, cache, below, config, files: None };
+        scene.open();
+        scene
+    }
+
+    fn open(&mut self) {
+        let backing = Backing::open_in(FileSystem::Simulated(self.below.clone()), Path::new("/")).expect("a map");
+        let opened = CachedFiles::open(backing, self.cache.clone(), &self.config, Vec::new());
+        self.files = Some(opened.expect("a cache in good order").0);
+    }
+
+    fn files(&self) -> &CachedFiles {
+        self.files.as_ref().expect("open")
+    }
+
+    fn root(&self) -> SimDirectory {
+        self.below.directory(Path::new("/"))
+    }
+
+    /// A file through the cache.
+    fn opened(&self, file: SimFile) -> (FileId, Arc<dyn FileData>) {
+        let id = OpenFile::found(&file).expect("attributes").id;
+        (id, self.files().open_file(id, File::Simulated(file), true).expect("a file"))
+    }
+
+    fn create(&self, name: &str) -> Arc<dyn FileData> {
+        self.opened(self.root().create(name).expect("a new file")).1
+    }
+
+    /// The power goes and comes again.
+    fn cut(&mut self, seed: u64) {
+        self.power.fail_after(0);
+        self.files = None;
+        self.cache.crash(seed);
+        self.below.crash(seed);
+        self.power.restore();
+        self.open();
+    }
+}
+
+fn page(version: u8) -> Vec<u8> {
+    vec![version; PAGE_BYTES as usize]
+}
+
+/// A failed sync drops what it was to write, as file systems do, and says so once.
+#[test]
+fn a_sync_below_that_fails_makes_no_read_older() {
+    for (policy, mode) in [("h-arc", Mode::WriteAround), ("lru", Mode::WriteThrough)] {
+        let scene = Scene::new(policy, 4, mode);
+        let file = scene.create("a");
+        const PAGES: u8 = 40;
+        let write = |version: u8| {
+            (0..PAGES).for_each(|at| {
+                file.write(u64::from(at) * PAGE_BYTES, &page(version)).expect("room");
+            });
+        };
+        write(1);
+        file.sync(false).expect("a sync");
+        write(2);
+        // What was allocated is synced first: the cache has not heard of the failure when the next read comes.
+        file.allocate(FallocateFlags::KEEP_SIZE, 0, 2 * u64::from(PAGES) * PAGE_BYTES).expect("blocks");
+        scene.below.fail(Call::Sync, 0, Errno::IO);
+        assert!(file.sync(false).is_err(), "{mode:?}");
+        for at in 0..PAGES {
+            let mut bytes = page(0);
+            file.read(u64::from(at) * PAGE_BYTES, &mut bytes).expect("a read");
+            assert_eq!(bytes, page(2), "{mode:?}, page {at}");
+        }
+    }
+}
+
+/// What was cut off is dirty in the cache device's last durable state, so it has to be forgotten there before the new name.
+#[test]
+fn a_file_that_was_cut_and_renamed_over_another_has_none_of_its_old_bytes_after_a_loss_of_power() {
+    for seed in 0..40 {
+        let mut scene = Scene::new("lru", 16, Mode::WriteBack);
+        let (a, b) = (scene.create("a"), scene.create("b"));
+        b.write(0, &page(1)).expect("room");
+        b.sync(false).expect("a sync");
+        a.write(0, &page(2)).expect("room");
+        a.sync(false).expect("a sync");
+        crate::below::OpenDirectory::sync(&scene.root()).expect("a sync");
+        a.truncate(0).expect("a cut");
+        a.allocate(FallocateFlags::empty(), 0, PAGE_BYTES).expect("zeroes");
+        let root = scene.root();
+        let names = ((&root, OsStr::new("a")), (&root, OsStr::new("b")));
+        crate::rename(scene.files(), names.0, names.1, RenameFlags::empty()).expect("a new name");
+        drop((a, b));
+        scene.cut(seed);
+        let (_, file) = scene.opened(scene.root().open("b").expect("one of the two"));
+        let mut bytes = page(9);
+        let read = file.read(0, &mut bytes).expect("a read");
+        let is_old = bytes == page(1);
+        let is_new = read == 0 || bytes == page(0);
+        assert!(is_old || is_new, "seed {seed}: {read} bytes, {:?}", &bytes[..4]);
+    }
+}
+
+/// The file below is longer by then.
+#[test]
+fn a_change_of_size_that_fails_half_way_is_seen_as_it_is_below() {
+    let zero = FallocateFlags::ZERO_RANGE;
+    let changes: [(&str, &dyn Fn(&dyn FileData) -> std::io::Result<()>); 3] = [
+        ("zeroes", &|file| file.allocate(zero, PAGE_BYTES / 2, 8 * PAGE_BYTES)),
+        ("blocks", &|file| file.allocate(FallocateFlags::empty(), PAGE_BYTES / 2, 8 * PAGE_BYTES)),
+        ("a write", &|file| file.write(PAGE_BYTES / 2, &[3; 8 * PAGE_BYTES as usize])),
+    ];
+    for (what, change) in changes {
+        let mut failed = 0;
+        for call in [Call::Read, Call::Write, Call::Sync] {
+            for after in 0..3 {
+                let scene = Scene::new("lru", 4, Mode::WriteAround);
+                let file = scene.create("a");
+                file.write(0, &[1; 700]).expect("room");
+                scene.files().cache().drain().expect("room below");
+                scene.below.fail(call, after, Errno::NOSPC);
+                failed += u64::from(change(&*file).is_err());
+                scene.below.heal();
+                let below = OpenFile::found(&scene.root().open("a").expect("it is there")).expect("attributes").size;
+                assert_eq!(file.size_bytes().expect("a size"), below, "{what}, {call:?} after {after}");
+            }
+        }
+        assert!(failed > 0, "{what}");
+    }
+}
+
+/// The system tells a failure once, to the descriptor that asked: here to who closes descriptors, of which there are too many.
+#[test]
+fn a_sync_that_fails_where_a_descriptor_is_let_go_is_told_to_the_cache() {
+    let below = SimFileSystem::new(SEED, true, &Power::steady());
+    let file = below.directory(Path::new("/")).create("a").expect("a new file");
+    file.again().allocate(FallocateFlags::empty(), 0, PAGE_BYTES).expect("room");
+    let key = FileKey { inode: 1, made: 1 };
+    let disk = FilesDisk::new(PAGE_BYTES);
+    let file = Below::new(key, File::Simulated(file), true, false, None);
+    disk.join(0, file.clone(), Extent { file: key, part: 0 });
+    disk.write_at(0, &page(1)).expect("a write");
+    below.fail(Call::Sync, 0, Errno::IO);
+    assert!(!file.let_go(), "what is not durable stays open");
+    assert!(disk.sync().is_err(), "the cache writes again what it sent");
+    disk.write_at(0, &page(1)).expect("a write");
+    disk.sync().expect("a sync");
+}
