@@ -28,6 +28,8 @@ pub(crate) enum Mutant {
     EndNotForgotten,
     /// A file that grows has in its last page what was there beyond its end.
     TailNotCleared,
+    /// A file grows before the zeroes of its last page are durable.
+    TailUnsynced,
     /// A close does not sync files below.
     CloseUnsynced,
     /// A file that was made since the start and not synced is missed when it is not there.
@@ -41,7 +43,7 @@ pub(crate) enum Mutant {
 #[cfg(test)]
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 16] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::RegionUnsynced,
         Mutant::DirectoryUnsynced,
         Mutant::StartUnsynced,
@@ -54,6 +56,7 @@ impl Mutant {
         Mutant::SizeUnsynced,
         Mutant::EndNotForgotten,
         Mutant::TailNotCleared,
+        Mutant::TailUnsynced,
         Mutant::CloseUnsynced,
         Mutant::UnbornUnsaid,
         Mutant::MapNotRenewed,

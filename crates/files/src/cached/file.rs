@@ -45,6 +45,8 @@ pub(super) struct CachedFile {
 struct Shape {
     /// The last page has no bytes but zeroes beyond the end, wherever it is.
     tail_is_zero: bool,
+    /// A crash brings nothing else back there.
+    tail_is_durable: bool,
     /// Pages from here on have to be forgotten before the file may grow.
     forget_from: Option<u64>,
 }
@@ -96,7 +98,7 @@ impl CachedFile {
     ) -> io::Result<Self> {
         let (object, regions) = known.map_or((None, BTreeMap::new()), |(object, regions)| (Some(object), regions));
         let size = AtomicU64::new(below.size()?);
-        let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), forget_from: None });
+        let shape = RwLock::new(Shape { tail_is_zero: regions.is_empty(), tail_is_durable: true, forget_from: None });
         let object = object.map_or_else(OnceLock::new, OnceLock::from);
         let (regions, written) = (RwLock::new(regions), Mutex::default());
         let runs = [const { AtomicU64::new(u64::MAX) }; 2];
@@ -275,7 +277,7 @@ impl CachedFile {
         if end <= size {
             return self.put(offset, bytes);
         }
-        self.make_growable(&mut shape)?;
+        self.grow_ready(&mut shape)?;
         // The range is in the file below before the cache may have to write it there.
         let from = offset.max(size);
         let grown = self.below.grow(from, end - from).and_then(|()| {
@@ -408,26 +410,24 @@ impl CachedFile {
             shape.forget_from = None;
         }
         if !shape.tail_is_zero && !mutant::is(Mutant::TailNotCleared) {
-            self.clear(size, page_end)?;
+            if size < page_end && self.find(size).is_some() {
+                shape.tail_is_durable = false;
+                self.clear(size, page_end)?;
+            }
             shape.tail_is_zero = true;
         }
         Ok(())
     }
 
-    /// At a start: if the page from `offset` on is the last then what lies beyond the end is zeroes after
-    /// the next flush. Else the file could grow, and a crash undo what makes it zeroes then. Whether it did.
-    pub fn clear_end(&self, offset: u64) -> io::Result<bool> {
-        let (size, page_end) = (self.size(), offset + self.page_bytes());
-        if !(offset < size && size < page_end) || mutant::is(Mutant::TailNotCleared) {
-            return Ok(false);
+    /// As [`make_growable`](Self::make_growable), before the file grows: a crash could keep the new size and undo what makes the end of
+    /// the last page zeroes.
+    fn grow_ready(&self, shape: &mut Shape) -> io::Result<()> {
+        self.make_growable(shape)?;
+        if !shape.tail_is_durable && !mutant::is(Mutant::TailUnsynced) {
+            self.shared.cache.flush()?;
         }
-        // One that cannot be written does not grow.
-        if self.below.ensure_writable().is_err() {
-            return Ok(false);
-        }
-        self.clear(size, page_end)?;
-        self.alone().tail_is_zero = true;
-        Ok(true)
+        shape.tail_is_durable = true;
+        Ok(())
     }
 
     pub fn truncate(&self, bytes: u64) -> io::Result<()> {
@@ -435,8 +435,8 @@ impl CachedFile {
         end_of(bytes, 0)?;
         let mut shape = self.alone();
         let size = self.size();
-        if bytes >= size {
-            self.make_growable(&mut shape)?;
+        if bytes > size {
+            self.grow_ready(&mut shape)?;
         }
         self.below.settle()?;
         let _announced = if bytes < size { Some(self.announce(bytes, size)?) } else { None };
@@ -470,7 +470,7 @@ impl CachedFile {
         let mut shape = self.alone();
         let size = self.size();
         if end > size && !how.contains(keep) {
-            self.make_growable(&mut shape)?;
+            self.grow_ready(&mut shape)?;
         }
         self.below.settle()?;
         let _announced = self.announce(offset, if voids { end.min(size) } else { offset })?;

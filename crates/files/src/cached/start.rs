@@ -440,15 +440,11 @@ impl CachedFiles {
             files.insert(key, self.know(file.below.clone(), known[&key], file.parts.clone())?);
         }
         let mut void: Vec<u64> = Vec::new();
-        let mut tails = 0;
         for &(page, dirty) in held {
             match self.shared.disk.file_at(page * page_bytes) {
                 Some((below, offset)) if !below.is_changed() && !self.shared.disk.is_void(page * page_bytes, dirty) => {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
-                    }
-                    if !self.shared.cache.is_read_only() {
-                        tails += usize::from(files[&below.key].clear_end(offset)?);
                     }
                 }
                 _ => void.push(page),
@@ -458,7 +454,7 @@ impl CachedFiles {
         let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
         runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
         let changed = present.values().any(|file| file.below.is_changed());
-        if !void.is_empty() || tails > 0 {
+        if !void.is_empty() {
             self.shared.cache.flush()?;
         }
         self.shared.disk.remember(&[]);
