@@ -108,6 +108,11 @@ impl SimFileSystem {
         self.lock().failed
     }
 
+    /// How often a file or directory was synced with all that is known of it.
+    pub fn whole_syncs(&self, inode: u64) -> u64 {
+        self.lock().whole_syncs.get(&inode).copied().unwrap_or_default()
+    }
+
     /// Looks without any effect on what comes: a trace must not change the run.
     pub fn aside<T>(&self, look: impl FnOnce() -> T) -> T {
         let random = self.lock().random.clone();

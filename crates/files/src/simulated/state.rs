@@ -189,6 +189,8 @@ pub(super) struct State {
     traced: bool,
     /// How many calls failed so.
     pub failed: u64,
+    /// `fsync`s of each node, those of data alone apart.
+    pub whole_syncs: BTreeMap<u64, u64>,
 }
 
 impl State {
@@ -207,6 +209,7 @@ impl State {
             fault: None,
             traced: std::env::var_os("ENTRESOL_FILE_CRASH_TRACE").is_some(),
             failed: 0,
+            whole_syncs: BTreeMap::new(),
         };
         state.record(vec![Step::Make { inode: ROOT, made: 1, directory: true }]);
         state.sync_all();
@@ -461,6 +464,7 @@ impl State {
         if self.traced {
             println!("    sync {inode}, data only: {data_only}");
         }
+        *self.whole_syncs.entry(inode).or_default() += u64::from(!data_only);
         let blocks: Vec<u64> = self.node(inode).blocks.values().copied().collect();
         blocks.iter().for_each(|block| self.blocks.get_mut(block).expect("a block").settle());
         let last = self.journal.iter().rposition(|steps| steps.iter().any(|step| step.is_of(inode, data_only)));

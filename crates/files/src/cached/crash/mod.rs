@@ -19,9 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const CRASHES: u64 = 20;
 /// Lives that a test goes through unless it is told of others.
 const SEEDS: u64 = 400;
-/// Mutants that no life finds since a close raises the generation and a start clears ends: what else covers them is not known.
-const UNFOUND: [Mutant; 2] = [Mutant::ForgottenNotHeeded, Mutant::CloseUnsynced];
-/// Lives within which each other mutant is found out.
+/// Lives within which each other mutant is found out, unless a test is told of others.
 const MUTANT_SEEDS: u64 = 400;
 
 /// One random life with several crashes.
@@ -76,16 +74,17 @@ fn no_crash_of_files_behind_slots_loses_what_was_synced() {
 
 #[test]
 fn every_mutant_of_the_files_layer_is_found_out() {
-    let mut missed = Vec::new();
+    let (seeds, mut missed) = (number("ENTRESOL_FILE_MUTANT_SEEDS", MUTANT_SEEDS), Vec::new());
     for mutant in Mutant::ALL {
         mutant::activate(Some(mutant));
-        let found = lives(0..MUTANT_SEEDS, Layout::Log).and_then(|_| lives(0..MUTANT_SEEDS, Layout::Slots));
+        let known = known::SCENARIOS.iter().any(|scenario| catch_unwind(scenario).is_err());
+        let found = lives(0..seeds, Layout::Log).and_then(|_| lives(0..seeds, Layout::Slots));
         mutant::activate(None);
-        match found {
-            Err(violation) => println!("{mutant:?}: {violation}"),
-            Ok(_) => missed.push(mutant),
+        match (found, known) {
+            (Err(violation), _) => println!("{mutant:?}: {violation}"),
+            (Ok(_), true) => println!("{mutant:?}: by a known sequence"),
+            (Ok(_), false) => missed.push(mutant),
         }
     }
-    // One that is found again leaves the list.
-    assert_eq!(missed, UNFOUND, "missed within {MUTANT_SEEDS} lives over each layout");
+    assert_eq!(missed, [], "missed within {seeds} lives over each layout");
 }
