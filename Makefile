@@ -357,7 +357,7 @@ adaptive-live: deps
 # What breaks a target is kept in target/fuzz, with a line for each run in target/fuzz/log. The compiler is the one of the house: its
 # counters are those that libFuzzer asks for, without a sanitizer. `make fuzz-corpus` keeps in crates/fuzz/corpus what adds to it.
 FUZZ_SECONDS := 60
-FUZZ := hints map names native nbd readers specs store
+FUZZ := configuration control hints map names native nbd readers record resumed specs store
 FUZZER := fuzz/target/x86_64-unknown-linux-gnu/release/entresol-fuzz
 COUNTERS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

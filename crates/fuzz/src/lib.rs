@@ -4,10 +4,30 @@
 //! refused, what is understood can be used, and neither takes memory without bound. The fuzzer (`make fuzz`) looks for bytes that
 //! break one; the tests replay the corpus and changed copies of it.
 
+/// The program's way to standard error, for its modules that are read in here.
+macro_rules! say {
+    ($($words:tt)*) => {
+        eprintln!($($words)*)
+    };
+}
+
+#[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
+#[path = "../../cli/src/config.rs"]
+mod config;
 mod files;
 #[path = "../../engine/tests/common/hostile.rs"]
 mod hostile;
+#[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
+#[path = "../../cli/src/journal.rs"]
+mod journal;
 mod names;
+#[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
+#[path = "../../cli/src/output.rs"]
+mod output;
+mod program;
+#[allow(dead_code, reason = "the program's own module, of which only the reading is wanted")]
+#[path = "../../cli/src/live/control/protocol.rs"]
+mod protocol;
 mod store;
 mod texts;
 mod wire;
@@ -19,12 +39,16 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    ("configuration", program::configuration),
+    ("control", program::control),
     ("hints", wire::hints),
     ("map", files::map),
     ("names", names::names),
     ("native", texts::native),
     ("nbd", wire::nbd),
     ("readers", texts::readers),
+    ("record", program::record),
+    ("resumed", program::resumed),
     ("specs", texts::specs),
     ("store", store::store),
 ];
