@@ -27,6 +27,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 const CUTS: u64 = 2;
 /// Cuts within which a mutant is found out.
@@ -91,7 +92,7 @@ impl Trial<'_> {
             layer.lie(fs::metadata(ground.image(name)).expect("an image").ino());
         }
         let mut load = Load::new(&running.directory, random.next_u64(), self.pace);
-        let at_cut = running.until_the_cut(&ground, &mut random, |is_over| load.run(is_over));
+        let at_cut = running.until_the_cut(&ground, &mut random, &AtomicBool::new(true), |is_over| load.run(is_over));
         let running = Running::again(&ground, self.cached)?;
         let lost_unsynced = load.verify(&running.directory)?;
         let Load { done: calls, renames, unlinks, .. } = load;
@@ -107,7 +108,9 @@ fn round_of_sqlite(seed: u64, how: How, journal: &str) -> Result<(u64, u64), Str
     let database = running.directory.join("database");
     sqlite::make(&database, journal);
     let mut committed = 0;
-    running.until_the_cut(&ground, &mut random, |is_over| committed = sqlite::run(&database, journal, is_over));
+    running.until_the_cut(&ground, &mut random, &AtomicBool::new(true), |is_over| {
+        committed = sqlite::run(&database, journal, is_over);
+    });
     let running = Running::again(&ground, Some(how))?;
     let found = sqlite::verify(&running.directory.join("database"), committed)?;
     Ok((committed, found))
@@ -121,8 +124,9 @@ fn round_of_postgres(program: Program, seed: u64, how: How, cluster: &Cluster) -
     let server = cluster.start(&running.directory)?;
     let mut committed = Default::default();
     let load = random.next_u64();
-    running.until_the_cut(&ground, &mut random, |is_over| {
-        committed = server.run(load, is_over);
+    let begun = AtomicBool::new(false);
+    running.until_the_cut(&ground, &mut random, &begun, |is_over| {
+        committed = server.run(load, &begun, is_over);
         server.stop(Signal::QUIT);
     });
     let running = Running::again(&ground, Some(how))?;

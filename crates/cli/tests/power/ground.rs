@@ -8,11 +8,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// User of a server that refuses to run as root.
 const NOBODY: u32 = 65534;
 const CACHE_SIZE: &str = "6MiB";
+/// How long a load may take to begin.
+const BEGINNING_MAX: Duration = Duration::from_secs(60);
 
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
@@ -250,17 +253,23 @@ impl Running {
         Ok(Running { cache, _attached: attached, withheld: None, directory })
     }
 
-    /// Has a load run, and lets the power go in the middle of it: sectors that were not synced then, and those that were kept.
+    /// Has a load run, and lets the power go in the middle of it, some time after it has `begun`: sectors that were not synced then, and
+    /// those that were kept.
     pub fn until_the_cut(
         self,
         ground: &Ground,
         random: &mut Random,
+        begun: &AtomicBool,
         load: impl FnOnce(&(dyn Fn() -> bool + Sync)),
     ) -> (u64, u64) {
         let layer = self.withheld.as_ref().expect("disks that forget").1.clone();
         let until = Duration::from_millis(30 + random.below(700));
         let at_cut = std::thread::scope(|scope| {
             let cutter = scope.spawn(|| {
+                let start = Instant::now();
+                while !begun.load(Ordering::SeqCst) && start.elapsed() < BEGINNING_MAX {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 std::thread::sleep(until);
                 layer.cut(random)
             });

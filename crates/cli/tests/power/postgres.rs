@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub const CLIENTS: u64 = 2;
@@ -122,13 +122,17 @@ impl Server<'_> {
     }
 
     /// Has clients commit one transaction after the other until they fail or `is_over`; for each the number of the last of which it
-    /// was told in time.
-    pub fn run(&self, seed: u64, is_over: &(dyn Fn() -> bool + Sync)) -> [u64; CLIENTS as usize] {
+    /// was told in time. It has `begun` when each has committed one.
+    pub fn run(&self, seed: u64, begun: &AtomicBool, is_over: &(dyn Fn() -> bool + Sync)) -> [u64; CLIENTS as usize] {
         let committed = [const { AtomicU64::new(0) }; CLIENTS as usize];
         std::thread::scope(|scope| {
             for (client, committed) in (0..).zip(&committed) {
                 scope.spawn(move || self.commit(client, Random::new(seed + client), committed, is_over));
             }
+            while !is_over() && committed.iter().any(|committed| committed.load(Ordering::SeqCst) == 0) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            begun.store(true, Ordering::SeqCst);
         });
         committed.map(AtomicU64::into_inner)
     }
