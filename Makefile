@@ -379,7 +379,22 @@ fuzz-corpus: fuzzer
 	@for target in $(FUZZ); do ENTRESOL_FUZZ=$$target $(FUZZER) -merge=1 -max_len=4096 crates/fuzz/corpus/$$target target/fuzz/$$target \
 		2>&1 | tail -n 1; done
 
-# Three hundred power cuts under load of each kind (root, loop devices, FUSE; half an hour): disks that forget what nobody flushed.
+# Three hundred power cuts under load of each kind (root, loop devices, FUSE, PostgreSQL; an hour), in slices: disks that forget what
+# nobody flushed. What is done is noted in target/power-cuts, so that a run that was stopped goes on where it was. Then programs
+# that leave out a sync, which must be found out. CUTS_PROFILE= takes the programs as tests are built.
+POWER_CUTS := target/power-cuts
+CUTS_PROFILE := --release
+CUTS_TEST = cargo test -q --locked $(CUTS_PROFILE) -p entresol --test power_cuts --
+CUTS_OF := nothing_that_was_synced_is_lost_when_the_power_goes what_sqlite_committed_is_there_after_the_power_went \
+	what_postgresql_committed_is_there_after_the_power_went without_a_cache_only_what_was_not_synced_is_lost
 .PHONY: test-power-cuts
 test-power-cuts: deps
-	ENTRESOL_CUTS=300 cargo test --locked --release -p entresol --test power_cuts -- --nocapture --test-threads=1
+	@mkdir -p $(POWER_CUTS)
+	cargo build --locked $(CUTS_PROFILE) -p entresol --features mutants --target-dir target/mutants
+	@for test in $(CUTS_OF); do for first in $$(seq 0 25 275); do \
+		done=$(POWER_CUTS)/$$test.$$first; test -e $$done && continue; \
+		ENTRESOL_CUTS_FIRST=$$first ENTRESOL_CUTS=25 $(CUTS_TEST) --exact --nocapture $$test >$$done.log 2>&1 \
+			|| { cat $$done.log; exit 1; }; \
+		grep seeds $$done.log; mv $$done.log $$done; \
+	done; done
+	ENTRESOL_MUTANTS_BINARY=$$(ls -t $(CURDIR)/target/mutants/*/entresol | head -n 1) $(CUTS_TEST) --nocapture --test-threads=1 _is_found

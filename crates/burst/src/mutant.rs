@@ -1,103 +1,52 @@
-//! Faults that tests can put into the protocol, one at a time, to see whether random schedules find them. Every question is
-//! answered no by a constant.
+//! Faults that tests can put into the protocol, one at a time, to see whether random schedules find them: see
+//! [`entresol_core::fault_points`].
 
-/// One step of the protocol that is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutant {
-    /// A node admits a write whose lease has ended.
-    LeaseIgnored,
-    /// A node does not compare the epoch of a grant with its own.
-    EpochNotCompared,
-    /// The coordinator does not take what it grants from the free space.
-    ReserveForgotten,
-    /// A node drains the newest piece first.
-    FifoBroken,
-    /// The coordinator frees an ended lease without asking the node.
-    FreedUnasked,
-    /// A node admits a write under a lease that it has given back.
-    RevokedAdmitted,
-    /// A node admits a write that was granted on an earlier start of its own.
-    StartNotCompared,
-    /// A node forgets which writes it dropped when their leases ended.
-    LateForgotten,
-    /// A node drains the first piece where the oldest is asked for.
-    OldestBroken,
-    /// A node does not drain a copy whose primary is lost.
-    PromoteIgnored,
-    /// The coordinator orders the drain of a copy once, and only if the copy is whole by then.
-    PromoteOnce,
-    /// The coordinator orders nothing back of an earlier attempt at an object.
-    AttemptKept,
-    /// The coordinator cuts no chunks.
-    ChunkIgnored,
-    /// The coordinator grants from a node whose connection is lost.
-    AbsentGranted,
-    /// A piece joins a parity on a node whose connection is lost.
-    AbsentJoined,
-    /// A piece joins a parity that has lost a member.
-    BereavedJoined,
-    /// A piece that is lost before its guard's node has reported stays entered as what the guard protects.
-    UnknownGuardKept,
-    /// The coordinator frees a piece when a part of it is drained.
-    PartFreesAll,
-    /// The coordinator commits an object whose copy is not stored.
-    CopyNotAwaited,
-    /// The coordinator drops the orders that were due with an event that it refuses.
-    RefusalDropsOrders,
-    /// A new coordinator gives back a parity of an earlier epoch with the last member that it knows.
-    OldParityFreed,
-    /// A new coordinator gives back a parity that has no member, though a lost piece may need it.
-    OrphanParityFreed,
-}
-
-#[cfg(test)]
-impl Mutant {
-    pub(crate) const ALL: [Mutant; 22] = [
-        Mutant::LeaseIgnored,
-        Mutant::EpochNotCompared,
-        Mutant::ReserveForgotten,
-        Mutant::FifoBroken,
-        Mutant::FreedUnasked,
-        Mutant::RevokedAdmitted,
-        Mutant::StartNotCompared,
-        Mutant::LateForgotten,
-        Mutant::OldestBroken,
-        Mutant::PromoteIgnored,
-        Mutant::PromoteOnce,
-        Mutant::AttemptKept,
-        Mutant::ChunkIgnored,
-        Mutant::AbsentGranted,
-        Mutant::AbsentJoined,
-        Mutant::BereavedJoined,
-        Mutant::UnknownGuardKept,
-        Mutant::PartFreesAll,
-        Mutant::CopyNotAwaited,
-        Mutant::RefusalDropsOrders,
-        Mutant::OldParityFreed,
-        Mutant::OrphanParityFreed,
-    ];
-}
-
-#[cfg(test)]
-thread_local! {
-    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Is this step left out?
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) const fn is(_mutant: Mutant) -> bool {
-    false
-}
-
-/// Is this step left out on this thread?
-#[cfg(test)]
-pub(crate) fn is(mutant: Mutant) -> bool {
-    ACTIVE.get() == Some(mutant)
-}
-
-/// Leaves a step out on this thread, or none.
-#[cfg(test)]
-pub(crate) fn activate(mutant: Option<Mutant>) {
-    ACTIVE.set(mutant);
+entresol_core::fault_points! {
+    /// One step of the protocol that is left out.
+    pub(crate) enum Mutant {
+        /// A node admits a write whose lease has ended.
+        LeaseIgnored,
+        /// A node does not compare the epoch of a grant with its own.
+        EpochNotCompared,
+        /// The coordinator does not take what it grants from the free space.
+        ReserveForgotten,
+        /// A node drains the newest piece first.
+        FifoBroken,
+        /// The coordinator frees an ended lease without asking the node.
+        FreedUnasked,
+        /// A node admits a write under a lease that it has given back.
+        RevokedAdmitted,
+        /// A node admits a write that was granted on an earlier start of its own.
+        StartNotCompared,
+        /// A node forgets which writes it dropped when their leases ended.
+        LateForgotten,
+        /// A node drains the first piece where the oldest is asked for.
+        OldestBroken,
+        /// A node does not drain a copy whose primary is lost.
+        PromoteIgnored,
+        /// The coordinator orders the drain of a copy once, and only if the copy is whole by then.
+        PromoteOnce,
+        /// The coordinator orders nothing back of an earlier attempt at an object.
+        AttemptKept,
+        /// The coordinator cuts no chunks.
+        ChunkIgnored,
+        /// The coordinator grants from a node whose connection is lost.
+        AbsentGranted,
+        /// A piece joins a parity on a node whose connection is lost.
+        AbsentJoined,
+        /// A piece joins a parity that has lost a member.
+        BereavedJoined,
+        /// A piece that is lost before its guard's node has reported stays entered as what the guard protects.
+        UnknownGuardKept,
+        /// The coordinator frees a piece when a part of it is drained.
+        PartFreesAll,
+        /// The coordinator commits an object whose copy is not stored.
+        CopyNotAwaited,
+        /// The coordinator drops the orders that were due with an event that it refuses.
+        RefusalDropsOrders,
+        /// A new coordinator gives back a parity of an earlier epoch with the last member that it knows.
+        OldParityFreed,
+        /// A new coordinator gives back a parity that has no member, though a lost piece may need it.
+        OrphanParityFreed,
+    }
 }

@@ -19,6 +19,8 @@ mod journal;
 mod live;
 mod metrics;
 mod mount;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod names;
 mod notify;
 mod output;
@@ -53,6 +55,10 @@ use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mutants")]
+    if let Err(error) = mutants::leave_out() {
+        return refuse(&format!("{error:#}"));
+    }
     let mut command = config::with_option(Cli::command());
     let (arguments, origins) = match config::extended(&command, std::env::args_os().collect()) {
         Ok(extended) => extended,

@@ -279,3 +279,24 @@ fn what_cannot_run_at_a_size_is_said_in_one_line_a_size() {
     let skipped = json(&scratch.read("out.json"))["skipped"].as_array().expect("what was skipped").len();
     assert!(skipped > 45);
 }
+
+/// The program that is built as always has none of its steps left out, whatever the environment asks for.
+#[test]
+fn a_step_is_left_out_in_a_program_that_was_built_for_it_and_in_no_other() {
+    let scratch = Scratch::new();
+    let asked = |step: &str| {
+        let mut command = scratch.command(&["--version"]);
+        let output = command.env("ENTRESOL_MUTANT", step).output().expect("the command runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    for step in ["files:DirectoryUnsynced", "engine:NoLogSync", "burst:LeaseIgnored"] {
+        let (code, said) = asked(step);
+        assert_eq!((code, said.contains(step)), (Some(0), cfg!(feature = "mutants")), "{said}");
+    }
+    for unknown in ["files:NoLogSync", "NoLogSync", "", "cellar:Door"] {
+        let (code, said) = asked(unknown);
+        let told = (Some(2), true);
+        let expected = if cfg!(feature = "mutants") { told } else { (Some(0), false) };
+        assert_eq!((code, said.contains("no step is named")), expected, "{said}");
+    }
+}

@@ -343,6 +343,33 @@ fn more_files_than_descriptors_are_no_error_to_anyone() {
     many_files(1000, 200, "16MiB");
 }
 
+/// Removed faster than their directories can be synced, files without names keep no more than a share of the descriptors.
+#[test]
+fn folders_of_many_more_files_than_descriptors_are_removed_at_once() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("backing")).expect("a directory");
+    fs::create_dir(scratch.path("mount")).expect("a directory");
+    scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "32MiB"]);
+    let Some(server) = mounted_with(&scratch, 200) else { return };
+    let folders: Vec<_> = (0..8).map(|folder| scratch.path("mount").join(folder.to_string())).collect();
+    for folder in &folders {
+        fs::create_dir(folder).expect("a directory");
+        for at in 0..500 {
+            fs::write(folder.join(at.to_string()), "bytes").unwrap_or_else(|error| panic!("file {at}: {error}"));
+        }
+    }
+    std::thread::scope(|scope| {
+        for folder in &folders {
+            scope.spawn(move || fs::remove_dir_all(folder).expect("all of a folder"));
+        }
+    });
+    fs::write(scratch.path("mount/another"), "bytes").expect("a file");
+    signal(server.id(), Signal::TERM);
+    ended_well(server);
+    let names = fs::read_dir(scratch.path("backing")).expect("a directory").count();
+    assert_eq!(names, 2, "the file, and the folder of the map");
+}
+
 #[test]
 #[ignore = "takes minutes; `make test-long` runs it"]
 fn two_hundred_thousand_files_at_1024_descriptors_are_no_error_to_anyone() {

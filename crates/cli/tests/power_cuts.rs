@@ -1,30 +1,48 @@
 //! Power cuts under load: the cache and what it caches each on an ext4 of its own, on loop devices over files that forget what
 //! nobody flushed. Nothing may be lost that ext4 alone would have kept. Root alone may make loop devices.
 //!
-//! `ENTRESOL_CUTS` says how many cuts there are of each kind (`make test-power-cuts`: 300).
+//! `ENTRESOL_CUTS` says how many cuts there are of each kind (`make test-power-cuts`: 300), and `ENTRESOL_CUTS_FIRST` the seed of the
+//! first. `ENTRESOL_MUTANTS_BINARY` names a program that was built with the feature `mutants`: it must be found out.
 
+#[path = "power/ground.rs"]
+mod ground;
 #[path = "power/load.rs"]
 mod load;
+#[path = "power/postgres.rs"]
+mod postgres;
+#[path = "../../names/tests/support/mod.rs"]
+mod servers;
 #[path = "power/sqlite.rs"]
 mod sqlite;
 #[path = "power/withholding.rs"]
 mod withholding;
 
 use entresol_core::Random;
-use entresol_front::fuse::{Mount, Options};
-use load::Load;
-use std::fs::{self, File};
+use ground::{Ground, How, Program, Running};
+use load::{Load, Pace};
+use postgres::Cluster;
+use rustix::process::Signal;
+use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-use withholding::Withholding;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 const CUTS: u64 = 2;
+/// Cuts within which a mutant is found out.
+const MUTANT_CUTS: u64 = 24;
+/// The same of PostgreSQL, whose cuts take longer.
+const MUTANT_CUTS_OF_POSTGRES: u64 = 4;
 
-fn cuts() -> u64 {
-    std::env::var("ENTRESOL_CUTS").map_or(CUTS, |cuts| cuts.parse().expect("a number"))
+fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().expect("a number"))
+}
+
+/// Seeds of the cuts: at least so many.
+fn seeds(at_least: u64) -> Range<u64> {
+    let first = number("ENTRESOL_CUTS_FIRST", 0);
+    first..first + number("ENTRESOL_CUTS", CUTS).max(at_least)
 }
 
 fn can_run(test: &str) -> bool {
@@ -43,126 +61,6 @@ fn can_run(test: &str) -> bool {
     false
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().expect(program);
-    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-/// A file system on a loop device, detached when it is dropped.
-struct Attached {
-    device: String,
-    at: PathBuf,
-}
-
-impl Attached {
-    fn new(image: &Path, at: &Path) -> Self {
-        fs::create_dir_all(at).expect("a mount point");
-        let device = output("losetup", &["-f", "--show", text(image)]).trim().to_owned();
-        let attached = Attached { device, at: at.into() };
-        output("mount", &[&attached.device, text(at)]);
-        attached
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let _gone = Command::new("umount").arg("-l").arg(&self.at).output();
-        let _gone = Command::new("losetup").arg("-d").arg(&self.device).output();
-    }
-}
-
-/// A mount with a cache, killed when it is dropped.
-struct Cached {
-    child: Child,
-    at: PathBuf,
-}
-
-impl Cached {
-    fn start(ground: &Ground, how: How) -> Self {
-        let at = ground.path("mnt");
-        fs::create_dir_all(&at).expect("a mount point");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
-        command.args([
-            "mount",
-            text(&ground.path("slow/data")),
-            text(&at),
-            "--cache",
-            text(&ground.path("fast/cache")),
-        ]);
-        command.args(["--policy", how.policy, "--mode", how.mode]);
-        let said = File::create(ground.path("said")).expect("a file");
-        let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("entresol");
-        let mut cached = Cached { child, at };
-        let since = Instant::now();
-        let parent = fs::metadata(ground.scratch.path()).expect("a folder").dev();
-        while fs::metadata(&cached.at).map_or(parent, |found| found.dev()) == parent {
-            let ended = cached.child.try_wait().expect("a child").is_some();
-            if ended || since.elapsed() > Duration::from_secs(60) {
-                panic!("not mounted: {}", fs::read_to_string(ground.path("said")).unwrap_or_default());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        cached
-    }
-}
-
-impl Drop for Cached {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _ended = self.child.wait();
-        let _gone = Command::new("umount").arg("-l").arg(&self.at).output();
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct How {
-    layout: &'static str,
-    mode: &'static str,
-    policy: &'static str,
-}
-
-/// Two disks that forget, and the folders where they are mounted.
-struct Ground {
-    scratch: tempfile::TempDir,
-}
-
-impl Ground {
-    fn new() -> Self {
-        let ground = Ground { scratch: tempfile::tempdir().expect("a directory") };
-        fs::create_dir(ground.path("images")).expect("a directory");
-        for (name, mib) in [("fast", 24), ("slow", 32)] {
-            let image = ground.image(name);
-            File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("an image");
-            output("mkfs.ext4", &["-q", "-F", text(&image)]);
-        }
-        ground
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(name)
-    }
-
-    fn image(&self, name: &str) -> PathBuf {
-        self.path("images").join(name)
-    }
-
-    /// Both images, of which every write is withheld until a sync.
-    fn withheld(&self) -> (Mount, Withholding, [Attached; 2]) {
-        fs::create_dir_all(self.path("withheld")).expect("a mount point");
-        let layer = Withholding::default();
-        let options = Options { page_cache: false, passthrough: false, ..Options::default() };
-        let mount = Mount::start(&self.path("images"), &self.path("withheld"), Arc::new(layer.clone()), options);
-        let mount = mount.expect("a mount");
-        let attached = ["fast", "slow"].map(|name| Attached::new(&self.path("withheld").join(name), &self.path(name)));
-        (mount, layer, attached)
-    }
-}
-
 /// Outcome of a cut.
 #[derive(Debug, Default)]
 struct Round {
@@ -175,106 +73,68 @@ struct Round {
     lost_unsynced: bool,
 }
 
-/// The disks with their file systems, and the mount of the cache if there is one.
-struct Running {
-    cache: Option<Cached>,
-    _attached: [Attached; 2],
-    withheld: Option<(Mount, Withholding)>,
-    directory: PathBuf,
+/// A cut of a load of files.
+struct Trial<'a> {
+    program: &'a Program,
+    cached: Option<How>,
+    pace: Pace,
+    /// The disk whose syncs do nothing.
+    lies: Option<&'a str>,
 }
 
-impl Running {
-    /// Fresh disks, whose writes are withheld.
-    fn begin(ground: &Ground, cached: Option<How>) -> Self {
-        let (mount, layer, attached) = ground.withheld();
-        let data = ground.path("slow/data");
-        fs::create_dir(&data).expect("a directory");
-        let cache = cached.map(|how| {
-            let cache = ground.path("fast/cache");
-            let format = ["format", "--cache", text(&cache), "--backing", text(&data), "--size", "6MiB"];
-            output(env!("CARGO_BIN_EXE_entresol"), &[&format[..], &["--layout", how.layout]].concat());
-            output("sync", &["-f", text(&cache)]);
-            Cached::start(ground, how)
-        });
-        output("sync", &["-f", text(&data)]);
-        let directory = cache.as_ref().map_or(data, |cache| cache.at.clone());
-        Running { cache, _attached: attached, withheld: Some((mount, layer)), directory }
-    }
-
-    /// The same disks after the power came back.
-    fn again(ground: &Ground, cached: Option<How>) -> Self {
-        let attached = ["fast", "slow"].map(|name| Attached::new(&ground.image(name), &ground.path(name)));
-        let cache = cached.map(|how| Cached::start(ground, how));
-        let directory = cache.as_ref().map_or(ground.path("slow/data"), |cache| cache.at.clone());
-        Running { cache, _attached: attached, withheld: None, directory }
-    }
-
-    /// Has a load run, and lets the power go in the middle of it: sectors that were not synced then, and those that were kept.
-    fn until_the_cut(
-        self,
-        ground: &Ground,
-        random: &mut Random,
-        load: impl FnOnce(&(dyn Fn() -> bool + Sync)),
-    ) -> (u64, u64) {
-        let layer = self.withheld.as_ref().expect("disks that forget").1.clone();
-        let until = Duration::from_millis(30 + random.below(700));
-        let at_cut = std::thread::scope(|scope| {
-            let cutter = scope.spawn(|| {
-                std::thread::sleep(until);
-                layer.cut(random)
-            });
-            scope.spawn(|| stir(ground, &layer));
-            load(&|| layer.is_off());
-            // Where the load ended by itself the power goes all the same.
-            cutter.join().expect("a cut")
-        });
-        let Running { cache, .. } = self;
-        drop(cache);
-        at_cut
-    }
-}
-
-/// Has the kernel write what it has in memory of the files on both disks, without a flush: a disk has it then, and may forget it.
-fn stir(ground: &Ground, layer: &Withholding) {
-    while !layer.is_off() {
-        let data = fs::read_dir(ground.path("slow/data")).into_iter().flatten().flatten().map(|entry| entry.path());
-        for path in data.chain([ground.path("fast/cache")]) {
-            if let Ok(file) = File::open(path) {
-                let _tried = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-            }
+impl Trial<'_> {
+    /// Makes the load, lets the power go in the middle, and looks at what is there then.
+    fn round(&self, seed: u64) -> Result<Round, String> {
+        let ground = Ground::new(self.program);
+        let mut random = Random::new(seed);
+        let running = Running::begin(&ground, self.cached);
+        if let (Some(name), Some((_, layer))) = (self.lies, &running.withheld) {
+            layer.lie(fs::metadata(ground.image(name)).expect("an image").ino());
         }
-        std::thread::sleep(Duration::from_millis(2));
+        let mut load = Load::new(&running.directory, random.next_u64(), self.pace);
+        let at_cut = running.until_the_cut(&ground, &mut random, &AtomicBool::new(true), |is_over| load.run(is_over));
+        let running = Running::again(&ground, self.cached)?;
+        let lost_unsynced = load.verify(&running.directory)?;
+        let Load { done: calls, renames, unlinks, .. } = load;
+        Ok(Round { calls, renames, unlinks, at_cut, lost_unsynced })
     }
-}
-
-/// Makes a load under a cache, or without one; lets the power go in the middle, and looks at what is there then.
-fn round(seed: u64, cached: Option<How>, lies: Option<&str>) -> Result<Round, String> {
-    let ground = Ground::new();
-    let mut random = Random::new(seed);
-    let running = Running::begin(&ground, cached);
-    if let (Some(name), Some((_, layer))) = (lies, &running.withheld) {
-        layer.lie(fs::metadata(ground.image(name)).expect("an image").ino());
-    }
-    let mut load = Load::new(&running.directory, random.next_u64());
-    let at_cut = running.until_the_cut(&ground, &mut random, |is_over| load.run(is_over));
-    let running = Running::again(&ground, cached);
-    let lost_unsynced = load.verify(&running.directory)?;
-    let Load { done: calls, renames, unlinks, .. } = load;
-    Ok(Round { calls, renames, unlinks, at_cut, lost_unsynced })
 }
 
 /// The same of SQLite: rows that were committed, and those that were found.
 fn round_of_sqlite(seed: u64, how: How, journal: &str) -> Result<(u64, u64), String> {
-    let ground = Ground::new();
+    let ground = Ground::new(&Program::ours());
     let mut random = Random::new(seed);
     let running = Running::begin(&ground, Some(how));
     let database = running.directory.join("database");
     sqlite::make(&database, journal);
     let mut committed = 0;
-    running.until_the_cut(&ground, &mut random, |is_over| committed = sqlite::run(&database, journal, is_over));
-    let running = Running::again(&ground, Some(how));
+    running.until_the_cut(&ground, &mut random, &AtomicBool::new(true), |is_over| {
+        committed = sqlite::run(&database, journal, is_over);
+    });
+    let running = Running::again(&ground, Some(how))?;
     let found = sqlite::verify(&running.directory.join("database"), committed)?;
     Ok((committed, found))
+}
+
+/// The same of PostgreSQL, whose own end comes with the cut.
+fn round_of_postgres(program: Program, seed: u64, how: How, cluster: &Cluster) -> Result<(u64, u64), String> {
+    let ground = Ground::before(&program.as_nobody(), &cluster.disk());
+    let mut random = Random::new(seed);
+    let running = Running::begin(&ground, Some(how));
+    let server = cluster.start(&running.directory)?;
+    let mut committed = Default::default();
+    let load = random.next_u64();
+    let begun = AtomicBool::new(false);
+    running.until_the_cut(&ground, &mut random, &begun, |is_over| {
+        committed = server.run(load, &begun, is_over);
+        server.stop(Signal::QUIT);
+    });
+    let running = Running::again(&ground, Some(how))?;
+    let server = cluster.start(&running.directory)?;
+    let found = server.verify(committed)?;
+    server.stop(Signal::INT);
+    cluster.check_pages(&running.directory)?;
+    Ok((committed.iter().sum(), found))
 }
 
 const HOW: [How; 6] = [
@@ -291,18 +151,22 @@ fn nothing_that_was_synced_is_lost_when_the_power_goes() {
     if !can_run("nothing_that_was_synced_is_lost_when_the_power_goes") {
         return;
     }
+    let (program, seeds) = (Program::ours(), seeds(CUTS));
     let (mut total, mut lost) = (Round::default(), 0);
-    for seed in 0..cuts() {
+    for seed in seeds.clone() {
         let how = HOW[seed as usize % HOW.len()];
-        let round = round(seed, Some(how), None).unwrap_or_else(|why| panic!("seed {seed}, {how:?}: {why}"));
-        println!("seed {seed}, {how:?}: {round:?}");
+        // Each pair of a pace and a cache comes once in twelve.
+        let pace = [Pace::Busy, Pace::Calm][(seed + seed / 6) as usize % 2];
+        let trial = Trial { program: &program, cached: Some(how), pace, lies: None };
+        let round = trial.round(seed).unwrap_or_else(|why| panic!("seed {seed}, {how:?}, {pace:?}: {why}"));
+        println!("seed {seed}, {how:?}, {pace:?}: {round:?}");
         total.calls += round.calls;
         total.renames += round.renames;
         total.unlinks += round.unlinks;
         total.at_cut = (total.at_cut.0 + round.at_cut.0, total.at_cut.1 + round.at_cut.1);
         lost += u64::from(round.lost_unsynced);
     }
-    println!("{} cuts: {total:?}; in {lost} something was lost that had not been synced", cuts());
+    println!("seeds {seeds:?}: {total:?}; in {lost} something was lost that had not been synced");
     assert!(total.calls > 0 && total.at_cut.0 > 0, "there was a load, and something to lose: {total:?}");
 }
 
@@ -315,8 +179,8 @@ fn what_sqlite_committed_is_there_after_the_power_went() {
     if Command::new("sqlite3").arg("-version").output().is_err() {
         return entresol_skip::skipped!("sqlite3", "{test}: sqlite3 is not installed");
     }
-    let mut total = 0;
-    for seed in 0..cuts().max(4) {
+    let (mut total, seeds) = (0, seeds(4));
+    for seed in seeds.clone() {
         let journal = ["delete", "truncate", "persist", "wal"][seed as usize % 4];
         // Every pair of a journal and a cache comes once in twenty-four rounds.
         let how = HOW[(seed as usize + seed as usize / 12) % HOW.len()];
@@ -325,7 +189,26 @@ fn what_sqlite_committed_is_there_after_the_power_went() {
         println!("seed {seed}, {how:?}, {journal}: {committed} rows known to be committed, {found} found");
         total += committed;
     }
-    println!("{} cuts of SQLite, {total} rows known to be committed", cuts().max(4));
+    println!("SQLite, seeds {seeds:?}: {total} rows known to be committed");
+    assert!(total > 0, "there was a load");
+}
+
+#[test]
+fn what_postgresql_committed_is_there_after_the_power_went() {
+    let test = "what_postgresql_committed_is_there_after_the_power_went";
+    if !can_run(test) {
+        return;
+    }
+    let Some(cluster) = Cluster::new(test) else { return };
+    let (mut total, seeds) = (0, seeds(CUTS));
+    for seed in seeds.clone() {
+        let how = HOW[seed as usize % HOW.len()];
+        let rows = round_of_postgres(Program::ours(), seed, how, &cluster);
+        let (committed, found) = rows.unwrap_or_else(|why| panic!("seed {seed}, {how:?}: {why}"));
+        println!("seed {seed}, {how:?}: {committed} rows known to be committed, {found} found");
+        total += committed;
+    }
+    println!("PostgreSQL, seeds {seeds:?}: {total} rows known to be committed");
     assert!(total > 0, "there was a load");
 }
 
@@ -336,12 +219,23 @@ fn without_a_cache_only_what_was_not_synced_is_lost() {
     if !can_run("without_a_cache_only_what_was_not_synced_is_lost") {
         return;
     }
-    let rounds = cuts().max(10);
-    let lost = (0..rounds)
-        .filter(|&seed| round(seed, None, None).unwrap_or_else(|why| panic!("seed {seed}: {why}")).lost_unsynced);
-    let lost = lost.count() as u64;
-    println!("without a cache: in {lost} of {rounds} rounds something was lost that had not been synced");
-    assert!(lost * 10 >= rounds, "the cuts are none");
+    let (program, seeds) = (Program::ours(), seeds(10));
+    let trial = Trial { program: &program, cached: None, pace: Pace::Busy, lies: None };
+    let lost = seeds
+        .clone()
+        .filter(|&seed| trial.round(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}")).lost_unsynced)
+        .count();
+    println!("without a cache, seeds {seeds:?}: in {lost} rounds something was lost that had not been synced");
+    assert!(lost * 10 >= seeds.count(), "the cuts are none");
+}
+
+/// Of so many cuts some show that something is wrong; how many, and what the first does, is printed.
+fn found(of: &str, cuts: u64, mut round: impl FnMut(u64, How) -> Result<(), String>) {
+    let found: Vec<(u64, String)> =
+        (0..cuts).filter_map(|seed| Some((seed, round(seed, HOW[seed as usize % 4]).err()?))).collect();
+    let (seed, why) = found.first().unwrap_or_else(|| panic!("{of}: nobody has noticed in {cuts} cuts"));
+    let why: String = why.chars().take(300).collect();
+    println!("{of}: found in {} of {cuts} cuts, first with seed {seed}: {why}", found.len());
 }
 
 /// A cache device whose syncs do nothing loses what was synced, and a round says so.
@@ -350,19 +244,48 @@ fn a_cache_device_that_lies_about_its_syncs_is_found() {
     if !can_run("a_cache_device_that_lies_about_its_syncs_is_found") {
         return;
     }
-    let rounds = 12;
-    let found = (0..rounds).find(|&seed| {
-        let outcome = std::panic::catch_unwind(|| round(seed, Some(HOW[seed as usize % 4]), Some("fast")));
-        match outcome {
-            Ok(Ok(_)) => false,
-            Ok(Err(why)) => {
-                println!("round {seed}: {}", why.chars().take(300).collect::<String>());
-                true
-            }
-            // The cache itself may be refused.
-            Err(_) => true,
-        }
+    let program = Program::ours();
+    found("syncs of the cache device do nothing", MUTANT_CUTS, |seed, how| {
+        Trial { program: &program, cached: Some(how), pace: Pace::Busy, lies: Some("fast") }.round(seed).map(drop)
     });
-    println!("found in round {found:?}");
-    assert!(found.is_some(), "syncs of the cache device do nothing, and nobody has noticed in {rounds} rounds");
+}
+
+/// A program that leaves out a step; none where there is none, which is said.
+fn mutant(test: &str, step: &'static str) -> Option<Program> {
+    if !can_run(test) {
+        return None;
+    }
+    let Some(path) = std::env::var_os("ENTRESOL_MUTANTS_BINARY") else {
+        let why = "ENTRESOL_MUTANTS_BINARY names no program with the feature `mutants` (make test-power-cuts)";
+        entresol_skip::skipped!("mutants", "{test}: {why}");
+        return None;
+    };
+    let path = Path::new(&path);
+    let asked = Command::new(path).arg("--version").env("ENTRESOL_MUTANT", step).output().expect("a program");
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert!(said.contains(step), "{} cannot leave out a step: {said}", path.display());
+    Some(Program::mutant(path, step))
+}
+
+#[test]
+fn a_directory_that_is_not_synced_before_a_file_is_forgotten_is_found() {
+    let (test, step) =
+        ("a_directory_that_is_not_synced_before_a_file_is_forgotten_is_found", "files:DirectoryUnsynced");
+    let Some(program) = mutant(test, step) else { return };
+    found(step, MUTANT_CUTS, |seed, how| {
+        Trial { program: &program, cached: Some(how), pace: Pace::Calm, lies: None }.round(seed).map(drop)
+    });
+}
+
+#[test]
+fn a_cache_that_is_not_synced_at_a_flush_is_found() {
+    let (test, step) = ("a_cache_that_is_not_synced_at_a_flush_is_found", "engine:NoLogSync");
+    let Some(program) = mutant(test, step) else { return };
+    found(step, MUTANT_CUTS, |seed, how| {
+        Trial { program: &program, cached: Some(how), pace: Pace::Calm, lies: None }.round(seed).map(drop)
+    });
+    let Some(cluster) = Cluster::new(test) else { return };
+    found(&format!("{step}, PostgreSQL"), MUTANT_CUTS_OF_POSTGRES, |seed, how| {
+        round_of_postgres(program.clone(), seed, how, &cluster).map(drop)
+    });
 }

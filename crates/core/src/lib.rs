@@ -2,6 +2,7 @@
 //! No logic of caching lives here; every other crate may depend on this one, and it on none of them.
 
 mod demand;
+mod fault_point;
 mod movement;
 mod random;
 mod request;

@@ -29,3 +29,5 @@ pub mod table;
 
 #[cfg(not(loom))]
 pub use block::Block;
+#[cfg(all(feature = "mutants", not(loom)))]
+pub use mutant::leave_out;

@@ -1,119 +1,120 @@
-//! Faults that the tests put into the engine itself, one at a time, to see whether the crash suite finds them out.
-//! In a build without tests every question is answered no by a constant.
+//! Faults that the tests put into the engine itself, one at a time, to see whether the crash suite finds them out: see
+//! [`entresol_core::fault_points`].
 
 #[cfg(test)]
 use crate::store::Layout;
 
-/// One step of the protocol of `docs/cache-format.md` that is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutant {
-    /// A flush does not sync the log.
-    NoLogSync,
-    /// A flush does not sync the backing store.
-    NoBackingSync,
-    /// Pages of batches that were not synced are not checked at recovery.
-    NoPageCheck,
-    /// Tables are believed without their CRC.
-    NoTableCheck,
-    /// The UUID of a table is not compared.
-    NoUuidCheck,
-    /// Neither the epoch nor the chain of a table is compared. (Either alone catches what the other lets pass, but for
-    /// batches that repeat one another to the byte.)
-    NoLineageCheck,
-    /// A page read from the log is not checked.
-    NoReadCheck,
-    /// Rule 1: writes below do not wait for the log.
-    BelowOvertakes,
-    /// Rule 2: what was read from below before it was durable there is entered as clean.
-    CleanTooEarly,
-    /// Rules 3 and 4: obsolete copies are not declared gone.
-    NoGone,
-    /// Rule 4: a dirty copy is declared gone before the newer version is durable.
-    GoneTooEarly,
-    /// Rule 5: a dirty copy dies with the policy's interest in it.
-    DirtyNotKept,
-    /// Rule 6: a slot is written again before the new tail is durable.
-    ReuseTooEarly,
-    /// Rule 6: the tail moves before the backing store was synced.
-    TailTooEarly,
-    /// What was forgotten is not remembered as changed below.
-    ForgottenNotSynced,
-    /// A change of the policy does not wait for what is on its way below.
-    NotSettledForChange,
-    /// A change of the policy drops what only frames have.
-    FramesDropped,
-    /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
-    RewriteCovered,
-    /// Growth: the superblock speaks of segments before the device has them durably.
-    GrownTooEarly,
-    /// Growth: segments are used of which the superblock does not speak.
-    GrownUnsaid,
-    /// A slot is written again when the entry that frees it is durable, though no durable block says so yet.
-    FreedUnsaid,
-    /// A block of the journal is written again before a durable block says that it is dead.
-    BlockTooEarly,
-    /// A block of the journal is given up without repeating what still holds.
-    NotRenewed,
-    /// A repair forgets damaged dirty copies as if they were clean.
-    RepairForgets,
-    /// The log's device is synced before it has all batches that the sync is to cover.
-    SyncBeforeBatches,
-    /// Rule 2: a page that is cleaned ahead is declared so before it is durable below.
-    CleanedTooEarly,
-    /// Rule 1: a part of the queue that is written below does not wait for the log.
-    UnripeTaken,
-    /// A version in the open batch is replaced although the batch says of it that it was cleaned.
-    RewriteCleaned,
-    /// Rule 4: a dirty copy becomes clean while a newer version is on its way past it.
-    SupersededCleaned,
-    /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
-    GoneNotAwaited,
-    /// What went below past the log is not written again after a sync that failed.
-    PastNotKept,
-    /// Pages that are read together, as those of a table that is brought, are read from below, whatever is newer.
-    TogetherFromBelow,
-    /// What disagrees is not read again.
-    ReadOnce,
-    /// No commit record is written.
-    CommitUnwritten,
-    /// Commit records are believed without their CRC.
-    CommitUnchecked,
-    /// Nothing is looked for beyond what seems to be the end of the log.
-    NothingBeyond,
-    /// A format does not count on from the superblocks that it finds.
-    FormatForgetsWrites,
-    /// Both superblocks are written before either is synced.
-    SuperblocksTogether,
-    /// A table that cannot be read is not looked for elsewhere.
-    CopyIgnored,
-    /// Rule 3: what is written past the log does not wait for the word of its tail.
-    TailNotAwaited,
-    /// A flush asks only after the log is durable whether anything went past it.
-    FlushAskedAfter,
-    /// Whose cache it is is not compared.
-    OwnerUnchecked,
-    /// A cache whose device failed is not marked.
-    RetireUnmarked,
-    /// A proposed generation is not written when that returns.
-    GenerationUnwritten,
-    /// The generation of the backing store is not compared.
-    GenerationUncompared,
-    /// An overwritten dirty page counts as dirty since then.
-    AgeRefreshed,
-    /// The device is not told of ages.
-    AgeUnwritten,
-    /// The device is not told of cache time while nothing is written.
-    ClockUnwritten,
-    /// What is old is looked for only when a request comes.
-    AgeOnlyOnAccess,
-    /// What was old counts as below when it was written, without a sync.
-    AgeNotSynced,
-    /// Dirty pages that only memory has have no age.
-    AgeNotOfFrames,
-    /// Write-back begins when the oldest page is as old as may be.
-    AgeBegunLate,
-    /// Nobody waits where the rate cannot keep the bound.
-    AgeNobodyWaits,
+entresol_core::fault_points! {
+    /// One step of the protocol of `docs/cache-format.md` that is left out.
+    pub(crate) enum Mutant {
+        /// A flush does not sync the log.
+        NoLogSync,
+        /// A flush does not sync the backing store.
+        NoBackingSync,
+        /// Pages of batches that were not synced are not checked at recovery.
+        NoPageCheck,
+        /// Tables are believed without their CRC.
+        NoTableCheck,
+        /// The UUID of a table is not compared.
+        NoUuidCheck,
+        /// Neither the epoch nor the chain of a table is compared. (Either alone catches what the other lets pass, but for
+        /// batches that repeat one another to the byte.)
+        NoLineageCheck,
+        /// A page read from the log is not checked.
+        NoReadCheck,
+        /// Rule 1: writes below do not wait for the log.
+        BelowOvertakes,
+        /// Rule 2: what was read from below before it was durable there is entered as clean.
+        CleanTooEarly,
+        /// Rules 3 and 4: obsolete copies are not declared gone.
+        NoGone,
+        /// Rule 4: a dirty copy is declared gone before the newer version is durable.
+        GoneTooEarly,
+        /// Rule 5: a dirty copy dies with the policy's interest in it.
+        DirtyNotKept,
+        /// Rule 6: a slot is written again before the new tail is durable.
+        ReuseTooEarly,
+        /// Rule 6: the tail moves before the backing store was synced.
+        TailTooEarly,
+        /// What was forgotten is not remembered as changed below.
+        ForgottenNotSynced,
+        /// A change of the policy does not wait for what is on its way below.
+        NotSettledForChange,
+        /// A change of the policy drops what only frames have.
+        FramesDropped,
+        /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
+        RewriteCovered,
+        /// Growth: the superblock speaks of segments before the device has them durably.
+        GrownTooEarly,
+        /// Growth: segments are used of which the superblock does not speak.
+        GrownUnsaid,
+        /// A slot is written again when the entry that frees it is durable, though no durable block says so yet.
+        FreedUnsaid,
+        /// A block of the journal is written again before a durable block says that it is dead.
+        BlockTooEarly,
+        /// A block of the journal is given up without repeating what still holds.
+        NotRenewed,
+        /// A repair forgets damaged dirty copies as if they were clean.
+        RepairForgets,
+        /// The log's device is synced before it has all batches that the sync is to cover.
+        SyncBeforeBatches,
+        /// Rule 2: a page that is cleaned ahead is declared so before it is durable below.
+        CleanedTooEarly,
+        /// Rule 1: a part of the queue that is written below does not wait for the log.
+        UnripeTaken,
+        /// A version in the open batch is replaced although the batch says of it that it was cleaned.
+        RewriteCleaned,
+        /// Rule 4: a dirty copy becomes clean while a newer version is on its way past it.
+        SupersededCleaned,
+        /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
+        GoneNotAwaited,
+        /// What went below past the log is not written again after a sync that failed.
+        PastNotKept,
+        /// Pages that are read together, as those of a table that is brought, are read from below, whatever is newer.
+        TogetherFromBelow,
+        /// What disagrees is not read again.
+        ReadOnce,
+        /// No commit record is written.
+        CommitUnwritten,
+        /// Commit records are believed without their CRC.
+        CommitUnchecked,
+        /// Nothing is looked for beyond what seems to be the end of the log.
+        NothingBeyond,
+        /// A format does not count on from the superblocks that it finds.
+        FormatForgetsWrites,
+        /// Both superblocks are written before either is synced.
+        SuperblocksTogether,
+        /// A table that cannot be read is not looked for elsewhere.
+        CopyIgnored,
+        /// Rule 3: what is written past the log does not wait for the word of its tail.
+        TailNotAwaited,
+        /// A flush asks only after the log is durable whether anything went past it.
+        FlushAskedAfter,
+        /// Whose cache it is is not compared.
+        OwnerUnchecked,
+        /// A cache whose device failed is not marked.
+        RetireUnmarked,
+        /// A proposed generation is not written when that returns.
+        GenerationUnwritten,
+        /// The generation of the backing store is not compared.
+        GenerationUncompared,
+        /// An overwritten dirty page counts as dirty since then.
+        AgeRefreshed,
+        /// The device is not told of ages.
+        AgeUnwritten,
+        /// The device is not told of cache time while nothing is written.
+        ClockUnwritten,
+        /// What is old is looked for only when a request comes.
+        AgeOnlyOnAccess,
+        /// What was old counts as below when it was written, without a sync.
+        AgeNotSynced,
+        /// Dirty pages that only memory has have no age.
+        AgeNotOfFrames,
+        /// Write-back begins when the oldest page is as old as may be.
+        AgeBegunLate,
+        /// Nobody waits where the rate cannot keep the bound.
+        AgeNobodyWaits,
+    }
 }
 
 #[cfg(test)]
@@ -130,55 +131,6 @@ impl Mutant {
         Mutant::AgeNobodyWaits,
     ];
 
-    /// Those that the crash suite finds out.
-    pub(crate) const ALL: [Mutant; 45] = [
-        Mutant::NoLogSync,
-        Mutant::NoBackingSync,
-        Mutant::NoPageCheck,
-        Mutant::NoTableCheck,
-        Mutant::NoUuidCheck,
-        Mutant::NoLineageCheck,
-        Mutant::NoReadCheck,
-        Mutant::BelowOvertakes,
-        Mutant::CleanTooEarly,
-        Mutant::NoGone,
-        Mutant::GoneTooEarly,
-        Mutant::DirtyNotKept,
-        Mutant::ReuseTooEarly,
-        Mutant::TailTooEarly,
-        Mutant::ForgottenNotSynced,
-        Mutant::NotSettledForChange,
-        Mutant::FramesDropped,
-        Mutant::RewriteCovered,
-        Mutant::FreedUnsaid,
-        Mutant::BlockTooEarly,
-        Mutant::NotRenewed,
-        Mutant::RepairForgets,
-        Mutant::GoneNotAwaited,
-        Mutant::SyncBeforeBatches,
-        Mutant::CleanedTooEarly,
-        Mutant::UnripeTaken,
-        Mutant::RewriteCleaned,
-        Mutant::SupersededCleaned,
-        Mutant::GrownTooEarly,
-        Mutant::GrownUnsaid,
-        Mutant::PastNotKept,
-        Mutant::TogetherFromBelow,
-        Mutant::ReadOnce,
-        Mutant::CommitUnwritten,
-        Mutant::CommitUnchecked,
-        Mutant::NothingBeyond,
-        Mutant::FormatForgetsWrites,
-        Mutant::SuperblocksTogether,
-        Mutant::CopyIgnored,
-        Mutant::TailNotAwaited,
-        Mutant::FlushAskedAfter,
-        Mutant::OwnerUnchecked,
-        Mutant::RetireUnmarked,
-        Mutant::GenerationUnwritten,
-        Mutant::GenerationUncompared,
-    ];
-
     /// Is there such a step in a layout?
     pub(crate) fn is_of(self, layout: Layout) -> bool {
         match self {
@@ -193,28 +145,4 @@ impl Mutant {
             _ => true,
         }
     }
-}
-
-#[cfg(test)]
-thread_local! {
-    static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-}
-
-/// Is this step left out?
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) const fn is(_mutant: Mutant) -> bool {
-    false
-}
-
-/// Is this step left out on this thread?
-#[cfg(test)]
-pub(crate) fn is(mutant: Mutant) -> bool {
-    ACTIVE.get() == Some(mutant)
-}
-
-/// Leaves a step out on this thread, or none.
-#[cfg(test)]
-pub(crate) fn activate(mutant: Option<Mutant>) {
-    ACTIVE.set(mutant);
 }

@@ -23,6 +23,8 @@ pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
+#[cfg(feature = "mutants")]
+pub use mutant::leave_out;
 pub use names::{NOT_CACHED, Pattern};
 pub use removing::{NamesBelow, remove, rename};
 

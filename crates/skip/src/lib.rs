@@ -14,8 +14,8 @@ pub const FILE: &str = "ENTRESOL_SKIPPED";
 /// A test that ends early, said and counted.
 ///
 /// The first argument is the need: a program (`"fio"`), a path (`"/dev/fuse"`), `"root"`, `"kernel"` (a feature that the running
-/// kernel may lack), `"data"` (the shared data beside the checkout) or `"place"` (a property of the file system of temporary
-/// files). The others are the reason, as for `println!`.
+/// kernel may lack), `"data"` (the shared data beside the checkout), `"place"` (a property of the file system of temporary
+/// files) or `"mutants"` (a program that was built with that feature). The others are the reason, as for `println!`.
 #[macro_export]
 macro_rules! skipped {
     ($need:expr, $($reason:tt)+) => {

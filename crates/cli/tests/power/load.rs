@@ -36,9 +36,20 @@ struct Name {
     states: Vec<Option<usize>>,
 }
 
+/// How a load goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Files are made, and the directory is synced, all the time. A journal of the file system below has each removal of a name soon.
+    Busy,
+    /// Most calls change pages of files and sync just these, which asks nothing of the file system below: it may lose a removal that
+    /// the cache has known of for long.
+    Calm,
+}
+
 /// The load: what it did, and what it was told.
 pub struct Load {
     directory: PathBuf,
+    pace: Pace,
     random: Random,
     inodes: Vec<Inode>,
     names: Vec<Name>,
@@ -50,11 +61,12 @@ pub struct Load {
 }
 
 impl Load {
-    pub fn new(directory: &Path, seed: u64) -> Self {
+    pub fn new(directory: &Path, seed: u64, pace: Pace) -> Self {
         let names = vec![Name { states: vec![None] }; NAMES];
         let random = Random::new(seed);
         Load {
             directory: directory.into(),
+            pace,
             random,
             inodes: Vec::new(),
             names,
@@ -84,10 +96,13 @@ impl Load {
     fn step(&mut self, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let name = self.random.below(NAMES as u64) as usize;
         let now = *self.names[name].states.last().expect("a state");
+        let calm = self.pace == Pace::Calm;
+        // Of ten: replaced, or replaced and changed. The next is removed.
+        let (replaced, changed) = if calm { (1, 9) } else { (4, 8) };
         match (self.random.below(10), now) {
-            (0..=3, _) | (_, None) => self.replace(name, is_over)?,
-            (4..=7, Some(inode)) => self.change(name, inode, is_over)?,
-            (8, Some(_)) => {
+            (roll, now) if roll < replaced || now.is_none() => self.replace(name, is_over)?,
+            (roll, Some(inode)) if roll < changed => self.change(name, inode, is_over)?,
+            (roll, Some(_)) if roll == changed => {
                 // Whatever comes of the call, the name may be gone from here on.
                 self.names[name].states.push(None);
                 fs::remove_file(self.path(name))?;
@@ -95,7 +110,7 @@ impl Load {
             }
             _ => {}
         }
-        if self.random.chance(0.3) {
+        if self.random.chance(if calm { 0.03 } else { 0.3 }) {
             let seen = self.names.clone();
             File::open(&self.directory)?.sync_all()?;
             if !is_over() {
@@ -127,7 +142,7 @@ impl Load {
         Ok(())
     }
 
-    /// Pages of a file become others; synced in two cases of three.
+    /// Pages of a file become others; synced in two cases of three, and always where the load is calm.
     fn change(&mut self, name: usize, inode: usize, is_over: &(dyn Fn() -> bool + Sync)) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(self.path(name))?;
         for _ in 0..1 + self.random.below(6) {
@@ -136,8 +151,9 @@ impl Load {
             self.inodes[inode].since.push((at, stamp));
             file.write_all_at(&page(stamp), (at * PAGE) as u64)?;
         }
-        if self.random.chance(0.66) {
-            if self.random.chance(0.5) {
+        let calm = self.pace == Pace::Calm;
+        if calm || self.random.chance(0.66) {
+            if !calm && self.random.chance(0.5) {
                 file.sync_all()?
             } else {
                 file.sync_data()?

@@ -6,13 +6,14 @@ use super::file::CachedFile;
 use super::map::FileMap;
 use crate::below::{Directory, OpenDirectory as _, OpenFile};
 use crate::mutant::{self, Mutant};
+use crate::places::descriptors_bound;
 use crate::{FileId, OpenDirectory};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// How long a removal waits whose directory could not be synced.
@@ -56,6 +57,41 @@ impl Emptied {
     }
 }
 
+/// Count of removed files that are not dropped yet. Each has its descriptor open, for no name leads to it: whoever removes a whole
+/// folder, faster than directories can be synced, would leave no descriptor to anyone.
+#[derive(Default)]
+pub(super) struct Backlog {
+    files: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Backlog {
+    /// A file is removed.
+    pub fn add(&self) {
+        *self.files.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// A file was dropped, and its descriptor is closed.
+    pub fn take(&self) {
+        *self.files.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.fewer.notify_all();
+    }
+
+    /// Waits while these files have more than their share of the descriptors, an eighth of all that may be open, and get fewer. They do
+    /// not where a directory cannot be synced.
+    fn wait(&self) {
+        let many = descriptors_bound() / 4;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        while *files > many {
+            let (now, waited) = self.fewer.wait_timeout(files, AGAIN).unwrap_or_else(PoisonError::into_inner);
+            files = now;
+            if waited.timed_out() {
+                return;
+            }
+        }
+    }
+}
+
 /// What is done for files while nobody waits.
 pub(super) enum Errand {
     /// A file is gone: what the cache has of it is dropped.
@@ -67,6 +103,7 @@ pub(super) enum Errand {
 impl CachedFile {
     /// A name in `directory` is about to be removed.
     pub fn leave(&self, directory: OpenDirectory<'_>) -> io::Result<()> {
+        self.shared().backlog.wait();
         match directory().and_then(|directory| Ok((directory.attributes()?, directory))) {
             Ok((found, directory)) => {
                 let directory = self.shared().emptied.share(found.id, directory);
@@ -184,7 +221,11 @@ impl Janitor {
         let more: Vec<Errand> = self.errands.try_iter().take(AT_ONCE).collect();
         more.into_iter().for_each(|errand| self.take(errand));
         let (over, again) = sync_directories(std::mem::take(&mut self.gone));
-        over.iter().for_each(|file| self.shared.drop_file(file));
+        for file in over {
+            self.shared.drop_file(&file);
+            drop(file);
+            self.shared.backlog.take();
+        }
         self.gone = again;
     }
 }

@@ -37,7 +37,7 @@ use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
-use leaving::{Emptied, Errand, Janitor};
+use leaving::{Backlog, Emptied, Errand, Janitor};
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
@@ -144,6 +144,7 @@ struct Shared {
     voiding: RwLock<()>,
     page_bytes: u64,
     emptied: Emptied,
+    backlog: Backlog,
     /// The map cannot be written: nothing may become dirty that it does not know of.
     read_only: bool,
     /// When it was started by the clock of the file system, in nanoseconds since 1970: files made since then may be gone after a
@@ -519,16 +520,19 @@ impl FileLayer for CachedFiles {
 
     fn removed(&self, id: FileId) {
         if let Some(known) = self.files().remove(&id) {
-            // If nobody takes it, the next start finds a file that is not there.
-            send(&self.errands, Errand::Removed(known.file));
+            self.shared.backlog.add();
+            if !send(&self.errands, Errand::Removed(known.file)) {
+                // The next start finds a file that is not there.
+                self.shared.backlog.take();
+            }
         }
     }
 }
 
-fn send(errands: &Mutex<Option<Sender<Errand>>>, errand: Errand) {
-    if let Some(errands) = &*errands.lock().unwrap_or_else(PoisonError::into_inner) {
-        let _nobody = errands.send(errand);
-    }
+/// Whether there was somebody who takes it.
+fn send(errands: &Mutex<Option<Sender<Errand>>>, errand: Errand) -> bool {
+    let errands = errands.lock().unwrap_or_else(PoisonError::into_inner);
+    errands.as_ref().is_some_and(|errands| errands.send(errand).is_ok())
 }
 
 /// An open file.

@@ -1,7 +1,7 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
 use super::disk::{Below, FilesDisk, stamp};
-use super::leaving::{Emptied, sync_names};
+use super::leaving::{Backlog, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
@@ -415,6 +415,7 @@ impl CachedFiles {
             voiding: RwLock::default(),
             page_bytes,
             emptied: Emptied::default(),
+            backlog: Backlog::default(),
             read_only,
         };
         let files = Self::new(shared, root, places, device, direct, pairing)?;

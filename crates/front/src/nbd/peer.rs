@@ -6,14 +6,20 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The state of a connection that is open at both ends.
 const ESTABLISHED: &str = "01";
 
-/// The user at the other end of a Unix socket.
+/// The user at the other end of a Unix socket, of whatever PID namespace the process is. Of another than ours its number is 0, for
+/// which rustix has no value: `socket_peercred` fails then without an error of the system.
 pub(super) fn of_unix(stream: impl AsFd) -> io::Result<u32> {
-    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of_val(&found) as libc::socklen_t;
+    let (socket, place) = (stream.as_fd().as_raw_fd(), (&raw mut found).cast());
+    // SAFETY: the descriptor is open as long as it is borrowed, and `found` is a place for `length` bytes that any bytes may fill.
+    let told = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length) };
+    if told == 0 { Ok(found.uid) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The user at the other end of a TCP connection within this machine; none where no open socket is that end.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Whom root's servers run as.
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A scratch directory that the servers' user owns.

@@ -1,0 +1,27 @@
+//! A step of a protocol that is left out for the whole process, in builds with the feature `mutants` alone: tests of real power
+//! cuts must find such a program out.
+
+use anyhow::{Result, bail};
+
+/// Names the step, as `crate:Step`: `files:DirectoryUnsynced`. Steps are listed in the `mutant.rs` of each crate.
+const VARIABLE: &str = "ENTRESOL_MUTANT";
+
+/// Leaves out the step that the environment names, and says so.
+///
+/// # Errors
+/// There is no such step.
+pub fn leave_out() -> Result<()> {
+    let Some(named) = std::env::var_os(VARIABLE) else { return Ok(()) };
+    let named = named.to_string_lossy();
+    let known = match named.split_once(':') {
+        Some(("burst", step)) => entresol_burst::leave_out(step),
+        Some(("engine", step)) => entresol_engine::leave_out(step),
+        Some(("files", step)) => entresol_files::leave_out(step),
+        _ => false,
+    };
+    if !known {
+        bail!("{VARIABLE}: no step is named '{named}'; they are files:DirectoryUnsynced and the like");
+    }
+    say!("entresol: a program for tests, which loses data: {named} is left out");
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! Two disks that forget, with a file system on each and the mount of a cache, from a start to the cut and after it.
+
+use crate::withholding::Withholding;
+use entresol_core::Random;
+use entresol_front::fuse::{Mount, Options};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// User of a server that refuses to run as root.
+const NOBODY: u32 = 65534;
+const CACHE_SIZE: &str = "6MiB";
+/// How long a load may take to begin.
+const BEGINNING_MAX: Duration = Duration::from_secs(60);
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+pub fn output(program: &str, arguments: &[&str]) -> String {
+    succeed(Command::new(program).args(arguments))
+}
+
+/// Runs what must succeed; what it printed.
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The program under test.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    /// The step that it leaves out.
+    left_out: Option<&'static str>,
+    /// It runs as a user who is not root, but for mounting, and who alone sees what is mounted.
+    nobody: bool,
+}
+
+impl Program {
+    /// The one that was built with these tests.
+    pub fn ours() -> Self {
+        Program { path: env!("CARGO_BIN_EXE_entresol").into(), left_out: None, nobody: false }
+    }
+
+    /// One that was built with the feature `mutants`, and leaves a step out.
+    pub fn mutant(path: &Path, step: &'static str) -> Self {
+        Program { path: path.into(), left_out: Some(step), nobody: false }
+    }
+
+    pub fn as_nobody(self) -> Self {
+        Program { nobody: true, ..self }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        // By its descriptor: nobody may not come to where the program lies. Nor to /dev/fuse, where there is no udev.
+        let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin,+dac_override \
+                     --ambient-caps=+sys_admin,+dac_override /proc/self/fd/3 \"$@\" 3<\"$0\"";
+        let mut command = Command::new(if self.nobody { "sh".as_ref() } else { self.path.as_path() });
+        if self.nobody {
+            command.args(["-c", shell]).arg(&self.path);
+        }
+        command.args(arguments);
+        self.left_out.map(|step| command.env("ENTRESOL_MUTANT", step));
+        command
+    }
+}
+
+/// A file system on a loop device, detached when it is dropped.
+pub struct Attached {
+    device: String,
+    at: PathBuf,
+}
+
+impl Attached {
+    /// # Errors
+    /// The system's words where the file system cannot be mounted.
+    pub fn new(image: &Path, at: &Path) -> Result<Self, String> {
+        fs::create_dir_all(at).expect("a mount point");
+        let device = output("losetup", &["-f", "--show", text(image)]).trim().to_owned();
+        let attached = Attached { device, at: at.into() };
+        let mounted = Command::new("mount").arg(&attached.device).arg(at).output().expect("mount");
+        if mounted.status.success() { Ok(attached) } else { Err(String::from_utf8_lossy(&mounted.stderr).into_owned()) }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let _gone = Command::new("umount").arg("-l").arg(&self.at).output();
+        let _gone = Command::new("losetup").arg("-d").arg(&self.device).output();
+    }
+}
+
+/// A mount with a cache, killed when it is dropped.
+pub struct Cached {
+    child: Child,
+    at: PathBuf,
+}
+
+impl Cached {
+    fn start(ground: &Ground, how: How) -> Result<Self, String> {
+        let at = ground.path("mnt");
+        fs::create_dir_all(&at).expect("a mount point");
+        ground.give(&at);
+        let (data, cache) = (ground.path("slow/data"), ground.path("fast/cache"));
+        let mount = ["mount", text(&data), text(&at), "--cache", text(&cache)];
+        let mut command = ground.program.command(&mount);
+        command.args(["--policy", how.policy, "--mode", how.mode]);
+        let said = File::create(ground.path("said")).expect("a file");
+        let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("entresol");
+        let mut cached = Cached { child, at };
+        let since = Instant::now();
+        let parent = fs::metadata(ground.scratch.path()).expect("a folder").dev();
+        while !is_mounted(&cached.at, parent) {
+            let ended = cached.child.try_wait().expect("a child").is_some();
+            if ended || since.elapsed() > Duration::from_secs(60) {
+                return Err(format!("not mounted: {}", fs::read_to_string(ground.path("said")).unwrap_or_default()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(cached)
+    }
+}
+
+/// Is there another file system at this place than around it? Root may not look into what another user has mounted.
+fn is_mounted(at: &Path, parent: u64) -> bool {
+    match fs::metadata(at) {
+        Ok(found) => found.dev() != parent,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+        let _gone = Command::new("umount").arg("-l").arg(&self.at).output();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    pub layout: &'static str,
+    pub mode: &'static str,
+    pub policy: &'static str,
+}
+
+/// Two disks that forget, and the folders where they are mounted.
+pub struct Ground {
+    program: Program,
+    scratch: tempfile::TempDir,
+}
+
+impl Ground {
+    /// Fresh disks.
+    pub fn new(program: &Program) -> Self {
+        let ground = Self::with_fast_disk(program);
+        make_disk(&ground.image("slow"), 32);
+        ground
+    }
+
+    /// A fresh disk for the cache, and one with files in `data` for what it caches.
+    pub fn before(program: &Program, slow: &Path) -> Self {
+        let ground = Self::with_fast_disk(program);
+        output("cp", &["--sparse=always", text(slow), text(&ground.image("slow"))]);
+        ground
+    }
+
+    fn with_fast_disk(program: &Program) -> Self {
+        let ground = Ground { program: program.clone(), scratch: tempfile::tempdir().expect("a directory") };
+        fs::set_permissions(ground.scratch.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
+        fs::create_dir(ground.path("images")).expect("a directory");
+        make_disk(&ground.image("fast"), 24);
+        ground
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    pub fn image(&self, name: &str) -> PathBuf {
+        self.path("images").join(name)
+    }
+
+    /// Makes this the user's whom the program runs as.
+    fn give(&self, path: &Path) {
+        if self.program.nobody {
+            chown(path, Some(NOBODY), Some(NOBODY)).expect("another owner");
+        }
+    }
+
+    /// Both images, of which every write is withheld until a sync.
+    fn withheld(&self) -> (Mount, Withholding, [Attached; 2]) {
+        fs::create_dir_all(self.path("withheld")).expect("a mount point");
+        let layer = Withholding::default();
+        let options = Options { page_cache: false, passthrough: false, ..Options::default() };
+        let mount = Mount::start(&self.path("images"), &self.path("withheld"), Arc::new(layer.clone()), options);
+        let mount = mount.expect("a mount");
+        let attach = |name| Attached::new(&self.path("withheld").join(name), &self.path(name)).expect("a file system");
+        let attached = ["fast", "slow"].map(attach);
+        (mount, layer, attached)
+    }
+}
+
+/// Makes an image with an empty file system.
+pub fn make_disk(image: &Path, mib: u64) {
+    File::create(image).and_then(|file| file.set_len(mib << 20)).expect("an image");
+    output("mkfs.ext4", &["-q", "-F", text(image)]);
+}
+
+/// The disks with their file systems, and the mount of the cache if there is one.
+pub struct Running {
+    cache: Option<Cached>,
+    _attached: [Attached; 2],
+    pub withheld: Option<(Mount, Withholding)>,
+    /// Where the files are.
+    pub directory: PathBuf,
+}
+
+impl Running {
+    /// The disks as they were made, whose writes are withheld, and a new cache.
+    pub fn begin(ground: &Ground, cached: Option<How>) -> Self {
+        let (mount, layer, attached) = ground.withheld();
+        let data = ground.path("slow/data");
+        fs::create_dir_all(&data).expect("a directory");
+        let cache = cached.map(|how| {
+            ground.give(&ground.path("fast"));
+            let cache = ground.path("fast/cache");
+            let format = ["format", "--cache", text(&cache), "--backing", text(&data), "--size", CACHE_SIZE];
+            succeed(ground.program.command(&format).args(["--layout", how.layout]));
+            output("sync", &["-f", text(&cache)]);
+            Cached::start(ground, how).expect("a mount")
+        });
+        output("sync", &["-f", text(&data)]);
+        let directory = cache.as_ref().map_or(data, |cache| cache.at.clone());
+        Running { cache, _attached: attached, withheld: Some((mount, layer)), directory }
+    }
+
+    /// The same disks after the power came back.
+    ///
+    /// # Errors
+    /// The words of the system or the program where a file system or the cache is refused.
+    pub fn again(ground: &Ground, cached: Option<How>) -> Result<Self, String> {
+        let attach = |name| Attached::new(&ground.image(name), &ground.path(name));
+        let attached = [attach("fast")?, attach("slow")?];
+        let cache = cached.map(|how| Cached::start(ground, how)).transpose()?;
+        let directory = cache.as_ref().map_or(ground.path("slow/data"), |cache| cache.at.clone());
+        Ok(Running { cache, _attached: attached, withheld: None, directory })
+    }
+
+    /// Has a load run, and lets the power go in the middle of it, some time after it has `begun`: sectors that were not synced then, and
+    /// those that were kept.
+    pub fn until_the_cut(
+        self,
+        ground: &Ground,
+        random: &mut Random,
+        begun: &AtomicBool,
+        load: impl FnOnce(&(dyn Fn() -> bool + Sync)),
+    ) -> (u64, u64) {
+        let layer = self.withheld.as_ref().expect("disks that forget").1.clone();
+        let until = Duration::from_millis(30 + random.below(700));
+        let at_cut = std::thread::scope(|scope| {
+            let cutter = scope.spawn(|| {
+                let start = Instant::now();
+                while !begun.load(Ordering::SeqCst) && start.elapsed() < BEGINNING_MAX {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::thread::sleep(until);
+                layer.cut(random)
+            });
+            scope.spawn(|| stir(ground, &layer));
+            load(&|| layer.is_off());
+            // Where the load ended by itself the power goes all the same.
+            cutter.join().expect("a cut")
+        });
+        let Running { cache, .. } = self;
+        drop(cache);
+        at_cut
+    }
+}
+
+/// Has the kernel write what it has in memory of the files on both disks, without a flush: a disk has it then, and may forget it.
+fn stir(ground: &Ground, layer: &Withholding) {
+    while !layer.is_off() {
+        let folders = ["", "pg_wal", "pg_xact"].map(|name| fs::read_dir(ground.path("slow/data").join(name)));
+        let data = folders.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+        for path in data.chain([ground.path("fast/cache")]) {
+            if let Ok(file) = File::open(path) {
+                let _tried = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

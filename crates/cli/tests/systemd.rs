@@ -1,0 +1,382 @@
+//! Lost caches and late mounts under systemd itself: the units of `contrib/systemd`, started by a systemd of the test's own, which is
+//! process 1 of a process namespace with a mount namespace and a control group of its own. Root alone may make them.
+
+mod common;
+
+use common::served::client::{Client, FLUSH};
+use common::{Scratch, says};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const BYTES: usize = 256 << 10;
+const MANAGER: &str = "/lib/systemd/systemd";
+/// Names in the namespace: `/srv` is the scratch directory.
+const CACHE: &str = "/srv/fast/cache";
+
+/// Makes the namespaces what systemd expects. What it may change of the machine, it may not write.
+const ENTER: &str = "mount --bind \"$1\" /srv && mount --bind \"$2\" /srv/entresol && mount -t tmpfs run /run \
+    && mount -t tmpfs lib /var/lib && mount -t cgroup2 group /sys/fs/cgroup && mount --bind /proc/sys /proc/sys \
+    && mount -o remount,bind,ro /proc/sys && exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=other \
+    SYSTEMD_UNIT_PATH=/srv/units \"$3\" --system --unit=test.target --log-target=console --show-status=no";
+
+/// Control groups of the test's processes, below every hierarchy that systemd may look at.
+struct Groups(Vec<PathBuf>);
+
+impl Groups {
+    fn new() -> Self {
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified"].map(Path::new);
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("entresol-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let made = roots.into_iter().filter(|root| root.join("cgroup.procs").exists()).map(|root| root.join(&name));
+        Groups(made.filter(|group| fs::create_dir(group).is_ok()).collect())
+    }
+}
+
+/// Removes the groups in a group, and then itself.
+fn remove_group(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_group(&entry.path());
+        }
+    }
+    let _in_use = fs::remove_dir(group);
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        let start = Instant::now();
+        while self.0.iter().any(|group| group.exists()) && start.elapsed() < Duration::from_secs(5) {
+            self.0.iter().for_each(|group| remove_group(group));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A systemd that runs what is in the scratch directory. All of it ends with this.
+struct Systemd {
+    namespaces: Child,
+    /// Process 1 of the namespaces.
+    manager: String,
+    scratch: Scratch,
+    _groups: Groups,
+}
+
+impl Drop for Systemd {
+    fn drop(&mut self) {
+        let _ended = self.namespaces.kill();
+        let _ended = self.namespaces.wait();
+    }
+}
+
+impl Systemd {
+    /// Starts one. None where that cannot be, which is said.
+    fn start(test: &str) -> Option<Self> {
+        let need = match () {
+            () if !rustix::process::geteuid().is_root() => Some("root"),
+            () if !Path::new(MANAGER).exists() => Some(MANAGER),
+            () if !Path::new("/dev/loop-control").exists() => Some("/dev/loop-control"),
+            () if !Path::new("/dev/fuse").exists() => Some("/dev/fuse"),
+            () => None,
+        };
+        if let Some(need) = need {
+            entresol_skip::skipped!(need, "{test}: there is no {need}");
+            return None;
+        }
+        let scratch = Scratch::new();
+        scratch.file("entresol", "");
+        put_units(&scratch);
+        let groups = Groups::new();
+        let join = groups.0.iter().map(|group| format!("echo $$ > {}/cgroup.procs && ", group.display()));
+        let unshare = "exec unshare --pid --fork --kill-child --mount --propagation private --mount-proc --cgroup --uts --ipc sh -c";
+        let shell = format!("{}{unshare} \"$0\" enter \"$@\"", join.collect::<String>());
+        let mut command = Command::new("sh");
+        command.args(["-c", &shell, ENTER]).arg(scratch.path("")).args([env!("CARGO_BIN_EXE_entresol"), MANAGER]);
+        let log = File::create(scratch.path("log")).expect("a log");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
+        let namespaces = command.spawn().expect("a shell");
+        let mut systemd = Systemd { namespaces, manager: String::new(), scratch, _groups: groups };
+        if systemd.is_up() {
+            return Some(systemd);
+        }
+        let said = fs::read_to_string(systemd.scratch.path("log")).unwrap_or_default();
+        entresol_skip::skipped!("kernel", "{test}: no systemd can be started here: {said}");
+        None
+    }
+
+    /// Waits for it. No, when it ends instead.
+    fn is_up(&mut self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE && self.namespaces.try_wait().expect("a child").is_none() {
+            let pid = self.namespaces.id();
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+            if let Some(manager) = children.split_whitespace().next() {
+                self.manager = manager.to_owned();
+                if self.systemctl(&["is-active", "test.target"]).status.success() {
+                    return true;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    }
+
+    /// Runs a program in the namespaces.
+    fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.manager, "-m", "-p", "-C", "--", program]).args(arguments);
+        command.output().expect("nsenter")
+    }
+
+    fn ok(&self, program: &str, arguments: &[&str]) {
+        let output = self.run(program, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    }
+
+    fn systemctl(&self, arguments: &[&str]) -> Output {
+        self.run("systemctl", arguments)
+    }
+
+    /// What there is in the namespaces at a path.
+    fn inside(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.manager))
+    }
+
+    fn property(&self, unit: &str, name: &str) -> String {
+        let shown = self.systemctl(&["show", "-P", name, unit]);
+        String::from_utf8_lossy(&shown.stdout).trim().to_owned()
+    }
+
+    fn eventually(&self, what: &str, mut so: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !so() {
+            let said = fs::read_to_string(self.scratch.path("said")).unwrap_or_default();
+            assert!(start.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}; said: {said}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn mounted(&self, disk: &str, is_mounted: bool) {
+        let unit = format!("srv-{disk}.mount");
+        self.ok("systemctl", &[if is_mounted { "start" } else { "stop" }, &unit]);
+    }
+}
+
+/// The units that are handed out, with places of the test, and what an administrator adds by `systemctl edit`.
+fn put_units(scratch: &Scratch) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
+    fs::create_dir_all(scratch.path("units")).expect("a directory");
+    scratch.file("units/test.target", "[Unit]\nDescription=Nothing at all\n");
+    for name in ["entresol@.service", "entresol-nbd@.service"] {
+        let unit = fs::read_to_string(folder.join(name)).expect("the unit");
+        scratch.file(
+            &format!("units/{name}"),
+            unit.replace("/usr/bin/entresol", "/srv/entresol").replace("/etc/entresol/", "/srv/"),
+        );
+        let edited = format!("units/{name}.d");
+        fs::create_dir(scratch.path(&edited)).expect("a directory");
+        let more = "[Unit]\nDefaultDependencies=no\n[Service]\nRestartSec=500ms\nStandardOutput=append:/srv/said\n\
+                    StandardError=append:/srv/said\n";
+        scratch.file(&format!("{edited}/test.conf"), more);
+    }
+    for disk in ["fast", "slow"] {
+        fs::create_dir(scratch.path(disk)).expect("a directory");
+        let image = scratch.path(&format!("{disk}.img"));
+        File::create(&image).and_then(|file| file.set_len(16 << 20)).expect("an image");
+        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).output().expect("mkfs.ext4");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let what = format!("[Mount]\nWhat=/srv/{disk}.img\nWhere=/srv/{disk}\nOptions=loop\nType=ext4\n");
+        scratch.file(&format!("units/srv-{disk}.mount"), format!("[Unit]\nDefaultDependencies=no\n{what}"));
+    }
+}
+
+/// How it is served: both units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Mount,
+    Nbd,
+}
+
+/// A cache in front of a file or directory, and the unit that serves it.
+struct Service {
+    systemd: Systemd,
+    door: Door,
+    unit: &'static str,
+    /// Bytes of the unit's output that were looked at.
+    seen: usize,
+}
+
+impl Service {
+    fn new(test: &str, door: Door, mode: &str) -> Option<Self> {
+        let systemd = Systemd::start(test)?;
+        ["fast", "slow"].iter().for_each(|disk| systemd.mounted(disk, true));
+        let places = match door {
+            Door::Mount => "[mount]\nmountpoint = \"/srv/mnt\"\n",
+            Door::Nbd => "[serve.nbd]\nsocket = \"/run/entresol-a/s\"\n",
+        };
+        let backing = "/srv/slow/data";
+        systemd.scratch.file("a.toml", format!("cache = \"{CACHE}\"\nbacking = \"{backing}\"\n{places}"));
+        match door {
+            Door::Mount => {
+                fs::create_dir(systemd.scratch.path("mnt")).expect("a directory");
+                fs::create_dir(systemd.inside(backing)).expect("a directory");
+            }
+            Door::Nbd => fs::write(systemd.inside(backing), vec![0; BYTES]).expect("a file"),
+        }
+        let unit = if door == Door::Mount { "entresol@a.service" } else { "entresol-nbd@a.service" };
+        let service = Service { systemd, door, unit, seen: 0 };
+        let format = ["-q", "format", "--cache", CACHE, "--backing", backing, "--size", "2MiB", "--mode", mode];
+        service.systemd.ok("/srv/entresol", &format);
+        service.ask("start");
+        Some(service)
+    }
+
+    fn ask(&self, verb: &str) {
+        self.systemd.ok("systemctl", &[verb, self.unit]);
+    }
+
+    /// Starts it without waiting until it can be reached.
+    fn ask_for_start(&self) {
+        self.systemd.ok("systemctl", &["start", "--no-block", self.unit]);
+    }
+
+    /// Waits until it can be reached.
+    fn is_active(&self) {
+        self.systemd.eventually("it is active", || self.systemd.property(self.unit, "ActiveState") == "active");
+    }
+
+    /// Waits until it was refused three times, with the exit code of a refusal, and is still tried.
+    fn is_refused(&mut self, parts: &[&str]) {
+        let restarts = || self.systemd.property(self.unit, "NRestarts").parse::<u32>().unwrap_or(0);
+        let before = restarts();
+        self.systemd.eventually("it is tried again", || restarts() >= before + 3);
+        assert_eq!(self.systemd.property(self.unit, "ActiveState"), "activating");
+        self.says(parts);
+    }
+
+    /// What it has said since this was last asked has all these parts.
+    fn says(&mut self, parts: &[&str]) {
+        let said = fs::read_to_string(self.systemd.scratch.path("said")).expect("words");
+        says(&said[self.seen..], parts);
+        self.seen = said.len();
+    }
+
+    fn write(&self, byte: u8) {
+        let bytes = vec![byte; BYTES];
+        match self.door {
+            Door::Mount => {
+                let file = File::create(self.systemd.inside("/srv/mnt/f"));
+                file.and_then(|mut file| file.write_all(&bytes).and(file.sync_all())).expect("a write");
+            }
+            Door::Nbd => {
+                let mut client = self.client();
+                client.write(0, &bytes, 0);
+                assert_eq!(client.call(FLUSH, 0, 0, 0, &[]).expect("an answer").errno, 0);
+            }
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.systemd.inside("/run/entresol-a/s"), false).expect("a connection")
+    }
+
+    /// All bytes are these.
+    fn reads(&self, byte: u8) {
+        let found = match self.door {
+            Door::Mount => fs::read(self.systemd.inside("/srv/mnt/f")).expect("a read"),
+            Door::Nbd => self.client().read(0, BYTES as u32),
+        };
+        assert!(found == vec![byte; BYTES], "other bytes");
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.systemd.inside(CACHE)
+    }
+
+    /// The cache device comes back blank; the bytes that it had.
+    fn blank(&self) -> Vec<u8> {
+        let bytes = fs::read(self.cache()).expect("a cache");
+        fs::write(self.cache(), vec![0; bytes.len()]).expect("zeros");
+        bytes
+    }
+}
+
+/// A cache of instance storage, which is blank after each stop, where everything is below as well.
+fn write_through(test: &str, door: Door) {
+    let Some(mut service) = Service::new(test, door, "write-through") else { return };
+    service.write(1);
+    for stop in 0..2 {
+        service.ask("stop");
+        service.blank();
+        service.ask("start");
+        service.says(&["is blank; it was made anew, and is empty: nothing was lost with it"]);
+        service.reads(1 + stop);
+        service.write(2 + stop);
+    }
+    // The file system of the cache is mounted late: nothing is made in its place.
+    service.ask("stop");
+    service.systemd.mounted("fast", false);
+    service.ask_for_start();
+    service.is_refused(&["/srv/fast/cache"]);
+    assert_eq!(fs::read_dir(service.systemd.inside("/srv/fast")).expect("a directory").count(), 0);
+    service.systemd.mounted("fast", true);
+    service.is_active();
+    service.reads(3);
+    // That of the backing store is.
+    service.ask("stop");
+    service.systemd.mounted("slow", false);
+    service.ask_for_start();
+    service.is_refused(&["/srv/slow/data: No such file or directory"]);
+    assert_eq!(fs::read_dir(service.systemd.inside("/srv/slow")).expect("a directory").count(), 0);
+    service.systemd.mounted("slow", true);
+    service.is_active();
+    service.reads(3);
+}
+
+/// A cache that alone has what was written: it is waited for.
+fn write_back(test: &str, door: Door) {
+    let Some(mut service) = Service::new(test, door, "write-back") else { return };
+    service.write(7);
+    // It is started again after a kill, and has what was synced.
+    let before = service.systemd.property(service.unit, "MainPID");
+    service.systemd.ok("systemctl", &["kill", "--kill-whom=main", "--signal=KILL", service.unit]);
+    service.systemd.eventually("it is another process", || {
+        let now = service.systemd.property(service.unit, "MainPID");
+        now != "0" && now != before && service.systemd.property(service.unit, "ActiveState") == "active"
+    });
+    service.reads(7);
+    service.ask("stop");
+    let cache = service.blank();
+    service.ask_for_start();
+    service.is_refused(&["is blank", "is not complete without what only the cache has", "--if-lost recreate"]);
+    assert!(fs::read(service.cache()).expect("a cache").iter().all(|&byte| byte == 0), "it was written");
+    // The device is found, and nobody has to say so.
+    fs::write(service.cache(), cache).expect("the cache");
+    service.is_active();
+    service.reads(7);
+}
+
+#[test]
+fn a_mount_whose_cache_comes_back_blank_is_served_again_by_systemd() {
+    write_through("a_mount_whose_cache_comes_back_blank_is_served_again_by_systemd", Door::Mount);
+}
+
+#[test]
+fn a_server_whose_cache_comes_back_blank_is_served_again_by_systemd() {
+    write_through("a_server_whose_cache_comes_back_blank_is_served_again_by_systemd", Door::Nbd);
+}
+
+#[test]
+fn a_mount_whose_cache_alone_has_bytes_waits_for_it_under_systemd() {
+    write_back("a_mount_whose_cache_alone_has_bytes_waits_for_it_under_systemd", Door::Mount);
+}
+
+#[test]
+fn a_server_whose_cache_alone_has_bytes_waits_for_it_under_systemd() {
+    write_back("a_server_whose_cache_alone_has_bytes_waits_for_it_under_systemd", Door::Nbd);
+}

@@ -1,0 +1,121 @@
+//! Fault points: steps of a crate's protocol that tests leave out, one at a time, to see whether they find that out.
+//! (FreeBSD's `fail(9)` and the crate `fail` name places; here a step is a variant, so that a test can go through all of them.)
+
+/// Declares the enum `Mutant` of a crate's steps, and the switch that leaves one of them out.
+///
+/// To be called once in a crate, in a module named `mutant`. The crate's Cargo.toml has the feature `mutants`, which no other
+/// feature and no build of the workspace turns on. The macro makes:
+///
+/// - `Mutant::ALL`, for tests and with the feature.
+/// - `is(Mutant) -> bool`, the question that is asked where the step would be taken. Without tests and without the feature it is
+///   the constant `false`, and nothing of the switch is compiled.
+/// - `activate(Option<Mutant>)`, for the crate's tests: leaves a step out on the calling thread, or none.
+/// - `leave_out(&str) -> bool`, with the feature: leaves out the step of that name on all threads until the process ends. No, if
+///   there is no such step or one is left out already.
+#[macro_export]
+macro_rules! fault_points {
+    ($(#[$about:meta])* pub(crate) enum Mutant { $($(#[$left_out:meta])* $step:ident),+ $(,)? }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Mutant {
+            $($(#[$left_out])* $step),+
+        }
+
+        #[cfg(any(test, feature = "mutants"))]
+        impl Mutant {
+            /// All of them.
+            pub(crate) const ALL: [Mutant; [$(Mutant::$step),+].len()] = [$(Mutant::$step),+];
+        }
+
+        #[cfg(test)]
+        ::std::thread_local! {
+            static ON_THIS_THREAD: ::std::cell::Cell<Option<Mutant>> = const { ::std::cell::Cell::new(None) };
+        }
+
+        #[cfg(feature = "mutants")]
+        static IN_THIS_PROCESS: ::std::sync::OnceLock<Mutant> = ::std::sync::OnceLock::new();
+
+        /// Is this step left out?
+        #[cfg(not(any(test, feature = "mutants")))]
+        #[inline(always)]
+        pub(crate) const fn is(_mutant: Mutant) -> bool {
+            false
+        }
+
+        /// Is this step left out?
+        #[cfg(any(test, feature = "mutants"))]
+        pub(crate) fn is(mutant: Mutant) -> bool {
+            #[cfg(test)]
+            if ON_THIS_THREAD.get() == Some(mutant) {
+                return true;
+            }
+            #[cfg(feature = "mutants")]
+            if IN_THIS_PROCESS.get() == Some(&mutant) {
+                return true;
+            }
+            false
+        }
+
+        /// Leaves a step out on this thread, or none.
+        #[cfg(test)]
+        pub(crate) fn activate(mutant: Option<Mutant>) {
+            ON_THIS_THREAD.set(mutant);
+        }
+
+        /// Leaves out the step of this name until the process ends. No, if there is none or one is left out already.
+        #[cfg(feature = "mutants")]
+        pub fn leave_out(name: &str) -> bool {
+            let named = Mutant::ALL.into_iter().find(|mutant| ::std::format!("{mutant:?}") == name);
+            named.is_some_and(|mutant| IN_THIS_PROCESS.set(mutant).is_ok())
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    mod mutant {
+        crate::fault_points! {
+            /// Two steps.
+            pub(crate) enum Mutant {
+                /// The first is left out.
+                First,
+                /// The second is left out.
+                Second,
+            }
+        }
+    }
+
+    use mutant::{Mutant, activate, is};
+
+    #[test]
+    fn a_step_is_left_out_on_the_thread_that_says_so_and_on_no_other() {
+        assert_eq!(Mutant::ALL, [Mutant::First, Mutant::Second]);
+        assert!(!is(Mutant::First) && !is(Mutant::Second));
+        activate(Some(Mutant::Second));
+        assert!(!is(Mutant::First) && is(Mutant::Second));
+        assert!(!std::thread::spawn(|| is(Mutant::Second)).join().expect("a thread"));
+        activate(None);
+        assert!(!is(Mutant::Second));
+        #[cfg(feature = "mutants")]
+        assert!(!mutant::leave_out("Third"));
+    }
+
+    #[cfg(feature = "mutants")]
+    #[test]
+    fn a_step_that_is_left_out_by_name_is_left_out_on_all_threads() {
+        // A switch of its own: there is no way back.
+        mod named {
+            crate::fault_points! {
+                /// One step.
+                pub(crate) enum Mutant {
+                    /// It is left out.
+                    Only,
+                }
+            }
+        }
+        named::activate(None);
+        assert!(!named::leave_out("Other") && !named::is(named::Mutant::Only));
+        assert!(named::leave_out("Only") && !named::leave_out("Only"));
+        assert!(std::thread::spawn(|| named::is(named::Mutant::Only)).join().expect("a thread"));
+    }
+}
