@@ -35,6 +35,7 @@ const SHARED: &[&str] = &[
     "dirty-high",
     "dirty-low",
     "dirty-age",
+    "sync-after",
     "sequential-cutoff",
 ];
 

@@ -118,6 +118,10 @@ pub fn end(served: Served, heard: Heard, ended: Result<Result<()>>, quiet: bool)
         Ok(Ok(())) => served.end("").and_then(|()| ending::check_panics()),
         // What could not be mounted leaves the cache as it was found: closed.
         Err(refused) => served.end("").and(Err(refused)),
+        // Nothing more can come of what was broken off.
+        Ok(Err(failed)) if matches!(failed.downcast_ref(), Some(Error::BrokenOff(_))) => {
+            served.end("").and(Err(failed))
+        }
         // Requests may come as long as this process is there.
         Ok(Err(failed)) => served.leave().and_then(|()| said(Err(failed), "; everything is flushed")),
     }
@@ -199,7 +203,7 @@ fn patiently_unmount(unmounter: &Unmounter) {
     let mut said = false;
     while let Err(error) = unmounter.unmount() {
         if !said && began.elapsed() >= SAID_AFTER {
-            say!("entresol: {error}; it ends as soon as what is open is closed");
+            say!("entresol: {error}; it ends as soon as what keeps it is closed or unmounted");
             said = true;
         }
         std::thread::sleep(if said { Duration::from_millis(500) } else { Duration::from_millis(50) });

@@ -107,7 +107,7 @@ pub fn run(arguments: &RunArgs, quiet: bool) -> Result<u8> {
     // By its name again, for that leads into the mount now.
     command.args(&arguments.command[1..]).current_dir(here);
     let ended = match spawn(&mut command, before) {
-        Ok(child) => Ok(wait(child, &mut signals)?),
+        Ok(child) => Ok(wait(&child, &mut signals)?),
         Err(error) => Err(error),
     };
     mount::end_any(served, Ok(end(mounted)), quiet)?;
@@ -164,10 +164,10 @@ fn spawn(command: &mut Command, before: Before) -> std::io::Result<Child> {
 }
 
 /// Waits until the command and everything that it left behind have ended, and passes signals on to it.
-fn wait(mut child: Child, signals: &mut Signals) -> Result<ExitStatus> {
+fn wait(child: &Child, signals: &mut Signals) -> Result<ExitStatus> {
     let handle = signals.handle();
     let ended = Arc::new(AtomicBool::new(false));
-    let pid = Pid::from_child(&child);
+    let pid = Pid::from_child(child);
     let over = ended.clone();
     // The terminal sends these to the command itself.
     let terminal = std::io::stdin().is_terminal();
@@ -180,13 +180,28 @@ fn wait(mut child: Child, signals: &mut Signals) -> Result<ExitStatus> {
                 let _ = known.map(|signal| rustix::process::kill_process(pid, signal));
             }
         });
-        let status = child.wait();
-        ended.store(true, Relaxed);
-        while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+        let status = ended_with_all(pid, &ended);
         handle.close();
         status
     });
     status.context("the command")
+}
+
+/// Waits for every process that becomes this one's, as it ends: a server that runs for long may leave many behind, each of which has
+/// its number until somebody has waited for it. `ended` is told when the command does; its status.
+fn ended_with_all(command: Pid, ended: &AtomicBool) -> std::io::Result<ExitStatus> {
+    let mut status = None;
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((process, how))) if process == command => {
+                status = Some(ExitStatus::from_raw(how.as_raw()));
+                ended.store(true, Relaxed);
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => return status.ok_or_else(|| Errno::CHILD.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Unmounts. Nobody has files open any more but who entered the namespace from outside.

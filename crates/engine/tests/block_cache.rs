@@ -421,6 +421,8 @@ fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
             changed.expect("a change");
             disks.1.inject(Fault::SyncError);
             cache.drain().expect_err("a failed sync");
+            // A flush that nobody asked for leaves it for who asks.
+            cache.flush_ahead().expect("all that is here is durable");
             cache.flush().expect_err("the change may be lost");
             cache.flush().expect("it has been said");
             cache.write(0, &[1; 1024], false).expect("a write");
@@ -428,6 +430,37 @@ fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
             cache.drain().expect_err("the sync of a write");
             cache.flush().expect("a write is written again");
         }
+    }
+}
+
+/// What a flush covers is told apart from what came after, in every mode, so that a server knows when to flush unasked.
+#[test]
+fn changes_that_no_flush_has_covered_are_counted() {
+    for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
+        let disks = formatted();
+        let cache = open(&disks, &config("lru", mode));
+        let is_flushed = || {
+            let progress = cache.flush_progress();
+            progress.changes == progress.flushed
+        };
+        assert!(is_flushed(), "{mode:?}: nothing was changed");
+        let changes: [&dyn Fn() -> std::io::Result<()>; 3] =
+            [&|| cache.write(0, &[1; 3 * 1024], false), &|| cache.discard(5 * 1024, 1024), &|| {
+                cache.forget(7 * 1024, 1024)
+            }];
+        for change in changes {
+            change().expect("a change");
+            assert!(!is_flushed(), "{mode:?}");
+            disks.1.inject(Fault::SyncError);
+            disks.0.inject(Fault::SyncError);
+            // Whether or not it fails, what it has not covered is told as that.
+            let failed = cache.flush_ahead().is_err();
+            assert_eq!(is_flushed(), !failed, "{mode:?}");
+            cache.flush_ahead().expect("a flush");
+            assert!(is_flushed(), "{mode:?}");
+        }
+        cache.read(0, &mut [0; 1024]).expect("a read");
+        assert!(is_flushed(), "{mode:?}: a read changes nothing");
     }
 }
 

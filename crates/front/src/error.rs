@@ -29,9 +29,23 @@ pub enum Error {
         /// What kept it from being ended.
         error: io::Error,
     },
+    /// Nobody has unmounted it, and nobody can use it any more: somebody has ended its connection.
+    #[error(
+        "{}: its connection was broken off, by `umount -f` of it or of a part of it, or by /sys/fs/fuse/connections; who had files \
+         open there got errors", .0.display()
+    )]
+    BrokenOff(PathBuf),
     /// Something other than a socket is where the socket should be made.
     #[error("{}: exists and is not a socket", .0.display())]
     NotASocket(PathBuf),
+    /// A path that the address of a Unix socket has no room for.
+    #[error("{}: a path of {} bytes; a Unix socket takes {max}", path.display(), path.as_os_str().len())]
+    SocketPath {
+        /// Where the socket should be made.
+        path: PathBuf,
+        /// Bytes that such a path may have.
+        max: usize,
+    },
     /// An address that others than this machine could reach.
     #[error("{0}: not a loopback address; NBD is served to this machine only")]
     NotLoopback(SocketAddr),

@@ -9,9 +9,11 @@ mod file;
 pub mod fuse;
 pub mod hints;
 mod memory;
+pub mod mounts;
 pub mod nbd;
 #[cfg(target_os = "linux")]
 pub mod paced;
+pub mod percent;
 #[cfg(target_os = "linux")]
 pub mod ublk;
 

@@ -170,6 +170,7 @@ fn open_once(
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
     let pair = Arc::clone(&files) as Arc<dyn Paired>;
     let log = arguments.log;
-    let held = Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log };
+    let sync_after = arguments.sync_after.0;
+    let held = Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after };
     Ok(Opened::Cached((held, files, names)))
 }

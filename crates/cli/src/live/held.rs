@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What lies below a cache, as far as it has an end of its own.
 #[derive(Clone)]
@@ -50,6 +51,8 @@ pub struct Held {
     pub recreated: Option<String>,
     /// How its events are written.
     pub log: LogArg,
+    /// How old a write may become that nobody syncs, before that is done.
+    pub sync_after: Option<Duration>,
 }
 
 /// A cache in use by a door, with its control socket.
@@ -88,7 +91,8 @@ impl Held {
             log.event(Level::Warning, "no-control", &message, Value::Null);
         };
         let control = control.map_err(unheard).ok();
-        let watchman = Watchman::start(self.cache.clone(), file.clone(), self.pair.clone(), log.clone());
+        let (cache, pair) = (self.cache.clone(), self.pair.clone());
+        let watchman = Watchman::start(cache, file.clone(), pair, self.sync_after, log.clone());
         Served { held: self, running, file, control, log, watchman }
     }
 

@@ -32,9 +32,9 @@ pub struct Log {
 }
 
 impl Log {
-    /// For the cache of this name.
+    /// For the cache of this name, of which control characters become blanks.
     pub fn new(cache: String, format: LogArg, quiet: bool) -> Self {
-        Log { cache, format, quiet }
+        Log { cache: printable(&cache), format, quiet }
     }
 
     /// Notes an event of a kind, with what a program may want to know of it besides the message.
@@ -46,7 +46,7 @@ impl Log {
 
     fn line(&self, now: SystemTime, level: Level, event: &str, message: &str, more: Value) -> String {
         // A line stays a line, whatever a device answered.
-        let message: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let message = printable(message);
         if self.format == LogArg::Text {
             return format!("{}: {message}", self.cache);
         }
@@ -60,6 +60,11 @@ impl Log {
         }
         Value::Object(object).to_string()
     }
+}
+
+/// A text that stays on its line.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A time as RFC 3339 has it, in UTC, with milliseconds.
@@ -123,13 +128,13 @@ mod tests {
     fn a_line_is_one_line_in_both_formats() {
         let more = || serde_json::json!({ "pages": 5 });
         let line = |format| {
-            let log = Log::new("fast/cache".to_owned(), format, false);
+            let log = Log::new("fast\ncache".to_owned(), format, false);
             log.line(at(0, 1), Level::Warning, "device-errors", "a\nb\u{1b}[2J\"", more())
         };
-        assert_eq!(line(LogArg::Text), "fast/cache: a b [2J\"");
+        assert_eq!(line(LogArg::Text), "fast cache: a b [2J\"");
         let json: Value = serde_json::from_str(&line(LogArg::Json)).expect("JSON");
         let expected = serde_json::json!({
-            "time": "1970-01-01T00:00:00.001Z", "level": "warning", "cache": "fast/cache", "event": "device-errors",
+            "time": "1970-01-01T00:00:00.001Z", "level": "warning", "cache": "fast cache", "event": "device-errors",
             "message": "a b [2J\"", "pages": 5
         });
         assert_eq!(json, expected);

@@ -51,6 +51,10 @@ pub struct CacheArgs {
     /// such bound
     #[arg(long, value_name = "DURATION", default_value = "none", requires = "cache", value_parser = seconds_or_none)]
     pub dirty_age: Limit,
+    /// With --cache: time after which a write that nobody syncs is made durable, as file systems do; none: when somebody syncs, or the
+    /// cache needs its room
+    #[arg(long, value_name = "DURATION", default_value = "30s", requires = "cache", value_parser = seconds_or_none)]
+    pub sync_after: Limit,
     /// With --cache: what comes after so many bytes of a sequential stream passes by, unless the policy holds it (bcache's
     /// sequential_cutoff, 4MiB there); 0: all is the policy's to decide
     #[arg(long, value_name = "BYTES", default_value = "0", requires = "cache", value_parser = bytes_or_none)]
@@ -82,6 +86,7 @@ impl CacheArgs {
             dirty_high: None,
             dirty_low: None,
             dirty_age: Limit(None),
+            sync_after: Limit(None),
             sequential_cutoff: 0,
             dram: None,
             log: LogArg::Text,
@@ -323,7 +328,8 @@ fn open_over(
     let found = Found::new(&cache.recovered(), started, executor);
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
-    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated: None, log: arguments.log })
+    let (recreated, log, sync_after) = (None, arguments.log, arguments.sync_after.0);
+    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after })
 }
 
 /// How a store of this geometry is to be run.

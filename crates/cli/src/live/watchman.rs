@@ -1,17 +1,18 @@
-//! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event.
+//! Looks after a cache in use, once a second: what its devices refuse and what it loses becomes an event, and what nobody syncs is
+//! made durable.
 
 use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::log::{Level, Log};
-use entresol_engine::cache::BlockCache;
+use entresol_engine::cache::{BlockCache, FlushProgress};
 use entresol_engine::disk::DeviceCounts;
 use entresol_files::places::{closed_descriptors, descriptors_bound};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -32,14 +33,25 @@ struct Seen {
 
 impl Watchman {
     /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
-    pub fn start(cache: Arc<BlockCache>, file: Arc<CacheFile>, pair: Arc<dyn Paired>, log: Log) -> Self {
+    pub fn start(
+        cache: Arc<BlockCache>,
+        file: Arc<CacheFile>,
+        pair: Arc<dyn Paired>,
+        sync_after: Option<Duration>,
+        log: Log,
+    ) -> Self {
         let (stop, stopped) = channel();
         let look = move || {
             let mut seen = Seen::default();
+            let mut unsynced = Unsynced::new(sync_after);
             // How large it is now: what is shorter later was truncated.
             file.look();
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 panic_if_asked();
+                if unsynced.is_due(Instant::now(), cache.flush_progress()) {
+                    // What has failed is an event, and is told to the next who syncs.
+                    let _told = cache.flush_ahead();
+                }
                 seen.look_at_file(&file, &log);
                 seen.look(&cache, &log);
                 seen.look_at_descriptors(&log);
@@ -67,6 +79,34 @@ impl Watchman {
 impl Drop for Watchman {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// When a change that no flush has covered becomes too old.
+struct Unsynced {
+    limit: Option<Duration>,
+    /// The oldest of them that is known, by number, and since when at most.
+    oldest: Option<(u64, Instant)>,
+}
+
+impl Unsynced {
+    fn new(limit: Option<Duration>) -> Self {
+        Unsynced { limit, oldest: None }
+    }
+
+    /// Is it time to flush? After one that failed it is again when as much time has passed.
+    fn is_due(&mut self, now: Instant, progress: FlushProgress) -> bool {
+        let FlushProgress { changes, flushed } = progress;
+        self.oldest = self.oldest.filter(|&(number, _)| number > flushed);
+        if changes == flushed {
+            return false;
+        }
+        let (_, since) = *self.oldest.get_or_insert((flushed + 1, now));
+        let due = self.limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit);
+        if due {
+            self.oldest = Some((flushed + 1, now));
+        }
+        due
     }
 }
 
@@ -164,5 +204,32 @@ fn errors(device: &str, now: DeviceCounts, before: DeviceCounts, log: &Log) {
         let message = format!("the {device} device failed {read} reads, {write} writes, {sync} syncs");
         let figures = json!({ "device": device, "reads": read, "writes": write, "syncs": sync });
         log.event(Level::Warning, "device-errors", &message, figures);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_flushed_when_it_is_as_old_as_it_may_be() {
+        let (limit, began) = (Duration::from_secs(30), Instant::now());
+        let at = |second: u64| began + Duration::from_secs(second);
+        let progress = |changes, flushed| FlushProgress { changes, flushed };
+        let mut unsynced = Unsynced::new(Some(limit));
+        assert!(!unsynced.is_due(at(0), progress(0, 0)), "nothing was changed");
+        assert!(!unsynced.is_due(at(1), progress(5, 0)));
+        assert!(!unsynced.is_due(at(30), progress(9, 0)));
+        assert!(unsynced.is_due(at(31), progress(9, 0)), "the first one is 30 seconds old");
+        assert!(!unsynced.is_due(at(32), progress(9, 0)), "that flush has failed: not each second");
+        assert!(unsynced.is_due(at(61), progress(9, 0)));
+        assert!(!unsynced.is_due(at(62), progress(9, 9)), "a client has flushed");
+        assert!(!unsynced.is_due(at(99), progress(10, 9)));
+        // A flush that covers the oldest makes the next one count from when it was seen.
+        assert!(!unsynced.is_due(at(128), progress(12, 10)));
+        assert!(!unsynced.is_due(at(157), progress(12, 10)));
+        assert!(unsynced.is_due(at(158), progress(12, 10)));
+        let mut never = Unsynced::new(None);
+        assert!((0..1000).all(|second| !never.is_due(at(second), progress(1, 0))));
     }
 }

@@ -29,6 +29,7 @@ mod refused;
 mod room;
 mod tape;
 mod turn;
+mod unflushed;
 mod upkeep;
 mod vacate;
 mod world;
@@ -43,6 +44,7 @@ pub use opening::Opening;
 pub use placing::{Filled, Filling};
 pub use refused::Refused;
 pub use tape::{Batch, Noted, Recording};
+pub use unflushed::FlushProgress;
 
 use self::background::Background;
 use crate::block::Block;
@@ -59,6 +61,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tape::Tape;
 use turn::{Locks, Turn};
+use unflushed::Unflushed;
 use upkeep::Lease;
 
 /// Frames that a flush hands over to the log in one turn.
@@ -262,6 +265,7 @@ pub struct BlockCache {
     recovered: Recovered,
     started: Instant,
     tape: Arc<Tape>,
+    unflushed: Unflushed,
     /// Of the cache device and of the backing store.
     gauges: [Gauge; 2],
 }
@@ -440,13 +444,14 @@ impl BlockCache {
     }
 
     fn write_page(&self, mut turn: Turn, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
-        let result = turn.core().write(page, bytes, whole, tag);
-        if !turn.must_mend() {
-            return result;
+        let mut result = turn.core().write(page, bytes, whole, tag);
+        if turn.must_mend() {
+            // A failure of the cache device turns into an error only where it cost data or an acknowledgement.
+            turn.mend()?;
+            result = result.or_else(|_| turn.core().write(page, bytes, whole, tag));
         }
-        // A failure of the cache device turns into an error only where it cost data or an acknowledgement.
-        turn.mend()?;
-        if result.is_err() { turn.core().write(page, bytes, whole, tag) } else { Ok(()) }
+        self.unflushed.note();
+        result
     }
 
     fn flush_once(&self) -> io::Result<()> {
@@ -503,6 +508,7 @@ impl BlockCache {
         let _pages = self.locks.pages.range(&pages);
         let mut turn = self.locks.exclusive()?;
         let changed = turn.unlocked(change)?;
+        self.unflushed.note();
         turn.core().forget(pages).and(changed)
     }
 
@@ -675,20 +681,10 @@ impl Block for BlockCache {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let mut turn = self.locks.turn()?;
-        let (was_off, told) = (turn.core().is_off(), turn.keeper().changes_told);
-        drop(turn);
-        let mut result = self.flush_once();
-        let mut turn = self.locks.turn()?;
-        turn.mend()?;
-        if result.is_err() && !was_off && turn.core().is_off() {
-            drop(turn);
-            // The cache device failed: below, everything can still become durable.
-            result = self.flush_once();
-            turn = self.locks.turn()?;
-        }
+        let told = self.locks.turn()?.keeper().changes_told;
+        let result = self.flush_ahead();
         // Whose sync failed does not matter to the change that it was to cover, nor does another flush that has said so.
-        turn.keeper().tell_failed_changes(told).and(result)
+        self.locks.turn()?.keeper().tell_failed_changes(told).and(result)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
@@ -700,6 +696,7 @@ impl Block for BlockCache {
         let _pages = self.locks.pages.range(&pages);
         let mut turn = self.locks.exclusive()?;
         check_writable(turn.core().mode())?;
+        self.unflushed.note();
         turn.core().discard(pages)
     }
 }

@@ -6,6 +6,7 @@ use super::grown::Grown;
 use super::keeper::{Keeper, Store};
 use super::tape::Tape;
 use super::turn::Locks;
+use super::unflushed::Unflushed;
 use super::world::World;
 use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room};
 use crate::disk::{Disk, Gauge, Metered};
@@ -185,6 +186,7 @@ impl Opening {
             recovered: self.recovered,
             started: Instant::now(),
             tape: Arc::<Tape>::default(),
+            unflushed: Unflushed::default(),
             gauges: self.gauges,
         };
         self.grown.settle(&cache).map_err(failed)?;

@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Whether the kernel's page cache stands between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,20 +118,25 @@ impl FileDisk {
         transfers.iter_mut().map(|transfer| self.transfer(transfer)).fold(Ok(()), io::Result::and)
     }
 
+    /// Transfers in parallel. Shares for which no thread can be had are carried out by those there are, the caller at least: a
+    /// machine that is short of threads must not look like a device that fails.
     fn by_threads(&self, transfers: &mut [Transfer]) -> io::Result<()> {
         let threads = (transfers.len() / THREAD_TRANSFERS).clamp(1, THREADS_MAX);
         let share = transfers.len().div_ceil(threads).max(1);
-        let (mine, others) = transfers.split_at_mut(share.min(transfers.len()));
-        std::thread::scope(|scope| {
-            let spawn = |part| std::thread::Builder::new().spawn_scoped(scope, move || self.one_by_one(part));
-            let started: Vec<_> = others.chunks_mut(share).map(spawn).collect();
-            let mut result = self.one_by_one(mine);
-            for thread in started {
-                // Without a thread its share fails as a device that is out of resources does.
-                let part = thread.and_then(|thread| thread.join().expect("no transfer panics"));
-                result = result.and(part);
+        let shares = Mutex::new(transfers.chunks_mut(share));
+        let work = || {
+            let mut result = Ok(());
+            loop {
+                let next = shares.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(part) = next else { return result };
+                result = result.and(self.one_by_one(part));
             }
-            result
+        };
+        std::thread::scope(|scope| {
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let started: Vec<_> = (1..threads).map_while(spawn).collect();
+            let result = work();
+            started.into_iter().map(|thread| thread.join().expect("no transfer panics")).fold(result, io::Result::and)
         })
     }
 

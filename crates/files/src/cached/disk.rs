@@ -1,7 +1,7 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
 use super::FilesError;
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Extents};
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
 use crate::mutant::{self, Mutant};
@@ -286,9 +286,10 @@ impl Below {
     }
 
     /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
+    /// That is no change of the file, so its time stays: a start takes some for files that nobody writes.
     pub fn take_blocks(&self, range: Range<u64>, size: u64) -> io::Result<()> {
         let file = self.file()?;
-        if self.blocks.take(&**file, range, size)? {
+        if self.blocks.take(&Timeless { below: self, file: &file }, range, size)? {
             self.reshaped.store(true, Relaxed);
         }
         Ok(())
@@ -336,6 +337,30 @@ impl Below {
             self.blocks.note(range);
         }
         Ok(())
+    }
+}
+
+/// A file whose blocks are taken without a change of its time of modification.
+struct Timeless<'a> {
+    below: &'a Below,
+    file: &'a File,
+}
+
+impl Extents for Timeless<'_> {
+    fn hole_from(&self, offset: u64) -> rustix::io::Result<u64> {
+        self.file.hole_from(offset)
+    }
+
+    fn data_from(&self, offset: u64) -> rustix::io::Result<u64> {
+        self.file.data_from(offset)
+    }
+
+    fn take(&self, range: Range<u64>) -> rustix::io::Result<()> {
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let mut times = self.below.times();
+        let before = self.file.attributes()?;
+        Extents::take(self.file, range)?;
+        times.change(self.file, before, before.modified).map_err(errno)
     }
 }
 

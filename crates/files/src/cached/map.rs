@@ -302,9 +302,15 @@ pub(super) fn sync_read(directory: &Directory) -> io::Result<()> {
     Ok(directory.sync()?)
 }
 
-/// Makes a map without files: durable when it returns, and the one before until then.
+/// Makes a map without files: durable when it returns, and the one before until then. The first start finds a spare file for the
+/// next one, though the file system may be full by then.
 pub(super) fn make(directory: &Directory, contents: &Contents) -> io::Result<()> {
-    write(directory, contents).map(drop)
+    let (_, spare) = write(directory, contents)?;
+    let room = room_to_close(contents);
+    if spare < room {
+        lengthen(&directory.open_file(SPARE, For::Making)?, room)?;
+    }
+    Ok(())
 }
 
 /// Writes a map over the spare file, which becomes the map, and the map the spare file. With how many bytes that has.

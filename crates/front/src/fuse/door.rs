@@ -4,6 +4,7 @@ use super::attributes::{TRUST, attributes, errno, system, timespec};
 use super::buffers::Buffers;
 use super::handles::{Handle, Handles};
 use super::listing::Listing;
+use super::mount::Ended;
 use super::nodes::{Node, Nodes, is_hidden};
 use super::passthrough::{Passthrough, Way};
 use super::pool::Pool;
@@ -52,6 +53,8 @@ pub(super) struct Kernel {
     /// It maps files that are opened for direct I/O; known when the mount begins.
     pub shared_mappings: Arc<AtomicBool>,
     pub passthrough: Arc<Passthrough>,
+    /// Told when it asks for nothing any more.
+    pub ended: Arc<Ended>,
 }
 
 impl Door {
@@ -178,6 +181,10 @@ impl Filesystem for Door {
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.kernel.ended.note();
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -4,17 +4,18 @@ use super::door::{Door, Kernel};
 use super::nodes::Nodes;
 use super::passthrough::{Passing, Passthrough};
 use super::pool::Pool;
+use crate::mounts::mounts;
 use crate::{Error, Result};
 use entresol_files::FileLayer;
 use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::umask;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,7 @@ impl Default for Options {
 /// A mounted directory; dropping it unmounts, even if files are open.
 pub struct Mount {
     unmounter: Unmounter,
+    ended: Arc<Ended>,
     session: Option<JoinHandle<io::Result<()>>>,
     shared_mappings: bool,
     passing: Passing,
@@ -73,9 +75,28 @@ pub struct Mount {
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     mountpoint: PathBuf,
+    /// Number of the mount, where the system tells it: the folder that it is at may be renamed.
+    id: Option<u64>,
     /// Number of the device that the mount is to the system, and of its connection: no other mount's.
     device: u32,
     progress: Arc<Progress>,
+}
+
+/// How the kernel's side of a mount ended.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    unmounter: OnceLock<Unmounter>,
+    /// Where it was mounted still: nobody has unmounted it.
+    mounted_at: OnceLock<PathBuf>,
+}
+
+impl Ended {
+    /// The kernel asks for nothing any more. To be called before anybody takes away what may be mounted still.
+    pub fn note(&self) {
+        if let Some(at) = self.unmounter.get().and_then(Unmounter::place) {
+            let _first = self.mounted_at.set(at);
+        }
+    }
 }
 
 /// How far a mount has come.
@@ -161,10 +182,12 @@ impl Mount {
         let pool = Pool::new(options.workers).map_err(at_mountpoint_of(&mountpoint))?;
         let shared_mappings = Arc::new(AtomicBool::new(false));
         let passthrough = Arc::new(Passthrough::new(options.passthrough));
+        let ended = Arc::<Ended>::default();
         let kernel = Kernel {
             page_cache: options.page_cache,
             shared_mappings: shared_mappings.clone(),
             passthrough: passthrough.clone(),
+            ended: ended.clone(),
         };
         let door = Door::new(lock, nodes, pool, kernel);
         let mut config = Config::default();
@@ -177,9 +200,11 @@ impl Mount {
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         let passing = passthrough.attempt(&session, directory);
-        let device = device_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
+        let Found { device, id } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
-        let unmounter = Unmounter { mountpoint, device, progress: Arc::clone(&progress) };
+        let unmounter = Unmounter { mountpoint, id, device, progress: Arc::clone(&progress) };
+        // Asked once, as it ends.
+        let _first = ended.unmounter.set(unmounter.clone());
         let run = move || {
             let result = session.run();
             progress.end();
@@ -188,6 +213,7 @@ impl Mount {
         let thread = std::thread::Builder::new().name("fuse session".into()).spawn(run)?;
         Ok(Self {
             unmounter,
+            ended,
             session: Some(thread),
             shared_mappings: options.page_cache || shared_mappings.load(Relaxed),
             passing,
@@ -217,14 +243,20 @@ impl Mount {
     ///
     /// # Errors
     /// What the kernel's side answered. [`Error::Elsewhere`] where the kernel offers no way to break it off: the end of the
-    /// process will do it, until when requests go on.
+    /// process will do it, until when requests go on. [`Error::BrokenOff`] where somebody ended the connection and left it mounted.
     pub fn wait(mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         if !self.unmounter.progress.wait() {
             self.unmounter.break_off()?;
         }
         match session.join() {
-            Ok(ended) => Ok(ended?),
+            Ok(ended) => {
+                ended?;
+                match self.ended.mounted_at.get() {
+                    None => Ok(()),
+                    Some(at) => Err(Error::BrokenOff(at.clone())),
+                }
+            }
             Err(_) => Err(io::Error::other("a thread that serves the mount panicked").into()),
         }
     }
@@ -243,22 +275,42 @@ fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::path(mountpoint, error)
 }
 
-/// A mount that was refused, perhaps because the kernel's device may not be opened: on some machines by root alone.
+/// A mount that was refused, perhaps because the kernel's device may not be opened: on some machines by root alone, in a container by
+/// nobody.
 fn refused(mountpoint: &Path, error: io::Error) -> Error {
-    // What fusermount3 said ends as its output does.
-    let error = match error.raw_os_error() {
-        None => io::Error::new(error.kind(), error.to_string().trim_matches(['\n', '\0']).to_owned()),
-        Some(_) => error,
-    };
-    match rustix::fs::access(DEVICE, Access::READ_OK | Access::WRITE_OK) {
-        Ok(()) => Error::path(mountpoint, error),
+    let denied = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, format!("permission denied: {why}"));
+    match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(_) => Error::path(mountpoint, explained(error)),
         Err(rustix::io::Errno::ACCESS) => {
             let why =
                 "whoever mounts must be able to read and write it, as everybody can where udev makes it (mode 0666)";
-            Error::path(DEVICE, io::Error::new(io::ErrorKind::PermissionDenied, format!("permission denied: {why}")))
+            Error::path(DEVICE, denied(why))
+        }
+        Err(rustix::io::Errno::PERM) => {
+            Error::path(DEVICE, denied("a container must be given it (--device /dev/fuse)"))
+        }
+        Err(closed @ (rustix::io::Errno::NOENT | rustix::io::Errno::NODEV | rustix::io::Errno::NXIO)) => {
+            let why = "`modprobe fuse` makes it, and a container must be given it (--device /dev/fuse)";
+            Error::path(DEVICE, io::Error::new(io::ErrorKind::NotFound, format!("{}; {why}", io::Error::from(closed))))
         }
         Err(closed) => Error::path(DEVICE, closed),
     }
+}
+
+/// What the refusal of a mount means. That the helper is not there is answered as if the mount point were not, which is.
+fn explained(error: io::Error) -> io::Error {
+    // What fusermount3 said ends as its output does.
+    let said = error.to_string();
+    let said = said.trim_matches(['\n', '\0']);
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "fusermount3 is not there (package fuse3), which mounts for who may not".to_owned(),
+        _ if said.ends_with("Operation not permitted") => {
+            format!("{said}: a container needs CAP_SYS_ADMIN to mount (--cap-add SYS_ADMIN --device /dev/fuse)")
+        }
+        _ if error.raw_os_error().is_some() => return error,
+        _ => said.to_owned(),
+    };
+    io::Error::new(error.kind(), why)
 }
 
 impl Drop for Mount {
@@ -274,7 +326,7 @@ impl Unmounter {
     /// Unmounts; whoever waits in [`Mount::wait`] goes on, within three seconds. Nothing happens if it is unmounted already.
     ///
     /// # Errors
-    /// `EBUSY` in [`Error::Path`] while files are open.
+    /// `EBUSY` in [`Error::Path`] while files are open, or something is mounted in it or over it, which is said.
     pub fn unmount(&self) -> Result<()> {
         self.take_away(UnmountFlags::empty()).map_err(|error| Error::path(&self.mountpoint, error))
     }
@@ -289,12 +341,40 @@ impl Unmounter {
 
     fn take_away(&self, flags: UnmountFlags) -> io::Result<()> {
         let over = *self.progress.stage() == Stage::Over;
-        // Somebody else's mount at the same place must stay.
-        if !over && device_at(&self.mountpoint).is_ok_and(|device| device == self.device) {
-            unmount(&self.mountpoint, flags)?;
+        if let Some(at) = self.place().filter(|_| !over) {
+            // Somebody else's mount over it, or over a folder that it is in, must stay.
+            let covered = match mount_at(&at) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                found => !found.is_ok_and(|found| found.device == self.device),
+            };
+            if covered {
+                let why = "busy: another file system is mounted over it";
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            }
+            unmount(&at, flags).map_err(|error| self.explained(error))?;
         }
         self.progress.leave();
         Ok(())
+    }
+
+    /// Where it is mounted now; none when it is not, in this namespace.
+    fn place(&self) -> Option<PathBuf> {
+        let Some((id, mounts)) = self.id.zip(mounts().ok()) else {
+            let there = mount_at(&self.mountpoint).is_ok_and(|found| found.device == self.device);
+            return there.then(|| self.mountpoint.clone());
+        };
+        mounts.into_iter().find(|mount| mount.id == id && mount.device.1 == self.device).map(|mount| mount.at)
+    }
+
+    /// Why it is busy, where that is no open file.
+    fn explained(&self, error: io::Error) -> io::Error {
+        let inside = mounts().ok().and_then(|mounts| mounts.into_iter().find(|mount| Some(mount.parent) == self.id));
+        match inside {
+            Some(inside) if error.to_string().contains("busy") => {
+                io::Error::new(error.kind(), format!("{error}: {} is mounted in it", inside.at.display()))
+            }
+            _ => error,
+        }
     }
 
     /// The same where nobody has mounted [`CONNECTIONS`], by a mount of it that no other process sees.
@@ -316,10 +396,20 @@ impl Unmounter {
     }
 }
 
-/// The number of the device that is mounted at a place. Who serves it is not asked.
-fn device_at(mountpoint: &Path) -> io::Result<u32> {
+/// What is mounted at a place.
+struct Found {
+    /// Number of its device.
+    device: u32,
+    /// Number of the mount, from Linux 5.8 on.
+    id: Option<u64>,
+}
+
+/// What is mounted at a place, or what a place without a mount of its own lies in. Who serves it is not asked.
+fn mount_at(place: &Path) -> io::Result<Found> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    Ok(rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty())?.stx_dev_minor)
+    let found = rustix::fs::statx(rustix::fs::CWD, place, flags, StatxFlags::MNT_ID)?;
+    let told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+    Ok(Found { device: found.stx_dev_minor, id: told.then_some(found.stx_mnt_id) })
 }
 
 /// Unmounts, by the helper that may do so where only root may do it directly.
@@ -337,13 +427,19 @@ fn unmount(mountpoint: &Path, flags: UnmountFlags) -> io::Result<()> {
     Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Takes away the mount of a process that was killed.
+/// Dead mounts, one over the other, that are taken away at most.
+const DEAD_MAX: usize = 64;
+
+/// Takes away the mounts of processes that were killed.
 fn clear_dead_mount(mountpoint: &Path) -> io::Result<()> {
-    // Opened, because the kernel may still answer for the attributes.
-    match std::fs::read_dir(mountpoint) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted) => {
-            unmount(mountpoint, UnmountFlags::DETACH)
+    for _ in 0..DEAD_MAX {
+        // Opened, because the kernel may still answer for the attributes.
+        match std::fs::read_dir(mountpoint) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted) => {
+                unmount(mountpoint, UnmountFlags::DETACH)?;
+            }
+            other => return other.map(drop),
         }
-        other => other.map(drop),
     }
+    Err(rustix::io::Errno::NOTCONN.into())
 }

@@ -3,13 +3,14 @@
 use super::budget::Budget;
 use super::negotiation::{self, Timed};
 use super::{Export, Limits, Peers, handshake, peer, session};
-use crate::{Error, Result};
+use crate::{Error, Result, percent};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{self, BufReader};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Bytes that the path of a Unix socket may have. A server could do with more, its clients could not.
+const SOCKET_PATH_MAX: usize = 107;
 
 /// A socket that waits for clients.
 #[derive(Debug)]
@@ -31,8 +35,12 @@ impl Listener {
     /// Makes a Unix socket that only its owner (and root) may open. A dead socket in its place is replaced.
     ///
     /// # Errors
-    /// [`Error::InUse`] when a server answers there, [`Error::NotASocket`] when something else is there.
+    /// [`Error::InUse`] when a server answers there, [`Error::NotASocket`] when something else is there, [`Error::SocketPath`] for a
+    /// path that is too long.
     pub fn unix(path: &Path) -> Result<Self> {
+        if path.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(Error::SocketPath { path: path.into(), max: SOCKET_PATH_MAX });
+        }
         let fail = |error| Error::path(path, error);
         match std::fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(Error::NotASocket(path.into())),
@@ -79,7 +87,7 @@ impl Listener {
     /// What the system answers when asked for the port.
     pub fn uri(&self) -> Result<String> {
         Ok(match self {
-            Self::Unix(_, path) => format!("nbd+unix:///?socket={}", path.display()),
+            Self::Unix(_, path) => format!("nbd+unix:///?socket={}", percent::encoded(path.as_os_str().as_bytes())),
             Self::Loopback(listener) => format!("nbd://{}", listener.local_addr()?),
         })
     }

@@ -11,16 +11,20 @@ pub use protocol::{Answer, Question};
 pub use tape::{Listener as TapeListener, Places, Tape};
 
 use anyhow::{Context, Result, bail};
+use entresol_front::mounts::mounts;
 use entresol_front::nbd::Listener;
+use entresol_front::percent;
 use protocol::{ANSWER_MAX, QUESTION_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -93,42 +97,41 @@ fn addressed(place: &Path) -> io::Result<(Option<File>, PathBuf)> {
 /// What the name of the cache stands after in the source of a mount.
 const SOURCE: &str = "entresol:";
 
-/// What the mount of a directory over a cache has as its source: the cache, by which [`ask`] finds it. None where the options of
-/// a mount cannot say that name.
+/// The same for a name that the options of a mount cannot say: it is written as in a URI.
+const ENCODED_SOURCE: &str = "entresol%:";
+
+/// Bytes of a source at most: all options of a mount have to fit into a page.
+const SOURCE_MAX: usize = 3000;
+
+/// What the mount of a directory over a cache has as its source: the cache, by which [`ask`] finds it. None where its name is too
+/// long for that.
 pub fn mount_source(cache: &Path) -> Option<String> {
-    let path = std::fs::canonicalize(cache).ok()?.into_os_string().into_string().ok()?;
+    let path = std::fs::canonicalize(cache).ok()?.into_os_string();
     let sayable = |c: char| !c.is_control() && c != ',' && c != '\\';
-    path.chars().all(sayable).then(|| format!("{SOURCE}{path}"))
+    let source = match path.to_str().filter(|path| path.chars().all(sayable)) {
+        Some(path) => format!("{SOURCE}{path}"),
+        None => format!("{ENCODED_SOURCE}{}", percent::encoded(path.as_bytes())),
+    };
+    (source.len() <= SOURCE_MAX).then_some(source)
+}
+
+/// The cache that a source names.
+fn cache_of(source: &OsStr) -> Option<PathBuf> {
+    let source = source.as_bytes();
+    if let Some(path) = source.strip_prefix(SOURCE.as_bytes()) {
+        return Some(PathBuf::from(OsStr::from_bytes(path)));
+    }
+    let path = percent::decoded(source.strip_prefix(ENCODED_SOURCE.as_bytes())?);
+    Some(PathBuf::from(OsString::from_vec(path)))
 }
 
 /// The cache of the mount that a directory lies in.
 fn mounted_over(directory: &Path) -> Result<PathBuf> {
     let device = super::metadata(directory)?.dev();
-    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    // The name of somebody else's mount may be any bytes.
-    let mounts = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
-    let mounts = String::from_utf8_lossy(&mounts);
-    let source = mounts.lines().find_map(|line| {
-        let (place, what) = line.split_once(" - ")?;
-        let cache = what.split(' ').nth(1)?.strip_prefix(SOURCE)?;
-        (place.split(' ').nth(2) == Some(&device)).then(|| unescaped(cache))
-    });
-    let absent = || format!("{}: no cache is mounted there, or none that a mount can name", directory.display());
-    source.map(PathBuf::from).with_context(absent)
-}
-
-/// A name as /proc/self/mountinfo has it: blanks and the like are three octal digits after a backslash.
-fn unescaped(name: &str) -> String {
-    let mut parts = name.split('\\');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code {
-            Some(code) => text.extend([char::from(code)].into_iter().chain(part[3..].chars())),
-            None => text.extend(['\\'].into_iter().chain(part.chars())),
-        }
-    }
-    text
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = mounts().context("/proc/self/mountinfo")?;
+    let cache = mounts.iter().filter(|mount| mount.device == device).find_map(|mount| cache_of(&mount.source));
+    cache.with_context(|| format!("{}: no cache is mounted there, or none that a mount can name", directory.display()))
 }
 
 /// Where the control socket may be of a cache that is named by itself, by its socket or by where it is mounted.
@@ -448,16 +451,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_mount_says_its_cache_as_far_as_its_options_can() {
+    fn a_mount_says_its_cache_whatever_its_name_is() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let folder = scratch.path().canonicalize().expect("a folder");
-        for (name, sayable) in [("a b", true), ("a,b", false), ("a\\b", false), ("ä#", true)] {
-            std::fs::write(folder.join(name), "").expect("a file");
-            let said = mount_source(&folder.join(name));
-            assert_eq!(said, sayable.then(|| format!("entresol:{}", folder.join(name).display())));
+        for (name, sayable) in [("a b", true), ("a,b", false), ("a\\b", false), ("a\nb%2C", false), ("ä#%2C", true)] {
+            let cache = folder.join(name);
+            std::fs::write(&cache, "").expect("a file");
+            let said = mount_source(&cache).expect("a source");
+            assert_eq!(said == format!("entresol:{}", cache.display()), sayable, "{said}");
+            assert!(!said.contains([',', '\\', '\n']), "{said}");
+            assert_eq!(cache_of(OsStr::new(&said)), Some(cache));
         }
-        assert_eq!(unescaped("/a\\040b\\134c\\043"), "/a b\\c#");
-        assert_eq!(unescaped("/a\\9"), "/a\\9");
+        assert_eq!(cache_of(OsStr::new("tmpfs")), None);
         let refused = ask(&folder, Question::Stats, None).expect_err("no mount");
         assert!(refused.to_string().contains("no cache is mounted there"), "{refused}");
     }

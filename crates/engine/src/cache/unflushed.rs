@@ -1,0 +1,89 @@
+//! Changes that no flush has covered. Kernels write what nobody syncs within half a minute, and a server of files hears of neither
+//! `sync` nor `syncfs`: whoever serves a cache flushes it when a change is as old as that.
+
+use super::BlockCache;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Counts of changes and of those that flushes have covered.
+#[derive(Debug, Default)]
+pub(super) struct Unflushed {
+    changes: AtomicU64,
+    flushed: AtomicU64,
+}
+
+impl Unflushed {
+    /// Notes a change that was made, before the turn that it was made in ends.
+    pub fn note(&self) {
+        self.changes.fetch_add(1, SeqCst);
+    }
+
+    /// Changes so far: a flush that begins now covers them.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
+    }
+
+    /// A flush that began after so many changes has succeeded.
+    pub fn cover(&self, changes: u64) {
+        self.flushed.fetch_max(changes, SeqCst);
+    }
+}
+
+/// How far flushes have come after changes, both counted since the open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlushProgress {
+    /// Changes that were made: writes by pages, discards.
+    pub changes: u64,
+    /// Changes that a flush has made durable, which are the first ones.
+    pub flushed: u64,
+}
+
+impl BlockCache {
+    /// How far flushes have come after changes.
+    pub fn flush_progress(&self) -> FlushProgress {
+        // Read first: no flush covers more than there are.
+        let flushed = self.unflushed.flushed.load(SeqCst);
+        FlushProgress { changes: self.unflushed.changes(), flushed }
+    }
+
+    /// Flushes without having been asked to. What has failed and may have lost a change is left for the flush of a client to tell.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn flush_ahead(&self) -> io::Result<()> {
+        let changes = self.unflushed.changes();
+        let was_off = self.locks.turn()?.core().is_off();
+        let mut result = self.flush_once();
+        let mut turn = self.locks.turn()?;
+        turn.mend()?;
+        if result.is_err() && !was_off && turn.core().is_off() {
+            drop(turn);
+            // The cache device failed: below, everything can still become durable.
+            result = self.flush_once();
+        }
+        if result.is_ok() {
+            self.unflushed.cover(changes);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_covers_what_was_changed_before_it_began_and_nothing_else() {
+        let unflushed = Unflushed::default();
+        (0..3).for_each(|_| unflushed.note());
+        let (first, second) = (unflushed.changes(), {
+            unflushed.note();
+            unflushed.changes()
+        });
+        assert_eq!((first, second), (3, 4));
+        // Of two flushes the one that began later may end first.
+        unflushed.cover(second);
+        unflushed.cover(first);
+        assert_eq!(unflushed.flushed.load(SeqCst), 4);
+    }
+}
