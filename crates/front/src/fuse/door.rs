@@ -590,14 +590,22 @@ impl Filesystem for Door {
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let mut value = vec![0; size as usize];
-        let get = |node: Arc<Node>| node.by_path(|path| rustix::fs::getxattr(path, name, &mut value[..]));
-        give(reply, self.nodes.get(number.0).and_then(get), size, &value);
+        let get = |path: &str| match size {
+            0 => rustix::fs::getxattr_query(path, name),
+            _ => rustix::fs::getxattr(path, name, &mut value[..]),
+        };
+        let length = self.nodes.get(number.0).and_then(|node| node.by_path(get));
+        give(reply, length, size, &value);
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let mut names = vec![0; size as usize];
-        let list = |node: Arc<Node>| node.by_path(|path| rustix::fs::listxattr(path, &mut names[..]));
-        give(reply, self.nodes.get(number.0).and_then(list), size, &names);
+        let list = |path: &str| match size {
+            0 => rustix::fs::listxattr_query(path),
+            _ => rustix::fs::listxattr(path, &mut names[..]),
+        };
+        let length = self.nodes.get(number.0).and_then(|node| node.by_path(list));
+        give(reply, length, size, &names);
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
