@@ -78,6 +78,10 @@ impl Door {
         self.files.get(handle)
     }
 
+    fn directory(&self, handle: FileHandle) -> Option<Arc<Listing>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+    }
+
     /// The directory in which a name is made, which must not be the cache's own.
     fn maker(&self, parent: INodeNo, name: &OsStr) -> io::Result<Arc<Node>> {
         let parent = self.node(parent)?;
@@ -515,10 +519,10 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.node(number) {
-            Ok(node) => {
-                let handle = self.files.number();
-                let listing = Arc::new(Listing::new(node));
+        let opened = self.node(number).and_then(|node| Ok(Listing::new(node, self.nodes.root_below())?));
+        match opened {
+            Ok(listing) => {
+                let (handle, listing) = (self.files.number(), Arc::new(listing));
                 self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, listing);
                 reply.opened(FileHandle(handle), FopenFlags::empty());
             }
@@ -527,9 +531,7 @@ impl Filesystem for Door {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(listing) = directories.get(&handle.0).cloned() else { return reply.error(Errno::EBADF) };
-        drop(directories);
+        let Some(listing) = self.directory(handle) else { return reply.error(Errno::EBADF) };
         let added =
             listing.entries_from(offset, |(number, kind, name), next| reply.add(INodeNo(*number), next, *kind, name));
         if let Err(error) = added {
@@ -543,17 +545,11 @@ impl Filesystem for Door {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let node = match self.node(number) {
-            Ok(node) => node,
-            Err(error) => return reply.error(errno(&error)),
-        };
-        self.pool.run(move || {
-            let synced = node.open(OFlags::RDONLY | OFlags::DIRECTORY).and_then(|directory| {
-                if data_only { rustix::fs::fdatasync(&directory) } else { rustix::fs::fsync(&directory) }
-            });
-            finish_call(reply, synced);
-        });
+    fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        match self.directory(handle) {
+            Some(listing) => self.pool.run(move || finish_call(reply, listing.sync(data_only))),
+            None => reply.error(Errno::EBADF),
+        }
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The kernel's number for the root of a mount.
-const ROOT: u64 = 1;
+pub(super) const ROOT: u64 = 1;
 
 /// A file, directory or other thing that the kernel knows.
 pub(super) struct Node {
@@ -215,6 +215,7 @@ pub(super) fn is_hidden(parent: &Node, name: &OsStr) -> bool {
 pub(super) struct Nodes {
     known: Mutex<HashMap<u64, Known>>,
     device: u64,
+    root: u64,
     layer: Arc<dyn FileLayer>,
     places: Arc<Places>,
 }
@@ -226,6 +227,11 @@ struct Known {
 }
 
 impl Nodes {
+    /// The backing's number of the root, which the kernel calls [`ROOT`].
+    pub fn root_below(&self) -> u64 {
+        self.root
+    }
+
     /// Starts with the root.
     pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
@@ -237,7 +243,7 @@ impl Nodes {
         // The root is found by no name, and never closed.
         let node = Node::new(root, &stat, ROOT, layer.clone(), &places);
         let known = HashMap::from([(ROOT, Known { node, lookups: 1 })]);
-        Ok(Self { known: Mutex::new(known), device: stat.st_dev, layer, places })
+        Ok(Self { known: Mutex::new(known), device: stat.st_dev, root: stat.st_ino, layer, places })
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
