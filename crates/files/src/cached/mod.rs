@@ -523,6 +523,14 @@ impl FileLayer for CachedFiles {
             send(&self.errands, Errand::Removed(known.file));
         }
     }
+
+    fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let file = self.files().get(&id).map(|known| known.file.clone());
+        match file {
+            Some(file) => file.below.changing_rights(act),
+            None => act(),
+        }
+    }
 }
 
 fn send(errands: &Mutex<Option<Sender<Errand>>>, errand: Errand) {

@@ -137,20 +137,19 @@ impl Door {
         }
     }
 
-    /// What `setattr` changes apart from the size.
+    /// What `setattr` changes apart from the size; with `owner` a `chown`, even if that names nobody.
     fn change(
         node: &Node,
         mode: Option<u32>,
-        owner: (Option<u32>, Option<u32>),
+        (user, group): (Option<u32>, Option<u32>),
+        owner: bool,
         times: Option<Timestamps>,
     ) -> io::Result<()> {
         node.settle()?;
         if let Some(mode) = mode {
-            node.by_path(|path| rustix::fs::chmod(path, Mode::from_raw_mode(mode)))?;
+            node.set_mode(Mode::from_raw_mode(mode))?;
         }
-        if let (user, group) = owner
-            && (user.is_some() || group.is_some())
-        {
+        if owner || user.is_some() || group.is_some() {
             rustix::fs::chownat(
                 &*node.place()?,
                 "",
@@ -224,6 +223,8 @@ impl Filesystem for Door {
         let handle = handle.and_then(|handle| self.file(handle).ok());
         let times = (accessed.is_some() || modified.is_some())
             .then(|| Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) });
+        // What names nothing is a `chown` to nobody else, which takes set-user-ID and the like from a file.
+        let owner = mode.is_none() && size.is_none() && times.is_none();
         let act = move || {
             if let Some(size) = size {
                 match handle {
@@ -231,7 +232,7 @@ impl Filesystem for Door {
                     None => node.data(true)?.truncate(size)?,
                 }
             }
-            Self::change(&node, mode, (user, group), times)?;
+            Self::change(&node, mode, (user, group), owner, times)?;
             node.stat()
         };
         let number = number.0;
@@ -404,6 +405,11 @@ impl Filesystem for Door {
         };
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)
             && let Err(error) = file.node.disown()
+        {
+            return reply.error(system(error));
+        }
+        if file.data.below().is_none()
+            && let Err(error) = file.node.lose_capabilities()
         {
             return reply.error(system(error));
         }
@@ -580,7 +586,7 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let flags = rustix::fs::XattrFlags::from_bits_retain(flags as u32);
-        let set = |node: Arc<Node>| node.by_path(|path| rustix::fs::setxattr(path, name, value, flags));
+        let set = |node: Arc<Node>| node.set_attribute(name, value, flags);
         finish_call(reply, self.nodes.get(number.0).and_then(set));
     }
 
