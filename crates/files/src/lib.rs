@@ -14,7 +14,7 @@ mod removing;
 #[cfg(test)]
 mod simulated;
 
-pub use below::Directory;
+pub use below::{Directory, open_despite_mode};
 pub use cached::{
     Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Reserved, Standing,
     standing,
@@ -76,6 +76,15 @@ pub trait FileLayer: Send + Sync + 'static {
 
     /// The file has no name and no handle any more: nothing will ask for its bytes.
     fn removed(&self, id: FileId);
+
+    /// A change of the file's mode or capabilities, made by `act`. A layer that writes to files later keeps what `act` leaves: the
+    /// file system takes set-user-ID, set-group-ID and capabilities from a file that is written.
+    ///
+    /// # Errors
+    /// What `act` answered.
+    fn changing_rights(&self, _id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        act()
+    }
 
     /// Names in the directory by which the layer finds files again whose descriptors it closed. Whoever changes names tells them.
     fn places(&self) -> Option<Arc<Places>> {

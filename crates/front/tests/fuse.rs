@@ -198,6 +198,11 @@ fn extended_attributes_are_the_backing_files() {
         assert_eq!(rustix::fs::getxattr(mounted.below("f"), "user.colour", &mut value).unwrap(), 5);
         assert_eq!(rustix::fs::getxattr(mounted.at("f"), "user.colour", &mut value).unwrap(), 5);
         assert_eq!(&value[..5], b"green");
+        // Programs ask how long it is before they make room.
+        assert_eq!(rustix::fs::getxattr_query(mounted.at("f"), "user.colour"), Ok(5));
+        let names = rustix::fs::listxattr_query(mounted.below("f")).unwrap();
+        assert!(names > "user.colour".len());
+        assert_eq!(rustix::fs::listxattr_query(mounted.at("f")), Ok(names));
         let none = rustix::fs::getxattr(mounted.at("f"), "user.none", &mut value);
         assert_eq!(none, Err(rustix::io::Errno::NODATA));
         let mut names = [0; 64];

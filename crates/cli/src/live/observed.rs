@@ -191,6 +191,10 @@ impl FileLayer for ObservedFiles {
     fn removed(&self, id: FileId) {
         self.layer.removed(id);
     }
+
+    fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.layer.changing_rights(id, act)
+    }
 }
 
 impl FileData for ObservedFile {

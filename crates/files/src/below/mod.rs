@@ -6,13 +6,14 @@
 mod system;
 
 pub(crate) use system::System;
+pub use system::open_despite_mode;
 
 #[cfg(test)]
 use crate::simulated::{SimDirectory, SimFile, SimFileSystem};
 use crate::{FileId, Sought};
 use rustix::fs::FallocateFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Declares a trait, and an enum's way of passing each of its calls on to whichever implementation it holds.
@@ -96,6 +97,22 @@ pub(crate) struct Attributes {
     pub changed: (i64, i64),
 }
 
+/// Rights of a program in a file, which the file system takes away when the file is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// The bits set-user-ID and set-group-ID of the mode, as they are there.
+    pub bits: u32,
+    /// The attribute that holds capabilities; empty if there is none.
+    pub capabilities: Vec<u8>,
+}
+
+impl Rights {
+    /// Has it none?
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// How a file of the hidden directory is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
@@ -125,6 +142,9 @@ passed_on! {
 
     /// Opens a file, to be written too or not.
     fn open_file(&self, path: &Path, writable: bool) -> io::Result<File>;
+
+    /// Opens a file to be read that its mode keeps from its owner, who we are; with its attributes as they were before.
+    fn open_despite_mode(&self, path: &Path) -> io::Result<(File, Attributes)>;
 
     /// The names in a directory.
     fn entries(&self, path: &Path) -> io::Result<Entries>;
@@ -176,6 +196,12 @@ passed_on! {
     /// Sets the time of modification.
     fn set_modified(&self, modified: Modified) -> rustix::io::Result<()>;
 
+    /// What a write would take from it.
+    fn rights(&self) -> io::Result<Rights>;
+
+    /// Gives it these rights back, where it has them no more.
+    fn restore(&self, rights: &Rights) -> io::Result<()>;
+
     /// Where it is now.
     fn path(&self) -> io::Result<PathBuf>;
 
@@ -225,10 +251,9 @@ passed_on! {
 }
 
 impl File {
-    /// The file whose place is open here.
+    /// The file whose place is open here, whatever its mode allows its owner.
     pub fn at(place: &OwnedFd, writable: bool) -> io::Result<Self> {
-        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
-        Ok(std::fs::OpenOptions::new().read(true).write(writable).open(path)?.into())
+        Ok(open_despite_mode(place.as_fd(), writable)?.into())
     }
 
     /// Its descriptor, where it has one.

@@ -1,6 +1,6 @@
 //! The operating system's files and directories: each call is one system call, or those of the standard library.
 
-use super::{Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths};
+use super::{Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths, Rights};
 use crate::direct::read_now;
 use crate::{FileId, Sought};
 use rustix::fs::{
@@ -9,7 +9,7 @@ use rustix::fs::{
 };
 use std::fs::{Metadata, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -48,6 +48,37 @@ fn path_of(open: &impl AsRawFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
+/// The bits of a mode that run a program with rights of the file's.
+const PRIVILEGED: u32 = 0o6000;
+
+/// The attribute in which a file has its capabilities.
+const CAPABILITIES: &str = "security.capability";
+
+/// Opens a file by its place to be read, and perhaps written, once more. Where its mode forbids that to its owner, whose this process
+/// is, the mode allows it for the moment of the call: who may have it open is decided above, and a cache must read what it writes.
+///
+/// # Errors
+/// What the system answers; `EACCES` where the file is somebody else's.
+pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<std::fs::File> {
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let open = || OpenOptions::new().read(true).write(writable).open(&path);
+    let refused = match open() {
+        Ok(file) => return Ok(file),
+        Err(error) => error,
+    };
+    let wanted = if writable { Mode::RUSR | Mode::WUSR } else { Mode::RUSR };
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(place)?.st_mode);
+    if refused.kind() != io::ErrorKind::PermissionDenied || mode.contains(wanted) {
+        return Err(refused);
+    }
+    // By its path, for a place alone has no mode to be set. A crash between the two leaves the owner a bit that he can take away: no
+    // byte, and nobody else's access, depends on it.
+    rustix::fs::chmod(&path, mode | wanted).map_err(|_| refused)?;
+    let opened = open();
+    rustix::fs::chmod(&path, mode)?;
+    opened
+}
+
 /// Bytes of a path that the system takes at once.
 const AT_ONCE: usize = 3500;
 
@@ -81,6 +112,13 @@ impl Paths for System {
     fn open_file(&self, path: &Path, writable: bool) -> io::Result<File> {
         let (_held, path) = near(path)?;
         Ok(OpenOptions::new().read(true).write(writable).open(path)?.into())
+    }
+
+    fn open_despite_mode(&self, path: &Path) -> io::Result<(File, Attributes)> {
+        let (_held, path) = near(path)?;
+        let place = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let before = attributes(&rustix::fs::fstat(&place)?);
+        Ok((open_despite_mode(place.as_fd(), false)?.into(), before))
     }
 
     fn entries(&self, path: &Path) -> io::Result<Entries> {
@@ -164,22 +202,30 @@ impl OpenFile for std::fs::File {
         path_of(self)
     }
 
-    fn to_write(&self) -> io::Result<File> {
-        let path = format!("/proc/self/fd/{}", self.as_raw_fd());
-        let open = || OpenOptions::new().read(true).write(true).open(&path);
-        let refused = match open() {
-            Ok(file) => return Ok(file.into()),
-            Err(error) => error,
-        };
-        let mode = Mode::from_raw_mode(rustix::fs::fstat(self)?.st_mode);
-        if refused.kind() != io::ErrorKind::PermissionDenied || mode.contains(Mode::WUSR) {
-            return Err(refused);
+    fn rights(&self) -> io::Result<Rights> {
+        let bits = rustix::fs::fstat(self)?.st_mode & PRIVILEGED;
+        let mut capabilities = vec![0; 64];
+        // A file system without such attributes has none.
+        let length = rustix::fs::fgetxattr(self, CAPABILITIES, &mut capabilities[..]).unwrap_or(0);
+        capabilities.truncate(length);
+        Ok(Rights { bits, capabilities })
+    }
+
+    fn restore(&self, rights: &Rights) -> io::Result<()> {
+        let now = OpenFile::rights(self)?;
+        // The mode first: to change it takes no capabilities away, as a change of owners would.
+        if rights.bits & !now.bits != 0 {
+            let mode = rustix::fs::fstat(self)?.st_mode | rights.bits;
+            rustix::fs::fchmod(self, Mode::from_raw_mode(mode))?;
         }
-        // A crash between the two leaves the owner a bit that he can take away: no byte, and nobody else's access, depends on it.
-        rustix::fs::fchmod(self, mode | Mode::WUSR).map_err(|_| refused)?;
-        let opened = open();
-        rustix::fs::fchmod(self, mode)?;
-        Ok(opened?.into())
+        if rights.capabilities != now.capabilities {
+            rustix::fs::fsetxattr(self, CAPABILITIES, &rights.capabilities, rustix::fs::XattrFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn to_write(&self) -> io::Result<File> {
+        Ok(open_despite_mode(self.as_fd(), true)?.into())
     }
 }
 

@@ -43,6 +43,8 @@ pub(super) struct Below {
     syncing: Mutex<()>,
     /// When a write above was not yet told to the file's times: nanoseconds since 1970, else 0.
     modified: AtomicI64,
+    /// It may have rights that a write here takes away; changed under `times`.
+    privileged: AtomicBool,
     times: Mutex<Times>,
 }
 
@@ -77,6 +79,7 @@ impl Below {
             blocks: Blocks::default(),
             syncing: Mutex::default(),
             modified: AtomicI64::new(0),
+            privileged: AtomicBool::new(true),
             times: Mutex::default(),
         })
     }
@@ -92,13 +95,7 @@ impl Below {
 
     /// Opens it again by its place alone.
     fn open_again(&self, place: OwnedFd) -> io::Result<File> {
-        let writable = self.writable.load(Relaxed);
-        match File::at(&place, writable) {
-            Err(error) if writable && error.kind() == io::ErrorKind::PermissionDenied => {
-                File::at(&place, false)?.to_write()
-            }
-            other => other,
-        }
+        File::at(&place, self.writable.load(Relaxed))
     }
 
     fn opened(&self) -> io::Result<Arc<File>> {
@@ -196,7 +193,30 @@ impl Below {
         file.read_now(offset, bytes).is_ok_and(|count| count == bytes.len())
     }
 
-    /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time stays.
+    /// Changes mode or capabilities while nothing is written here.
+    pub fn changing_rights(&self, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let _times = self.times();
+        self.privileged.store(true, Relaxed);
+        act()
+    }
+
+    /// Does something of the cache's own to the file, which keeps its rights though the file system takes them away for it. Most files
+    /// have none, and are not asked again. `times` must be held.
+    fn keeping_rights<T>(&self, file: &File, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if !self.privileged.load(Relaxed) {
+            return act();
+        }
+        let rights = file.rights()?;
+        self.privileged.store(!rights.is_none(), Relaxed);
+        let done = act()?;
+        if !rights.is_none() {
+            // Who may write a file but does not own it cannot give it back what it had.
+            let _not_ours = file.restore(&rights);
+        }
+        Ok(done)
+    }
+
+    /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time and its rights stay.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.ensure_writable()?;
         let file = self.file()?;
@@ -206,7 +226,7 @@ impl Below {
         if inside == 0 {
             return Ok(());
         }
-        file.write_all_at(offset, &bytes[..inside])?;
+        self.keeping_rights(&file, || file.write_all_at(offset, &bytes[..inside]))?;
         times.change(&file, before, before.modified)
     }
 
@@ -286,10 +306,10 @@ impl Below {
     }
 
     /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
-    /// That is no change of the file, so its time stays: a start takes some for files that nobody writes.
+    /// That is no change of the file, so its time and its rights stay: a start takes some for files that nobody writes.
     pub fn take_blocks(&self, range: Range<u64>, size: u64) -> io::Result<()> {
         let file = self.file()?;
-        if self.blocks.take(&Timeless { below: self, file: &file }, range, size)? {
+        if self.blocks.take(&Unchanged { below: self, file: &file }, range, size)? {
             self.reshaped.store(true, Relaxed);
         }
         Ok(())
@@ -340,13 +360,13 @@ impl Below {
     }
 }
 
-/// A file whose blocks are taken without a change of its time of modification.
-struct Timeless<'a> {
+/// A file whose blocks are taken without a change of its time of modification or its rights.
+struct Unchanged<'a> {
     below: &'a Below,
     file: &'a File,
 }
 
-impl Extents for Timeless<'_> {
+impl Extents for Unchanged<'_> {
     fn hole_from(&self, offset: u64) -> rustix::io::Result<u64> {
         self.file.hole_from(offset)
     }
@@ -359,8 +379,11 @@ impl Extents for Timeless<'_> {
         let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let mut times = self.below.times();
         let before = self.file.attributes()?;
-        Extents::take(self.file, range)?;
-        times.change(self.file, before, before.modified).map_err(errno)
+        let take = || Ok(Extents::take(self.file, range)?);
+        match self.below.keeping_rights(self.file, take) {
+            Err(error) => Err(errno(error)),
+            Ok(()) => times.change(self.file, before, before.modified).map_err(errno),
+        }
     }
 }
 

@@ -527,6 +527,14 @@ impl FileLayer for CachedFiles {
             }
         }
     }
+
+    fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let file = self.files().get(&id).map(|known| known.file.clone());
+        match file {
+            Some(file) => file.below.changing_rights(act),
+            None => act(),
+        }
+    }
 }
 
 /// Whether there was somebody who takes it.

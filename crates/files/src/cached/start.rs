@@ -5,7 +5,7 @@ use super::leaving::{Backlog, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
-use crate::below::{Directory, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
+use crate::below::{Directory, File, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
 use crate::mutant::{self, Mutant};
 use crate::places::Places;
@@ -298,15 +298,23 @@ impl Backing {
 
     fn open_below(&self, path: &Path, writable: bool) -> Result<Arc<Below>, FilesError> {
         use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-        let (file, writable) = match self.system.open_file(path, writable) {
-            Ok(file) => (file, writable),
+        let now = |file: &File| file.attributes().map_err(|error| at(path)(error.into()));
+        let (now, file, writable) = match self.system.open_file(path, writable) {
+            Ok(file) => (now(&file)?, file, writable),
             Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
-                (self.system.open_file(path, false).map_err(at(path))?, false)
+                match self.system.open_file(path, false) {
+                    Ok(file) => (now(&file)?, file, false),
+                    // What its mode keeps from its owner too. To open it is no change.
+                    Err(error) if error.kind() == PermissionDenied => {
+                        let (file, now) = self.system.open_despite_mode(path).map_err(at(path))?;
+                        (now, file, false)
+                    }
+                    Err(error) => return Err(at(path)(error)),
+                }
             }
             Err(error) => return Err(at(path)(error)),
         };
         let key = key(&file.found().map_err(at(path))?)?;
-        let now = file.attributes().map_err(|error| at(path)(error.into()))?;
         let changed = self.contents.stamps.get(&key).is_some_and(|then| *then != stamp(&now));
         let below = Below::new(key, file, writable, changed, self.places.clone());
         below.admit();

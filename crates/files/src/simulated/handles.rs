@@ -1,7 +1,9 @@
 //! Handles of the simulated file system, which answer as the operating system's do.
 
 use super::state::{BLOCK, Call, Node, ROOT, State};
-use crate::below::{Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths};
+use crate::below::{
+    Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths, Rights,
+};
 use crate::{FileId, NamesBelow, Sought};
 use entresol_engine::disk::Power;
 use rustix::fs::{FallocateFlags, RenameFlags};
@@ -182,6 +184,12 @@ impl Paths for SimFileSystem {
         Ok(File::Simulated(SimFile(self.open_in(&mut state, inode))))
     }
 
+    fn open_despite_mode(&self, path: &Path) -> io::Result<(File, Attributes)> {
+        let file = Paths::open_file(self, path, false)?;
+        let attributes = file.attributes()?;
+        Ok((file, attributes))
+    }
+
     fn entries(&self, path: &Path) -> io::Result<Entries> {
         let state = self.look()?;
         let inode = self.walk(&state, path)?;
@@ -266,6 +274,14 @@ impl OpenFile for SimFile {
             state.write(self.0.inode, offset, &bytes[..len]);
         }
         error.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn rights(&self) -> io::Result<Rights> {
+        Ok(Rights::default())
+    }
+
+    fn restore(&self, _rights: &Rights) -> io::Result<()> {
+        Ok(())
     }
 
     fn to_write(&self) -> io::Result<File> {

@@ -81,6 +81,10 @@ impl Door {
         self.files.get(handle)
     }
 
+    fn directory(&self, handle: FileHandle) -> Option<Arc<Listing>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).cloned()
+    }
+
     /// The directory in which a name is made, which must not be the cache's own.
     fn maker(&self, parent: INodeNo, name: &OsStr) -> io::Result<Arc<Node>> {
         let parent = self.node(parent)?;
@@ -136,20 +140,19 @@ impl Door {
         }
     }
 
-    /// What `setattr` changes apart from the size.
+    /// What `setattr` changes apart from the size; with `owner` a `chown`, even if that names nobody.
     fn change(
         node: &Node,
         mode: Option<u32>,
-        owner: (Option<u32>, Option<u32>),
+        (user, group): (Option<u32>, Option<u32>),
+        owner: bool,
         times: Option<Timestamps>,
     ) -> io::Result<()> {
         node.settle()?;
         if let Some(mode) = mode {
-            node.by_path(|path| rustix::fs::chmod(path, Mode::from_raw_mode(mode)))?;
+            node.set_mode(Mode::from_raw_mode(mode))?;
         }
-        if let (user, group) = owner
-            && (user.is_some() || group.is_some())
-        {
+        if owner || user.is_some() || group.is_some() {
             rustix::fs::chownat(
                 &*node.place()?,
                 "",
@@ -227,6 +230,8 @@ impl Filesystem for Door {
         let handle = handle.and_then(|handle| self.file(handle).ok());
         let times = (accessed.is_some() || modified.is_some())
             .then(|| Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) });
+        // What names nothing is a `chown` to nobody else, which takes set-user-ID and the like from a file.
+        let owner = mode.is_none() && size.is_none() && times.is_none();
         let act = move || {
             if let Some(size) = size {
                 match handle {
@@ -234,7 +239,7 @@ impl Filesystem for Door {
                     None => node.data(true)?.truncate(size)?,
                 }
             }
-            Self::change(&node, mode, (user, group), times)?;
+            Self::change(&node, mode, (user, group), owner, times)?;
             node.stat()
         };
         let number = number.0;
@@ -410,6 +415,11 @@ impl Filesystem for Door {
         {
             return reply.error(system(error));
         }
+        if file.data.below().is_none()
+            && let Err(error) = file.node.lose_capabilities()
+        {
+            return reply.error(system(error));
+        }
         // The kernel's limit is far below 4 GiB.
         let count = bytes.len() as u32;
         let flags = OFlags::from_bits_truncate(flags.0 as u32);
@@ -522,10 +532,10 @@ impl Filesystem for Door {
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.node(number) {
-            Ok(node) => {
-                let handle = self.files.number();
-                let listing = Arc::new(Listing::new(node));
+        let opened = self.node(number).and_then(|node| Ok(Listing::new(node, self.nodes.root_below())?));
+        match opened {
+            Ok(listing) => {
+                let (handle, listing) = (self.files.number(), Arc::new(listing));
                 self.directories.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, listing);
                 reply.opened(FileHandle(handle), FopenFlags::empty());
             }
@@ -534,9 +544,7 @@ impl Filesystem for Door {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(listing) = directories.get(&handle.0).cloned() else { return reply.error(Errno::EBADF) };
-        drop(directories);
+        let Some(listing) = self.directory(handle) else { return reply.error(Errno::EBADF) };
         let added =
             listing.entries_from(offset, |(number, kind, name), next| reply.add(INodeNo(*number), next, *kind, name));
         if let Err(error) = added {
@@ -550,17 +558,11 @@ impl Filesystem for Door {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let node = match self.node(number) {
-            Ok(node) => node,
-            Err(error) => return reply.error(errno(&error)),
-        };
-        self.pool.run(move || {
-            let synced = node.open(OFlags::RDONLY | OFlags::DIRECTORY).and_then(|directory| {
-                if data_only { rustix::fs::fdatasync(&directory) } else { rustix::fs::fsync(&directory) }
-            });
-            finish_call(reply, synced);
-        });
+    fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        match self.directory(handle) {
+            Some(listing) => self.pool.run(move || finish_call(reply, listing.sync(data_only))),
+            None => reply.error(Errno::EBADF),
+        }
     }
 
     fn statfs(&self, _: &Request, number: INodeNo, reply: ReplyStatfs) {
@@ -591,20 +593,28 @@ impl Filesystem for Door {
         reply: ReplyEmpty,
     ) {
         let flags = rustix::fs::XattrFlags::from_bits_retain(flags as u32);
-        let set = |node: Arc<Node>| node.by_path(|path| rustix::fs::setxattr(path, name, value, flags));
+        let set = |node: Arc<Node>| node.set_attribute(name, value, flags);
         finish_call(reply, self.nodes.get(number.0).and_then(set));
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let mut value = vec![0; size as usize];
-        let get = |node: Arc<Node>| node.by_path(|path| rustix::fs::getxattr(path, name, &mut value[..]));
-        give(reply, self.nodes.get(number.0).and_then(get), size, &value);
+        let get = |path: &str| match size {
+            0 => rustix::fs::getxattr_query(path, name),
+            _ => rustix::fs::getxattr(path, name, &mut value[..]),
+        };
+        let length = self.nodes.get(number.0).and_then(|node| node.by_path(get));
+        give(reply, length, size, &value);
     }
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let mut names = vec![0; size as usize];
-        let list = |node: Arc<Node>| node.by_path(|path| rustix::fs::listxattr(path, &mut names[..]));
-        give(reply, self.nodes.get(number.0).and_then(list), size, &names);
+        let list = |path: &str| match size {
+            0 => rustix::fs::listxattr_query(path),
+            _ => rustix::fs::listxattr(path, &mut names[..]),
+        };
+        let length = self.nodes.get(number.0).and_then(|node| node.by_path(list));
+        give(reply, length, size, &names);
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -1,10 +1,11 @@
 //! Names of an open directory.
 
 use super::attributes::kind;
-use super::nodes::{Node, is_hidden};
+use super::nodes::{Node, ROOT, is_hidden};
 use fuser::FileType;
-use rustix::fs::{Dir, OFlags};
+use rustix::fs::{Dir, OFlags, SeekFrom};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,12 +15,23 @@ pub(super) type Entry = (u64, FileType, OsString);
 /// An open directory, with its names as they were when they were last read from the start.
 pub(super) struct Listing {
     node: Arc<Node>,
+    /// Held, so that who has it open may go on when its rights are taken.
+    directory: OwnedFd,
+    /// The backing's number of the mount's root.
+    root: u64,
     entries: Mutex<Vec<Entry>>,
 }
 
 impl Listing {
-    pub fn new(node: Arc<Node>) -> Self {
-        Listing { node, entries: Mutex::default() }
+    /// A directory that is opened, in a mount of which the root has this number below.
+    pub fn new(node: Arc<Node>, root: u64) -> rustix::io::Result<Self> {
+        let directory = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(Listing { node, directory, root, entries: Mutex::default() })
+    }
+
+    /// `fsync`, or `fdatasync`.
+    pub fn sync(&self, data_only: bool) -> rustix::io::Result<()> {
+        if data_only { rustix::fs::fdatasync(&self.directory) } else { rustix::fs::fsync(&self.directory) }
     }
 
     /// Gives away the entries from `offset` on, each with the offset of the next, until `add` says that there is no room; the
@@ -39,12 +51,15 @@ impl Listing {
 
     fn read(&self) -> rustix::io::Result<Vec<Entry>> {
         let mut names = Vec::new();
-        for entry in Dir::new(self.node.open(OFlags::RDONLY | OFlags::DIRECTORY)?)? {
+        // The copy shares its position, which nobody else moves: `entries` is locked.
+        rustix::fs::seek(&self.directory, SeekFrom::Start(0))?;
+        for entry in Dir::new(rustix::io::fcntl_dupfd_cloexec(&self.directory, 0)?)? {
             let entry = entry?;
             let kind = kind(entry.file_type().as_raw_mode());
             let name = OsString::from_vec(entry.file_name().to_bytes().to_vec());
             if !is_hidden(&self.node, &name) {
-                names.push((entry.ino(), kind, name));
+                let number = if entry.ino() == self.root { ROOT } else { entry.ino() };
+                names.push((number, kind, name));
             }
         }
         Ok(names)

@@ -2,8 +2,8 @@
 
 use super::passthrough::Ways;
 use entresol_files::places::{Change, Holder, Place, Places};
-use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
+use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow, open_despite_mode};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -11,10 +11,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The kernel's number for the root of a mount.
-const ROOT: u64 = 1;
+pub(super) const ROOT: u64 = 1;
+
+/// The attribute in which a file has its capabilities.
+const CAPABILITIES: &str = "security.capability";
 
 /// A file, directory or other thing that the kernel knows.
 pub(super) struct Node {
@@ -28,6 +32,8 @@ pub(super) struct Node {
     pub id: FileId,
     layer: Arc<dyn FileLayer>,
     opened: Mutex<Option<Opened>>,
+    /// It is known to have no capabilities.
+    incapable: AtomicBool,
     /// How the kernel gets at its bytes.
     pub ways: Mutex<Ways>,
 }
@@ -60,6 +66,7 @@ impl Node {
             id,
             layer,
             opened: Mutex::default(),
+            incapable: AtomicBool::new(false),
             ways: Mutex::default(),
         })
     }
@@ -116,7 +123,46 @@ impl Node {
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&*self.place()?)?.st_mode);
         let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
         let rights = mode & (Mode::SUID | group);
-        if rights.is_empty() { Ok(()) } else { self.by_path(|path| rustix::fs::chmod(path, mode - rights)) }
+        if rights.is_empty() { Ok(()) } else { self.set_mode(mode - rights) }
+    }
+
+    /// `chmod`.
+    pub fn set_mode(&self, mode: Mode) -> rustix::io::Result<()> {
+        self.changing_rights(|path| rustix::fs::chmod(path, mode))
+    }
+
+    /// Changes mode or capabilities, which a layer that writes below later must not undo.
+    fn changing_rights(&self, act: impl Fn(&str) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+        let changed = self.layer.changing_rights(self.id, &mut || Ok(self.by_path(&act)?));
+        changed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+
+    /// `setxattr`.
+    pub fn set_attribute(&self, name: &OsStr, value: &[u8], flags: XattrFlags) -> rustix::io::Result<()> {
+        let set = |path: &str| rustix::fs::setxattr(path, name, value, flags);
+        if name != CAPABILITIES {
+            return self.by_path(set);
+        }
+        self.incapable.store(false, Relaxed);
+        self.changing_rights(set)
+    }
+
+    /// A file that was written has no capabilities any more. The file system below sees to it where it sees the write; a cache may
+    /// write there only later.
+    pub fn lose_capabilities(&self) -> rustix::io::Result<()> {
+        if self.incapable.load(Relaxed) {
+            return Ok(());
+        }
+        self.incapable.store(true, Relaxed);
+        // A file system without such attributes has none.
+        if self.by_path(|path| rustix::fs::getxattr_query(path, CAPABILITIES)).is_err() {
+            return Ok(());
+        }
+        match self.changing_rights(|path| rustix::fs::removexattr(path, CAPABILITIES)) {
+            // Who may not take them away may set the owner that the file has, which does it.
+            Err(Errno::PERM) => Ok(rustix::fs::chownat(&*self.place()?, "", None, None, AtFlags::EMPTY_PATH)?),
+            other => other,
+        }
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {
@@ -136,6 +182,8 @@ impl Node {
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) if !writable => {
                 (self.open(OFlags::RDONLY)?, false)
             }
+            // One that may be written but not read, which the kernel knows of: the layer reads what it writes.
+            Err(Errno::ACCESS) => (open_despite_mode(self.place()?.as_fd(), true)?.into(), true),
             Err(error) => return Err(error.into()),
         };
         let data = self.layer.open(self.id, File::from(file), may)?;
@@ -215,6 +263,7 @@ pub(super) fn is_hidden(parent: &Node, name: &OsStr) -> bool {
 pub(super) struct Nodes {
     known: Mutex<HashMap<u64, Known>>,
     device: u64,
+    root: u64,
     layer: Arc<dyn FileLayer>,
     places: Arc<Places>,
 }
@@ -226,6 +275,11 @@ struct Known {
 }
 
 impl Nodes {
+    /// The backing's number of the root, which the kernel calls [`ROOT`].
+    pub fn root_below(&self) -> u64 {
+        self.root
+    }
+
     /// Starts with the root.
     pub fn new(root: OwnedFd, layer: Arc<dyn FileLayer>) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&root)?;
@@ -237,7 +291,7 @@ impl Nodes {
         // The root is found by no name, and never closed.
         let node = Node::new(root, &stat, ROOT, layer.clone(), &places);
         let known = HashMap::from([(ROOT, Known { node, lookups: 1 })]);
-        Ok(Self { known: Mutex::new(known), device: stat.st_dev, layer, places })
+        Ok(Self { known: Mutex::new(known), device: stat.st_dev, root: stat.st_ino, layer, places })
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Known>> {
