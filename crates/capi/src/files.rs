@@ -11,7 +11,7 @@ use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// How a cache is run.
@@ -70,7 +70,7 @@ pub(crate) fn format(cache: &Path, backing: &Path, options: FormatOptions) -> Re
             return Err(argument("size_bytes is 0, and there is no file whose size could be taken"));
         }
         // Nobody else's file may appear in between and be taken for the one just made.
-        let new = OpenOptions::new().write(true).create_new(true).open(cache);
+        let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(cache);
         let new = new.map_err(named(cache))?;
         let room = take_room(&new, options.size_bytes).map_err(named(cache));
         room.inspect_err(|_| drop(std::fs::remove_file(cache)))?;
@@ -130,5 +130,7 @@ pub(crate) fn open(cache: &Path, backing: &Path, how: How) -> Result<Cache> {
     let config = CacheConfig { options, mode: how.mode, ..CacheConfig::new(info, &tiers) };
     let opening = BlockCache::find(held, below, identity, &config, Objects::new(1))?;
     let pair = StorePair::start(opening, place_of(backing, identity).map_err(named(backing))?, false)?;
+    // One that an earlier release left open to others; there is nobody here who could be told.
+    let _before = File::open(cache).ok().and_then(entresol_files::close_to_others);
     Ok(Cache { cache: pair.cache().clone(), pair, page_bytes: geometry.page_bytes })
 }

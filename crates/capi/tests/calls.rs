@@ -203,3 +203,18 @@ fn a_cache_is_used_by_many_threads() {
     // SAFETY: it is the last use.
     is(Code::Ok, unsafe { entresol_close(shared.0) }, "");
 }
+
+#[test]
+fn a_cache_file_is_its_owners_alone_from_its_next_open_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let files = files().formatted();
+    let cache = files._scratch.path().join("cache");
+    let mode = || std::fs::metadata(&cache).expect("a cache").permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600, "a new one");
+    std::fs::set_permissions(&cache, PermissionsExt::from_mode(0o644)).expect("a mode");
+    let (code, opened) = files.open(None, 0);
+    is(Code::Ok, code, "");
+    assert_eq!(mode(), 0o600, "one of an earlier release");
+    // SAFETY: it was just opened.
+    is(Code::Ok, unsafe { entresol_close(opened) }, "");
+}

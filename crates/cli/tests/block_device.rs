@@ -2,34 +2,14 @@
 
 mod common;
 
+use common::image::Loop;
 use common::served::client::{Client, FUA};
 use common::{Scratch, says};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 const UUID: &str = "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a10";
-
-/// A file as a block device until it goes out of scope.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Result<Self, String> {
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
-        let made = made.map_err(|error| format!("losetup: {error}"))?;
-        if !made.status.success() {
-            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
-        }
-        Ok(Loop(String::from_utf8(made.stdout).expect("a name").trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
 
 fn served(scratch: &Scratch, cache: &str, backing: &str, more: &[&str]) -> (Child, Client) {
     let both = ["serve", "nbd", "--socket", "s", "--cache", cache, "--backing", backing, "--policy", "lru", "--direct"];

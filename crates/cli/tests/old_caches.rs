@@ -1,17 +1,23 @@
 //! Caches that an earlier release made are checked, drained, served and rewritten in the newer format: both layouts, closed in
-//! good order and killed, in front of files and of directories. `fixtures/README.md` says what is in them.
+//! good order and killed, in front of files, directories, block devices and SQLite databases. `fixtures/README.md` says what is in
+//! them.
 
 mod common;
 
+use common::image::Loop;
 use common::mounted::Mounted;
 use common::served::client::{Client, FLUSH};
-use common::served::{PAGE, reached, start, terminate};
+use common::served::{PAGE, reached, terminate};
 use common::{Scratch, Signal, says};
+use entresol_sqlite::{Api, Options, register};
+use rusqlite::{Connection, Error, ErrorCode};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::process::Stdio;
+use std::sync::Once;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Bytes of a header or record of a file map.
 const BLOCK: usize = 64;
@@ -20,6 +26,9 @@ const SUPERBLOCK: usize = 512;
 const SUPERBLOCKS: [usize; 2] = [0, 4096];
 const OF_FILE: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
 const OF_DIRECTORY: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
+const OF_DATABASE: [&str; 4] = ["--cache", "cache", "--backing", "database"];
+/// Identity of the devices.
+const UUID: &str = "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a10";
 /// What is written over an old cache: a page of the table, in a version that no fixture has.
 const NEW_PAGE: u32 = 40;
 const NEW_VERSION: u8 = 9;
@@ -43,11 +52,12 @@ struct Fixture {
     left: Left,
 }
 
-/// Every fixture in front of a `file` or of a `directory`.
+/// Every fixture in front of a `file`, a `directory`, a `device` or a `database`. The VFS of then made logs alone.
 fn fixtures(backing: &str) -> Vec<Fixture> {
     let states = [("clean", Left::Clean), ("dirty", Left::Dirty), ("killed", Left::Killed)];
-    let of = |layout: &str| states.map(|(state, left)| Fixture { name: format!("{backing}-{layout}-{state}"), left });
-    ["log", "slots"].map(of).into_iter().flatten().collect()
+    let of = |layout: &&str| states.map(|(state, left)| Fixture { name: format!("{backing}-{layout}-{state}"), left });
+    let layouts: &[&str] = if backing == "database" { &["log"] } else { &["log", "slots"] };
+    layouts.iter().flat_map(of).collect()
 }
 
 fn page(number: u32, version: u8) -> Vec<u8> {
@@ -154,15 +164,42 @@ impl Fixture {
         cache
     }
 
-    /// The file and its cache, which knows the file by its new inode.
-    fn restore_file(&self) -> Scratch {
+    /// The file or database and its cache, which knows that by its new inode.
+    fn restore_file(&self, name: &str) -> Scratch {
         let scratch = Scratch::new();
-        scratch.file("disk", self.unpack("disk"));
+        scratch.file(name, self.unpack(name));
         let mut cache = self.cache();
-        let key = key(&scratch.path("disk"));
+        let key = key(&scratch.path(name));
         SUPERBLOCKS.iter().for_each(|&at| rewrite(&mut cache[at..at + SUPERBLOCK], 40, &key));
+        self.put_cache(&scratch, cache);
+        scratch
+    }
+
+    fn put_cache(&self, scratch: &Scratch, cache: Vec<u8>) {
         scratch.file("cache", cache);
         fs::set_permissions(scratch.path("cache"), PermissionsExt::from_mode(0o644)).expect("a mode");
+    }
+
+    /// The cache and the device that it is of, which the cache knows by its UUID; none where there are no such devices.
+    fn restore_device(&self) -> Option<(Scratch, Loop)> {
+        let scratch = Scratch::new();
+        scratch.file("disk", self.unpack("disk"));
+        self.put_cache(&scratch, self.cache());
+        match Loop::new(&scratch.path("disk")) {
+            Ok(device) => Some((scratch, device)),
+            Err(why) => {
+                entresol_skip::skipped!("losetup", "no loop devices here: {why}");
+                None
+            }
+        }
+    }
+
+    /// The database and its cache, and the log of the one that was killed.
+    fn restore_database(&self) -> Scratch {
+        let scratch = self.restore_file("database");
+        if self.is_killed() {
+            scratch.file("database-wal", self.unpack("database-wal"));
+        }
         scratch
     }
 
@@ -185,8 +222,7 @@ impl Fixture {
         let mut map = self.unpack("map");
         self.rewrite_map(&mut map, &restored);
         scratch.file("backing/.entresol/map", map);
-        scratch.file("cache", self.cache());
-        fs::set_permissions(scratch.path("cache"), PermissionsExt::from_mode(0o644)).expect("a mode");
+        self.put_cache(&scratch, self.cache());
         scratch
     }
 
@@ -247,7 +283,7 @@ fn check_files(fixture: &Fixture, directory: &Path, table: Vec<u8>) {
 #[test]
 fn an_old_cache_of_a_file_is_checked_and_drained() {
     for fixture in fixtures("file") {
-        let scratch = fixture.restore_file();
+        let scratch = fixture.restore_file("disk");
         let is_complete = scratch.bytes("disk") == table();
         assert_eq!(is_complete, fixture.left == Left::Clean, "{}: it holds dirty pages", fixture.name);
         check_and_drain(&scratch, &OF_FILE);
@@ -282,9 +318,11 @@ fn an_old_cache_with_pages_of_a_file_that_was_removed_while_open_asks_before_it_
     }
 }
 
-/// Serves a cache, reads all of the file, writes a page and closes the cache.
-fn serve(fixture: &Fixture, scratch: &Scratch, expected: &[u8]) {
-    let mut child = start(scratch, "lru", "write-back");
+/// Serves a cache, reads all of the file or device, writes a page and closes the cache.
+fn serve(fixture: &Fixture, scratch: &Scratch, both: &[&str], expected: &[u8]) {
+    let serve = ["serve", "nbd", "--socket", "s", "--policy", "lru", "--mode", "write-back"];
+    let mut command = scratch.command(&[&serve, both].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let mut client: Client = reached(scratch, &mut child);
     assert!(client.read(0, expected.len() as u32) == expected, "{}: other bytes", fixture.name);
     client.write(u64::from(NEW_PAGE) * PAGE as u64, &page(NEW_PAGE, NEW_VERSION), 0);
@@ -297,15 +335,15 @@ fn serve(fixture: &Fixture, scratch: &Scratch, expected: &[u8]) {
 #[test]
 fn an_old_cache_of_a_file_is_served_and_rewritten_after_a_good_end() {
     for fixture in fixtures("file") {
-        let scratch = fixture.restore_file();
+        let scratch = fixture.restore_file("disk");
         let has_record =
             || rustix::fs::getxattr(scratch.path("disk"), "user.entresol", &mut [0; 4096][..]).is_ok_and(|n| n > 0);
         assert!(!has_record());
-        serve(&fixture, &scratch, &table());
+        serve(&fixture, &scratch, &OF_FILE, &table());
         fixture.check_format(&scratch, !fixture.is_killed());
         // As long as the release of then can recover it no generation is raised.
         assert_eq!(has_record(), !fixture.is_killed(), "{}", fixture.name);
-        serve(&fixture, &scratch, &new_table());
+        serve(&fixture, &scratch, &OF_FILE, &new_table());
         fixture.check_format(&scratch, true);
         assert!(has_record(), "{}", fixture.name);
         check_and_drain(&scratch, &OF_FILE);
@@ -347,5 +385,99 @@ fn an_old_cache_of_a_directory_is_mounted_and_rewritten_after_a_good_end() {
         assert_eq!(number32(&map, 8), 2, "{}: version of the map", fixture.name);
         check_and_drain(&mounted.scratch, &OF_DIRECTORY);
         check_files(&fixture, &mounted.below(), new_table());
+    }
+}
+
+#[test]
+fn an_old_cache_of_a_device_is_checked_drained_and_rewritten_after_a_good_end() {
+    for fixture in fixtures("device") {
+        let Some((scratch, device)) = fixture.restore_device() else { return };
+        let both = ["--cache", "cache", "--backing", &device.0, "--identity", UUID];
+        let is_complete = fs::read(&device.0).expect("a device") == table();
+        assert_eq!(is_complete, fixture.left == Left::Clean, "{}: it holds dirty pages", fixture.name);
+        check_and_drain(&scratch, &both);
+        assert!(fs::read(&device.0).expect("a device") == table(), "{}: other bytes", fixture.name);
+    }
+    for fixture in fixtures("device") {
+        let Some((scratch, device)) = fixture.restore_device() else { return };
+        let both = ["--cache", "cache", "--backing", &device.0, "--identity", UUID];
+        serve(&fixture, &scratch, &both, &table());
+        fixture.check_format(&scratch, !fixture.is_killed());
+        serve(&fixture, &scratch, &both, &new_table());
+        fixture.check_format(&scratch, true);
+        check_and_drain(&scratch, &both);
+        assert!(fs::read(&device.0).expect("a device") == new_table(), "{}: other bytes", fixture.name);
+    }
+}
+
+/// Rows of a database, each with its text.
+fn rows(connection: &Connection) -> Vec<(u32, String)> {
+    let whole: String = connection.query_row("pragma integrity_check", [], |row| row.get(0)).expect("a check");
+    assert_eq!(whole, "ok");
+    let mut select = connection.prepare("select k, v from t order by k").expect("a table");
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
+    rows.map(|row| row.expect("a row")).collect()
+}
+
+/// The rows of a fixture; `new` is one that this test has changed.
+fn expected_rows(new: Option<u32>) -> Vec<(u32, String)> {
+    let version = |k: u32| match k {
+        _ if Some(k) == new => NEW_VERSION,
+        11..=20 => 2,
+        _ => 1,
+    };
+    (1..=60).map(|k| (k, format!("row {k:06} v{:02};", version(k)).repeat(200))).collect()
+}
+
+/// A database as any program opens it.
+fn plain(scratch: &Scratch) -> Connection {
+    Connection::open(scratch.path("database")).expect("a database")
+}
+
+#[test]
+fn an_old_cache_of_a_database_is_checked_and_drained() {
+    for fixture in fixtures("database") {
+        let scratch = fixture.restore_database();
+        check_and_drain(&scratch, &OF_DATABASE);
+        assert!(rows(&plain(&scratch)) == expected_rows(None), "{}: other rows", fixture.name);
+    }
+}
+
+/// The same database through the VFS.
+fn cached(scratch: &Scratch) -> Connection {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| register(Api::linked(), "entresol", Options::default(), false).expect("the name is free"));
+    let (database, cache) = (scratch.path("database"), scratch.path("cache"));
+    let uri = format!("file:{}?vfs=entresol&cache_file={}&cache_policy=lru", database.display(), cache.display());
+    let start = Instant::now();
+    let connection = loop {
+        match Connection::open(&uri) {
+            // A child that another test has forked has all our files until it runs its program, and with them a lock that we gave up.
+            Err(Error::SqliteFailure(failure, _))
+                if failure.code == ErrorCode::DatabaseBusy && start.elapsed() < Duration::from_secs(10) =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            opened => break opened.expect("a database through its cache"),
+        }
+    };
+    connection.execute_batch("pragma synchronous=full").expect("a setting");
+    connection
+}
+
+#[test]
+fn an_old_cache_of_a_database_is_opened_by_the_vfs_and_rewritten_after_a_good_end() {
+    for fixture in fixtures("database") {
+        let scratch = fixture.restore_database();
+        let connection = cached(&scratch);
+        assert!(rows(&connection) == expected_rows(None), "{}: other rows", fixture.name);
+        let text = &expected_rows(Some(NEW_PAGE))[NEW_PAGE as usize - 1].1;
+        connection.execute("update t set v = ? where k = ?", (text, NEW_PAGE)).expect("an update");
+        drop(connection);
+        fixture.check_format(&scratch, !fixture.is_killed());
+        assert!(rows(&cached(&scratch)) == expected_rows(Some(NEW_PAGE)), "{}: other rows", fixture.name);
+        fixture.check_format(&scratch, true);
+        check_and_drain(&scratch, &OF_DATABASE);
+        assert!(rows(&plain(&scratch)) == expected_rows(Some(NEW_PAGE)), "{}: other rows", fixture.name);
     }
 }

@@ -8,6 +8,7 @@ mod direct;
 mod emulated;
 mod mutant;
 mod names;
+mod permissions;
 pub mod places;
 pub mod record;
 mod removing;
@@ -26,6 +27,7 @@ pub use emulated::EmulatedFiles;
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use names::{NOT_CACHED, Pattern};
+pub use permissions::close_to_others;
 pub use removing::{NamesBelow, remove, rename};
 
 use places::Places;

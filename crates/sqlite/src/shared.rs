@@ -13,9 +13,9 @@ use entresol_files::record::{FileRecord, PairError, Record, RecordPlace, StorePa
 use entresol_policy::Info;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     read_only: bool,
     /// Time of the first request counts as 0.
     started: std::sync::OnceLock<Instant>,
+    /// Permissions that the cache file had, if others could open it; 0 once that is said.
+    permissions: AtomicU32,
 }
 
 impl Shared {
@@ -103,6 +105,8 @@ impl Shared {
                 (Store::Cache(cache), u64::from(geometry.page_bytes))
             }
         };
+        let opened = options.cache.as_ref().filter(|_| writable).and_then(|path| File::open(path).ok());
+        let permissions = opened.and_then(entresol_files::close_to_others);
         let recorder = options.trace.as_ref().map(|path| Recorder::create(path).map_err(at(path))).transpose()?;
         let shared = Shared {
             store,
@@ -116,6 +120,7 @@ impl Shared {
             recorder,
             read_only: !writable || options.mode == Mode::ReadOnly,
             started: std::sync::OnceLock::new(),
+            permissions: AtomicU32::new(permissions.unwrap_or(0)),
         };
         if !shared.read_only {
             // A crash may have come between the end of the file moving and the cache taking notice.
@@ -132,6 +137,11 @@ impl Shared {
     /// Nothing may be written.
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Permissions that the cache file had, if others could open it until this did. They are told once.
+    pub fn was_open_to_others(&self) -> Option<u32> {
+        Some(self.permissions.swap(0, Ordering::Relaxed)).filter(|&mode| mode != 0)
     }
 
     /// The cache, if there is one.
@@ -315,7 +325,7 @@ fn device(
     identity: [u8; 16],
     place: Option<&FileRecord>,
 ) -> Result<(FileDisk, Geometry), Error> {
-    let made = match OpenOptions::new().write(true).create_new(true).open(path) {
+    let made = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
         Err(source) => return Err(Error::File { path: path.to_owned(), source }),

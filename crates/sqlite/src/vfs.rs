@@ -125,6 +125,10 @@ unsafe extern "C" fn open(
             if handle.shared.is_read_only() {
                 lower_flags = lower_flags & !ffi::OPEN_READWRITE | ffi::OPEN_READONLY;
             }
+            if let Some(mode) = handle.shared.was_open_to_others() {
+                let said = format!("the cache file was open to others (mode {mode:04o}); it is 0600 now");
+                shim.api.log(ffi::NOTICE, &format!("entresol: {}: {said}", path.display()));
+            }
             // SAFETY: the memory is of `os_file_bytes`, with the lower file open behind.
             unsafe { CachedFile::place(file, shim.api, handle) };
         }

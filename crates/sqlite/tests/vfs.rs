@@ -247,3 +247,20 @@ fn it_promises_no_more_than_it_holds() {
     };
     assert_eq!(characteristics, ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE, "as the file system's, and nothing beyond");
 }
+
+#[test]
+fn a_cache_file_is_its_owners_alone_from_its_next_open_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    let cache = scratch.path("shared-once.db.cache");
+    let mode = || std::fs::metadata(&cache).expect("a cache").permissions().mode() & 0o777;
+    let open = || open(&scratch, "shared-once.db", "cache_size=1MiB");
+    open().execute_batch("create table t(k)").expect("a table");
+    assert_eq!(mode(), 0o600, "a new one");
+    std::fs::set_permissions(&cache, PermissionsExt::from_mode(0o644)).expect("a mode");
+    let connections = [open(), open()];
+    connections.iter().for_each(|connection| connection.execute_batch("select k from t").expect("a table"));
+    assert_eq!(mode(), 0o600, "one of an earlier release");
+    let said = support::logged().iter().filter(|line| line.contains("shared-once.db") && line.contains("0644")).count();
+    assert_eq!(said, 1, "{:?}", support::logged());
+}

@@ -1,9 +1,8 @@
 //! Whether a cache in use is still the file at its path: what is durable in a file without a name is lost at the end.
 
 use rustix::fs::{Mode, OFlags};
-use std::fs::{File, Permissions};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -64,15 +63,9 @@ impl CacheFile {
         CacheFile { path, file, seen: Mutex::default() }
     }
 
-    /// Takes the file from all but its owner, where an earlier release or a copy left it open to others: they could read what
-    /// is cached and hold its lock. The permissions that it had, if they were others.
+    /// As [`entresol_files::close_to_others`].
     pub fn close_to_others(&self) -> Option<u32> {
-        // By the descriptor: another file may be at the path by now.
-        let file = self.file.as_ref()?;
-        let mode = file.metadata().ok()?.mode() & 0o7777;
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let closed = mode & 0o077 != 0 && std::fs::set_permissions(path, Permissions::from_mode(0o600)).is_ok();
-        closed.then_some(mode)
+        entresol_files::close_to_others(self.file.as_ref()?)
     }
 
     /// Looks; what has become of it, if anything has.

@@ -1,4 +1,4 @@
-//! File systems of their own on loop devices, which root alone may make.
+//! Loop devices, and file systems of their own on them, which root alone may make.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,5 +73,27 @@ impl Drop for Image {
     fn drop(&mut self) {
         let _gone = output("umount", &["-l", text(&self.at)]);
         let _gone = output("losetup", &["-d", &self.device]);
+    }
+}
+
+/// A file as a block device until it goes out of scope.
+pub struct Loop(pub String);
+
+impl Loop {
+    /// # Errors
+    /// Why there are no loop devices here.
+    pub fn new(file: &Path) -> Result<Self, String> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let made = made.map_err(|error| format!("losetup: {error}"))?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
+        }
+        Ok(Loop(String::from_utf8(made.stdout).expect("a name").trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
