@@ -3,7 +3,10 @@
 use super::{Scratch, Signal, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+
+/// The number of the user who is nobody, and of its group.
+pub const NOBODY: u32 = 65534;
 
 pub struct Mounted {
     pub scratch: Scratch,
@@ -14,6 +17,21 @@ pub struct Mounted {
     page_cache: &'static str,
     /// Whether the kernel reads and writes by itself what goes past a cache: on, where it grants that, or off.
     passthrough: &'static str,
+    /// The server is not root but nobody, and serves root too.
+    nobody: bool,
+}
+
+/// How a directory is mounted, where a test does not take what [`Mounted::with`] has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct How {
+    /// Mode and policy of a cache, and what more `format` is told of it.
+    pub cache: Option<([&'static str; 2], &'static [&'static str])>,
+    /// The kernel's page cache above: on or off.
+    pub page_cache: &'static str,
+    /// What the kernel reads and writes by itself: on or off.
+    pub passthrough: &'static str,
+    /// By nobody, for nobody and root; only root can begin that.
+    pub nobody: bool,
 }
 
 /// Runs a test on the backing files as they are and through a cache of 400 pages, in two of its modes, with the kernel's page
@@ -44,7 +62,7 @@ impl Mounted {
     /// Of what stands in a directory already: `backing`, `mount` and a cache, which need not have been made here. Not started yet.
     pub fn over(scratch: Scratch, [mode, policy]: [&str; 2]) -> Self {
         let cache = Some([mode.to_owned(), policy.to_owned()]);
-        Mounted { scratch, server: None, cache, page_cache: "off", passthrough: "on" }
+        Mounted { scratch, server: None, cache, page_cache: "off", passthrough: "on", nobody: false }
     }
 
     fn set_up(cache: Option<[&str; 2]>, page_cache: &'static str, passthrough: &'static str) -> Option<Self> {
@@ -56,8 +74,49 @@ impl Mounted {
             scratch.ok(&["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB"]);
         }
         let cache = cache.map(|cache| cache.map(str::to_owned));
-        let mut mounted = Mounted { scratch, server: None, cache, page_cache, passthrough };
+        let mut mounted = Mounted { scratch, server: None, cache, page_cache, passthrough, nobody: false };
         mounted.start().then_some(mounted)
+    }
+
+    /// Formatted, of folders that are there already or are made; not started yet.
+    pub fn made(scratch: Scratch, how: &How) -> Self {
+        let How { cache, page_cache, passthrough, nobody } = *how;
+        for name in ["backing", "mount", "plain", "."] {
+            std::fs::create_dir_all(scratch.path(name)).expect("a directory");
+            let owner = if nobody { Some(NOBODY) } else { None };
+            std::os::unix::fs::chown(scratch.path(name), owner, owner).expect("an owner");
+        }
+        let words = cache.map(|(words, _)| words.map(str::to_owned));
+        let mounted = Mounted { scratch, server: None, cache: words, page_cache, passthrough, nobody };
+        if let Some((_, format)) = cache {
+            let both = ["-q", "format", "--cache", "cache", "--backing", "backing"];
+            let size: &[&str] = if format.contains(&"--size") { &[] } else { &["--size", "2MiB"] };
+            mounted.ok(&[&both[..], size, format].concat());
+        }
+        mounted
+    }
+
+    /// The command, by who serves.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.scratch.command(arguments);
+        if self.nobody {
+            // By its descriptor: nobody may not come to where the program lies. To mount takes a capability.
+            let shell = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=+sys_admin --ambient-caps=+sys_admin \
+                         /proc/self/fd/3 \"$@\" 3<\"$0\"";
+            let mut other = Command::new("sh");
+            other.args(["-c", shell]).arg(command.get_program()).args(arguments);
+            other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            other.current_dir(self.scratch.path("."));
+            command = other;
+        }
+        command
+    }
+
+    /// Runs what must succeed, by who serves.
+    fn ok(&self, arguments: &[&str]) {
+        let output = self.command(arguments).output().expect("the command runs");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "entresol {arguments:?}: {complaint}");
     }
 
     /// Mounts; whether that is possible here.
@@ -78,8 +137,11 @@ impl Mounted {
             arguments.extend(["--cache", "cache", "--mode", mode, "--policy", policy]);
             expected = format!("backing at mount, cached by {policy} in cache\n");
         }
+        if self.nobody {
+            arguments.push("--allow-root");
+        }
         arguments.extend(more);
-        let mut command = self.scratch.command(&arguments);
+        let mut command = self.command(&arguments);
         let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
         let (mut line, mut said) = (String::new(), String::new());
         BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
@@ -89,8 +151,7 @@ impl Mounted {
         }
         server.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
         server.wait().expect("an end");
-        assert!(said.contains("ermitted"), "{said}");
-        entresol_skip::skipped!("/dev/fuse", "{said}");
+        assert!(super::is_impossible(&said), "{said}");
         false
     }
 
@@ -133,15 +194,22 @@ impl Mounted {
         self.cache = Some([mode.to_owned(), policy.to_owned()]);
     }
 
+    /// Serves with another mode, if there is a cache, from the next start on.
+    pub fn change_mode(&mut self, mode: &str) {
+        if let Some([now, _]) = &mut self.cache {
+            *now = mode.to_owned();
+        }
+    }
+
     /// Unmounts in order; the backing files are complete afterwards.
     pub fn unmount(&mut self) {
         self.signal(Signal::TERM);
         assert_eq!(self.end(), (Some(0), String::new()));
         if self.cache.is_some() {
             let both = ["--cache", "cache", "--backing", "backing"];
-            self.scratch.ok(&[&["check"], &both[..]].concat());
-            self.scratch.ok(&[&["-q", "drain"], &both[..]].concat());
-            self.scratch.ok(&[&["check"], &both[..]].concat());
+            self.ok(&[&["check"], &both[..]].concat());
+            self.ok(&[&["-q", "drain"], &both[..]].concat());
+            self.ok(&[&["check"], &both[..]].concat());
         }
     }
 }

@@ -1,0 +1,119 @@
+//! Calls of POSIX and Linux on files, folders and names: what a mount answers beside the file system below it, scenario by scenario, in
+//! many worlds. Differences that are meant to be are listed in `posix/known.rs`, each with its reason; any other fails, and so does one
+//! of the list that is not seen any more.
+
+mod common;
+
+mod posix {
+    pub mod attributes;
+    pub mod bytes;
+    pub mod known;
+    pub mod matrix;
+    pub mod names;
+    pub mod owners;
+    pub mod record;
+    pub mod scenario;
+    pub mod services;
+    pub mod sys;
+    pub mod worlds;
+}
+
+use posix::known::{self, Difference};
+use posix::scenario::Scenario;
+use posix::worlds::{self, World};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One of so many pairs of a call and a path, and all other scenarios; of these those whose names have `ENTRESOL_POSIX_ONLY`.
+fn scenarios(one_in: usize) -> Vec<Scenario> {
+    use posix::{attributes, bytes, matrix, names, owners, services};
+    let parts = [bytes::scenarios, names::scenarios, attributes::scenarios, services::scenarios, owners::scenarios];
+    let only = std::env::var("ENTRESOL_POSIX_ONLY").unwrap_or_default();
+    let all = matrix::scenarios(one_in).into_iter().chain(parts.into_iter().flat_map(|part| part()));
+    all.filter(|scenario| scenario.name.contains(&only)).collect()
+}
+
+/// The number of ext4, whose answers the list of known differences is about.
+const EXT4: i64 = 0xEF53;
+
+/// What all worlds answered otherwise than the file system below.
+#[derive(Default)]
+struct Compared {
+    worlds: Vec<World>,
+    runs: usize,
+    differences: Vec<Difference>,
+}
+
+/// Runs scenarios below and in these worlds, as far as there can be such; why not is said, and counted.
+fn run(worlds: &[World], scenarios: &[Scenario]) -> Compared {
+    let mut compared = Compared::default();
+    for nobody in [false, true] {
+        let worlds: Vec<&World> = worlds.iter().filter(|world| world.how.nobody == nobody).collect();
+        if worlds.is_empty() {
+            continue;
+        }
+        if !rustix::process::getuid().is_root() {
+            entresol_skip::skipped!("root", "only root can make what belongs to others, and be two users");
+            break;
+        }
+        let below = worlds::below(scenarios, nobody);
+        for world in worlds {
+            let Some(above) = worlds::above(scenarios, world) else { continue };
+            compared.runs += below.len();
+            compared.differences.extend(known::differences(world, &below, &above));
+            compared.worlds.push(*world);
+        }
+    }
+    compared
+}
+
+/// Runs scenarios below and in these worlds, and judges what differs.
+fn compare(worlds: &[World], scenarios: Vec<Scenario>) {
+    let names: BTreeSet<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    assert_eq!(names.len(), scenarios.len(), "each has its name");
+    let Compared { worlds, runs, differences } = run(worlds, &scenarios);
+    let (unknown, unseen) = known::judge(&differences, &worlds);
+    println!(
+        "{} scenarios, {runs} runs in {} worlds, {} answers differ, {} of them for no known reason",
+        scenarios.len(),
+        worlds.len(),
+        differences.len(),
+        unknown.len()
+    );
+    let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for Difference { world, scenario, label, below, above } in unknown {
+        said.entry(format!("{scenario} | {label} | below: {below} | mount: {above}")).or_default().push(world);
+    }
+    for (difference, worlds) in &said {
+        println!("DIFFERS: {difference} | {}", worlds.join("; "));
+    }
+    // Another file system below may do less itself, and be like the mount in that.
+    let ext4 = posix::sys::statfs(&std::env::temp_dir()).is_ok_and(|found| found.f_type == EXT4);
+    let filtered = std::env::var_os("ENTRESOL_POSIX_ONLY").is_some() || !ext4;
+    for known in unseen.iter().filter(|_| !filtered) {
+        println!("NOT SEEN ANY MORE: {} | {} | {}", known.scenarios, known.labels, known.reason);
+    }
+    assert!(said.is_empty(), "{} answers differ from the file system below", said.len());
+    assert!(unseen.is_empty() || filtered, "{} known differences are not seen any more", unseen.len());
+    assert!(scenarios.len() >= 400 || filtered, "{}", scenarios.len());
+}
+
+#[test]
+fn every_call_answers_as_the_file_system_below_does() {
+    let short: Vec<World> = worlds::WORLDS.iter().copied().filter(|world| world.short).collect();
+    compare(&short, scenarios(10));
+}
+
+#[test]
+#[ignore = "takes a minute: `make test-posix` and `make test-long` run it"]
+fn every_call_answers_as_the_file_system_below_does_in_every_world() {
+    compare(worlds::WORLDS, scenarios(1));
+}
+
+/// The table in docs/SEMANTICS.md is made of the list: its lines, as a failure prints them, are to be put there.
+#[test]
+fn every_known_difference_is_in_the_documents() {
+    let documents = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/SEMANTICS.md");
+    let documents = std::fs::read_to_string(documents).expect("the page");
+    let table = known::table();
+    assert!(documents.contains(&table), "docs/SEMANTICS.md has not this table:\n{table}");
+}

@@ -1,0 +1,304 @@
+//! Differences between a mount and the file system below that are meant to be or cannot be helped.
+
+use super::record::Line;
+use super::worlds::{Seen, World};
+
+/// An answer of a mount that is not the one of the file system below.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    pub world: &'static str,
+    pub scenario: String,
+    pub label: String,
+    pub below: String,
+    pub above: String,
+}
+
+/// A difference that is known: in which scenarios, at which answers, and why.
+pub struct Known {
+    /// What a program sees, as the documents say it.
+    pub what: &'static str,
+    pub reason: &'static str,
+    /// Names of scenarios, `*` for any part; alternatives are separated by ` | `.
+    pub scenarios: &'static str,
+    /// Labels of answers, as above.
+    pub labels: &'static str,
+    /// The answer below, as above.
+    pub below: &'static str,
+    /// The answer of the mount, as above.
+    pub above: &'static str,
+    /// In which worlds it is to be seen.
+    pub worlds: fn(&World) -> bool,
+}
+
+/// In every world.
+fn all(_: &World) -> bool {
+    true
+}
+
+/// Where root serves.
+fn roots(world: &World) -> bool {
+    !world.how.nobody
+}
+
+/// Where pages of the cache are no blocks of the file system below.
+fn pages_are_no_blocks(world: &World) -> bool {
+    world.is_formatted("--page-size")
+}
+
+/// Where pages of the cache are larger.
+fn pages_are_large(world: &World) -> bool {
+    world.is_formatted("65536")
+}
+
+/// Where writes are no reason to have a page, or begin in pages that the cache has not.
+fn writes_read(world: &World) -> bool {
+    world.is("write-around") || world.is_formatted("512")
+}
+
+/// Where nobody serves.
+fn nobodys(world: &World) -> bool {
+    world.how.nobody
+}
+
+pub const KNOWN: &[Known] = &[
+    Known {
+        what: "`O_DIRECT` asks for no alignment of offsets, lengths and memory",
+        reason: "wanted: a cache has pages of its own, and what is not aligned goes through memory",
+        scenarios: "bytes: direct I/O that is not aligned",
+        labels: "pread* | pwrite* | in the end: f",
+        below: "EINVAL | file*",
+        above: "*",
+        worlds: all,
+    },
+    Known {
+        what: "`lseek` to an offset that the file system below cannot hold succeeds; a write there is EFBIG as below",
+        reason: "the kernel takes any file of a FUSE mount to hold 2^63 - 1 bytes, and does this `lseek` by itself",
+        scenarios: "bytes: a position beyond what the file system can hold",
+        labels: "lseek*",
+        below: "EINVAL",
+        above: "4611686018427387904",
+        worlds: all,
+    },
+    Known {
+        what: "`fallocate` that collapses or inserts a range is EOPNOTSUPP",
+        reason: "the kernel passes no such call to a FUSE mount",
+        scenarios: "fallocate: collapsing* | fallocate: inserting*",
+        labels: "*",
+        below: "*",
+        above: "*",
+        worlds: all,
+    },
+    Known {
+        what: "`open` with `O_TMPFILE` is EOPNOTSUPP; programs then make a file with a name and remove it",
+        reason: "fuser 0.18 knows no FUSE_TMPFILE",
+        scenarios: "files without a name: from the start",
+        labels: "*",
+        below: "*",
+        above: "EOPNOTSUPP | nothing",
+        worlds: all,
+    },
+    Known {
+        what: "`statx` does not tell when a file was made",
+        reason: "fuser 0.18 knows no FUSE_STATX, and the older answer has no such field",
+        scenarios: "times: the moment of making is told",
+        labels: "it tells*",
+        below: "true",
+        above: "false",
+        worlds: all,
+    },
+    Known {
+        what: "a read does not move the time of reading, nor does a mapping, unless bytes are read below",
+        reason: "what the cache has it answers without the file below; moving its time would cost a write for a read",
+        scenarios: "times that move: read | times that move: write through a mapping",
+        labels: "file",
+        below: "read*",
+        above: " | written changed",
+        worlds: World::is_cached,
+    },
+    Known {
+        what: "a write or a cut may move the time of reading",
+        reason: "the rest of a page that the cache has not is read below",
+        scenarios: "times that move: write* | times that move: ftruncate to less",
+        labels: "file",
+        below: "written changed",
+        above: "read written changed",
+        worlds: writes_read,
+    },
+    Known {
+        what: "holes that `SEEK_HOLE` and `SEEK_DATA` tell begin and end with pages of the cache, if these are no blocks of the file system below",
+        reason: "what the cache will write it counts as data, page by page",
+        scenarios: "holes: *",
+        labels: "from *",
+        below: "data*",
+        above: "data*",
+        worlds: pages_are_no_blocks,
+    },
+    Known {
+        what: "a file that was written has blocks for whole pages of the cache, where these are larger than blocks below",
+        reason: "whole pages are written below, holes in them with zeros",
+        scenarios: "*",
+        labels: "attributes of * | in the end: *",
+        below: "*fewer blocks*",
+        above: "*all blocks*",
+        worlds: pages_are_large,
+    },
+    Known {
+        what: "`ioctl` is ENOTTY but for those that the kernel does itself: no attributes as `chattr` and `lsattr` have them",
+        reason: "such a request may name memory of any shape, and the file system below would have to be asked by its own rules",
+        scenarios: "services: the file system's own requests",
+        labels: "FS_IOC_GETFLAGS",
+        below: "done",
+        above: "ENOTTY",
+        worlds: all,
+    },
+    Known {
+        what: "`statfs` has the kind of a FUSE mount, 65735546",
+        reason: "it is one",
+        scenarios: "services: the kind of the file system",
+        labels: "its number",
+        below: "*",
+        above: "65735546",
+        worlds: all,
+    },
+    Known {
+        what: "a device below is not opened through the mount: EACCES",
+        reason: "a mount has the options `nodev` and `nosuid`, as every FUSE mount of a user; programs run with their own rights alone",
+        scenarios: "special files: a device is opened",
+        labels: "open",
+        below: "opened",
+        above: "EACCES",
+        worlds: roots,
+    },
+    Known {
+        what: "another user than the one who mounted is refused with EACCES, also who is one for files alone (`setfsuid`)",
+        reason: "wanted: the cache would have to know whose rights each request has; `--allow-root` lets root in",
+        scenarios: "modes: another user looks | modes: what root makes as another user is that user's",
+        labels: "*",
+        below: "*",
+        above: "EACCES | ENOENT | nothing",
+        worlds: roots,
+    },
+    Known {
+        what: "what is made belongs to the group of who mounted, whatever group the process has for files (`setfsgid`)",
+        reason: "the server makes it; a process of another group than that of who mounted is refused without `--allow-root`",
+        scenarios: "modes: what root makes as another group is that group's",
+        labels: "attributes of f | in the end: f",
+        below: "*0:1234*",
+        above: "*0:0*",
+        worlds: roots,
+    },
+    Known {
+        what: "in a folder with a default access list the `umask` counts too",
+        reason: "the kernel takes it from the mode before a FUSE mount is asked",
+        scenarios: "extended attributes: access lists",
+        labels: "attributes of d/e | in the end: d/e",
+        below: "directory 760*",
+        above: "directory 740*",
+        worlds: all,
+    },
+    Known {
+        what: "a file of another user that may be written and not read cannot be opened, EACCES",
+        reason: "a mount reads what it writes; of one's own files such a mode is no hindrance",
+        scenarios: "rights: a file of root with 602",
+        labels: "open to write | open to cut | pread | pwrite | truncate | attributes of f",
+        below: "*",
+        above: "EACCES | nothing | file 602*9 bytes*",
+        worlds: nobodys,
+    },
+];
+
+/// Does a text fit a pattern, of which `*` is any part?
+fn fits(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((first, rest)) => text
+            .strip_prefix(first)
+            .is_some_and(|text| (0..=text.len()).any(|at| text.is_char_boundary(at) && fits(rest, &text[at..]))),
+    }
+}
+
+fn fits_any(patterns: &str, text: &str) -> bool {
+    patterns.split(" | ").any(|pattern| fits(pattern, text))
+}
+
+impl Known {
+    fn is(&self, difference: &Difference, world: &World) -> bool {
+        let pairs = [
+            (self.scenarios, &difference.scenario),
+            (self.labels, &difference.label),
+            (self.below, &difference.below),
+            (self.above, &difference.above),
+        ];
+        (self.worlds)(world) && pairs.into_iter().all(|(patterns, text)| fits_any(patterns, text))
+    }
+}
+
+/// Answers that differ, line by line.
+pub fn differences(world: &World, below: &[Seen], above: &[Seen]) -> Vec<Difference> {
+    let none = |label: &str| Line { label: label.to_owned(), seen: "nothing".to_owned() };
+    let mut differences = Vec::new();
+    for ((scenario, below), (other, above)) in below.iter().zip(above) {
+        assert_eq!(scenario, other);
+        for (below, above) in aligned(below, above) {
+            let label = below.or(above).map_or("", |line| &line.label);
+            let (one, two) =
+                (below.cloned().unwrap_or_else(|| none(label)), above.cloned().unwrap_or_else(|| none(label)));
+            if one.seen != two.seen {
+                let (scenario, label) = (scenario.clone(), label.to_owned());
+                differences.push(Difference { world: world.name, scenario, label, below: one.seen, above: two.seen });
+            }
+        }
+    }
+    differences
+}
+
+/// Pairs of lines of the same label in order; a line that only one has stands alone.
+fn aligned<'a>(below: &'a [Line], above: &'a [Line]) -> Vec<(Option<&'a Line>, Option<&'a Line>)> {
+    let mut pairs = Vec::new();
+    let (mut i, mut j) = (0, 0);
+    while i < below.len() || j < above.len() {
+        match (below.get(i), above.get(j)) {
+            (Some(one), Some(two)) if one.label == two.label => {
+                pairs.push((Some(one), Some(two)));
+                (i, j) = (i + 1, j + 1);
+            }
+            (Some(one), _) if !above[j..].iter().any(|line| line.label == one.label) => {
+                pairs.push((Some(one), None));
+                i += 1;
+            }
+            (_, Some(two)) => {
+                pairs.push((None, Some(two)));
+                j += 1;
+            }
+            (Some(one), None) => {
+                pairs.push((Some(one), None));
+                i += 1;
+            }
+            (None, None) => unreachable!("one has a line"),
+        }
+    }
+    pairs
+}
+
+/// Those that nobody knows, and those known that nobody sees.
+pub fn judge<'a>(differences: &'a [Difference], worlds: &[World]) -> (Vec<&'a Difference>, Vec<&'static Known>) {
+    let world = |name: &str| worlds.iter().find(|world| world.name == name).expect("a world");
+    let is = |known: &Known, difference: &Difference| known.is(difference, world(difference.world));
+    let unknown = differences.iter().filter(|difference| !KNOWN.iter().any(|known| is(known, difference)));
+    let unseen = KNOWN.iter().filter(|known| {
+        worlds.iter().any(|world| (known.worlds)(world)) && !differences.iter().any(|difference| is(known, difference))
+    });
+    (unknown.collect(), unseen.collect())
+}
+
+/// The list as the documents have it: a line for each thing that a program sees.
+pub fn table() -> String {
+    let mut lines = vec!["| a program sees | because |".to_owned(), "|:--|:--|".to_owned()];
+    for known in KNOWN {
+        let line = format!("| {} | {} |", known.what, known.reason);
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,75 @@
+//! Random operations on the bytes of files, compared byte by byte with what memory says they are: reads and writes with and without
+//! mappings and direct I/O, changes of size, holes, copies, syncs, and now and then another server, after an end in good order or a kill.
+//! The cache is small beside the files, so that it evicts all the time.
+//!
+//! `ENTRESOL_POSIX_SEED` and `ENTRESOL_POSIX_OPS` give the seed and the number of operations in each world.
+
+mod common;
+
+mod posix {
+    pub mod model;
+    pub mod sys;
+}
+
+use common::Scratch;
+use common::mounted::{How, Mounted};
+use posix::model::Run;
+
+/// A world: its name, and how it is mounted at first. A new server may have another mode.
+type World = (&'static str, How);
+
+const fn cached(
+    mode: &'static str,
+    policy: &'static str,
+    format: &'static [&'static str],
+    page_cache: &'static str,
+) -> How {
+    How { cache: Some(([mode, policy], format)), page_cache, passthrough: "on", nobody: false }
+}
+
+const WORLDS: [World; 8] = [
+    ("write-back, log", cached("write-back", "face-gsc", &[], "on")),
+    ("write-back, slots, no page cache", cached("write-back", "lru", &["--layout", "slots"], "off")),
+    ("write-through, log, no page cache", cached("write-through", "lru", &[], "off")),
+    ("write-around, slots", cached("write-around", "lru", &["--layout", "slots"], "on")),
+    (
+        "write-back, slots, pages of 16 KiB",
+        cached("write-back", "h-arc", &["--layout", "slots", "--page-size", "16384", "--size", "4MiB"], "on"),
+    ),
+    ("write-back, log, pages of 512 bytes, no page cache", cached("write-back", "lru", &["--page-size", "512"], "off")),
+    ("no cache", How { cache: None, page_cache: "on", passthrough: "on", nobody: false }),
+    ("no cache, served, no page cache", How { cache: None, page_cache: "off", passthrough: "off", nobody: false }),
+];
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text} is no number")))
+}
+
+/// Runs so many operations in these worlds. Which worlds get how many files is drawn with the rest.
+fn run(worlds: &[World], ops: u64) {
+    let (seed, ops) = (number("ENTRESOL_POSIX_SEED", 0x0d00_0040), number("ENTRESOL_POSIX_OPS", ops));
+    for (i, (name, how)) in worlds.iter().enumerate() {
+        for files in [1, 4] {
+            let seed = seed + 2 * i as u64 + u64::from(files > 1);
+            println!("{name}, {files} files: ENTRESOL_POSIX_SEED={seed} (of this world), {ops} operations");
+            let mut mounted = Mounted::made(Scratch::new(), how);
+            if !mounted.start() {
+                return;
+            }
+            let began = std::time::Instant::now();
+            let done = Run::new(mounted, files, seed).run(ops);
+            println!("{done}; {:.1} s", began.elapsed().as_secs_f64());
+        }
+    }
+}
+
+#[test]
+fn bytes_are_those_that_were_written_last() {
+    run(&WORLDS[..2], 300);
+}
+
+#[test]
+#[ignore = "takes ten minutes: `make test-posix` and `make test-long` run it"]
+fn bytes_are_those_that_were_written_last_in_every_world() {
+    run(&WORLDS, 8000);
+}
