@@ -104,7 +104,7 @@ fn every_call_answers_as_the_file_system_below_does() {
 }
 
 #[test]
-#[ignore = "takes a minute: `make test-posix` and `make test-long` run it"]
+#[ignore = "takes five minutes: `make test-posix` and `make test-long` run it"]
 fn every_call_answers_as_the_file_system_below_does_in_every_world() {
     compare(worlds::WORLDS, scenarios(1));
 }

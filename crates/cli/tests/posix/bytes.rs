@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use super::scenario::{Scenario, anybody, scenarios};
-use super::sys::{self, Map, Opened, call};
+use super::sys::{self, Map, call};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A pattern in which each byte tells where it is.
@@ -372,10 +372,10 @@ fn mappings() -> Vec<Scenario> {
     )
 }
 
-type Ranges<'a> = (&'a Opened, i64, &'a Opened, i64, usize);
+/// From where to where, and how many bytes.
+type Ranges<'a> = (&'a OwnedFd, i64, &'a OwnedFd, i64, usize);
 
 fn copy((from, at, to, into, count): Ranges<'_>) -> Result<i64, i32> {
-    let (from, to) = (from.as_ref().expect("open"), to.as_ref().expect("open"));
     let (mut at, mut into) = (at, into);
     call!(copy_file_range(from.as_raw_fd(), &mut at, to.as_raw_fd(), &mut into, count, 0))
 }
@@ -383,7 +383,7 @@ fn copy((from, at, to, into, count): Ranges<'_>) -> Result<i64, i32> {
 fn copies() -> Vec<Scenario> {
     scenarios!(anybody about "copies";
         "copy_file_range" => |seen| {
-            let (from, to) = (Ok(with(seen, &pattern(30_000))), Ok(sys::make(&seen.path("g"), b"short")));
+            let (from, to) = (with(seen, &pattern(30_000)), sys::make(&seen.path("g"), b"short"));
             seen.note("some", copy((&from, 100, &to, 3, 9000)));
             seen.note("up to the end", copy((&from, 29_000, &to, 20_000, 9000)));
             seen.note("from beyond the end", copy((&from, 30_000, &to, 0, 10)));
@@ -395,13 +395,13 @@ fn copies() -> Vec<Scenario> {
             seen.read("g");
         };
         "copy_file_range that is refused" => |seen| {
-            let from = Ok(with(seen, &pattern(100)));
-            seen.note("to a reader", copy((&from, 0, &Ok(opened(seen, "f", libc::O_RDONLY)), 0, 10)));
-            seen.note("to one that appends", copy((&from, 0, &Ok(opened(seen, "g", libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND)), 0, 10)));
-            seen.note("from a writer", copy((&Ok(opened(seen, "f", libc::O_WRONLY)), 0, &from, 50, 10)));
-            let folder = sys::open(&seen.path(""), libc::O_RDONLY, 0);
+            let from = with(seen, &pattern(100));
+            seen.note("to a reader", copy((&from, 0, &opened(seen, "f", libc::O_RDONLY), 0, 10)));
+            seen.note("to one that appends", copy((&from, 0, &opened(seen, "g", libc::O_CREAT | libc::O_WRONLY | libc::O_APPEND), 0, 10)));
+            seen.note("from a writer", copy((&opened(seen, "f", libc::O_WRONLY), 0, &from, 50, 10)));
+            let folder = opened(seen, "", libc::O_RDONLY);
             seen.note("from a folder", copy((&folder, 0, &from, 0, 10)));
-            let (from, flags) = (from.expect("open"), 1);
+            let flags = 1;
             let none: *mut i64 = std::ptr::null_mut();
             seen.note("with a flag", call!(copy_file_range(from.as_raw_fd(), none, from.as_raw_fd(), none, 1, flags)));
         };

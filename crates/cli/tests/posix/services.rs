@@ -164,11 +164,11 @@ fn others() -> Vec<Scenario> {
         };
         "the room in the file system" => |seen| {
             let found = sys::statfs(&seen.path("")).expect("a file system");
-            seen.note("in blocks of", found.f_bsize as i64);
-            seen.note("in parts of", found.f_frsize as i64);
+            seen.note("in blocks of", found.f_bsize);
+            seen.note("in parts of", found.f_frsize);
             seen.note("blocks", found.f_blocks as i64);
             seen.note("files", found.f_files as i64);
-            seen.note("names of", found.f_namelen as i64);
+            seen.note("names of", found.f_namelen);
         };
         "a handle of a file is opened" => |seen| {
             drop(make(seen, "f", b"bytes"));
