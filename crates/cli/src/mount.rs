@@ -203,7 +203,9 @@ fn patiently_unmount(unmounter: &Unmounter) {
     let mut said = false;
     while let Err(error) = unmounter.unmount() {
         if !said && began.elapsed() >= SAID_AFTER {
-            say!("entresol: {error}; it ends as soon as what keeps it is closed or unmounted");
+            let other = ["is mounted over it", "is mounted in it"].iter().any(|why| error.to_string().ends_with(why));
+            let end = if other { "that is unmounted" } else { "what is open is closed" };
+            say!("entresol: {error}; it ends as soon as {end}");
             said = true;
         }
         std::thread::sleep(if said { Duration::from_millis(500) } else { Duration::from_millis(50) });

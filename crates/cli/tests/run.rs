@@ -151,7 +151,7 @@ fn an_ordinary_user_needs_user_namespaces_alone() {
     const NOBODY: u32 = 65534;
     let scratch = formatted();
     fs::set_permissions(scratch.path("."), fs::Permissions::from_mode(0o777)).unwrap();
-    for name in ["data", "data/.entresol", "data/.entresol/map", "cache"] {
+    for name in ["data", "data/.entresol", "data/.entresol/map", "data/.entresol/map.new", "cache"] {
         if std::os::unix::fs::chown(scratch.path(name), Some(NOBODY), Some(NOBODY)).is_err() {
             entresol_skip::skipped!("root", "this test runs as an ordinary user itself, and so do all others");
             return;

@@ -452,12 +452,13 @@ fn changes_that_no_flush_has_covered_are_counted() {
             change().expect("a change");
             assert!(!is_flushed(), "{mode:?}");
             disks.1.inject(Fault::SyncError);
-            disks.0.inject(Fault::SyncError);
-            // Whether or not it fails, what it has not covered is told as that.
-            let failed = cache.flush_ahead().is_err();
-            assert_eq!(is_flushed(), !failed, "{mode:?}");
-            cache.flush_ahead().expect("a flush");
-            assert!(is_flushed(), "{mode:?}");
+            // The one that fails is the first that has to sync below. What it has not covered is told as that.
+            let tries = (0..5).take_while(|_| {
+                let flushed = cache.flush_ahead().is_ok();
+                assert_eq!(is_flushed(), flushed, "{mode:?}");
+                !flushed
+            });
+            assert!(tries.count() < 5, "{mode:?}");
         }
         cache.read(0, &mut [0; 1024]).expect("a read");
         assert!(is_flushed(), "{mode:?}: a read changes nothing");

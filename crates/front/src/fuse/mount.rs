@@ -77,6 +77,8 @@ pub struct Unmounter {
     mountpoint: PathBuf,
     /// Number of the mount, where the system tells it: the folder that it is at may be renamed.
     id: Option<u64>,
+    /// The number that no mount has after it either, where the system tells that.
+    unique: Option<u64>,
     /// Number of the device that the mount is to the system, and of its connection: no other mount's.
     device: u32,
     progress: Arc<Progress>,
@@ -93,7 +95,7 @@ pub(super) struct Ended {
 impl Ended {
     /// The kernel asks for nothing any more. To be called before anybody takes away what may be mounted still.
     pub fn note(&self) {
-        if let Some(at) = self.unmounter.get().and_then(Unmounter::place) {
+        if let Some(at) = self.unmounter.get().and_then(Unmounter::left_behind) {
             let _first = self.mounted_at.set(at);
         }
     }
@@ -200,9 +202,9 @@ impl Mount {
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         let passing = passthrough.attempt(&session, directory);
-        let Found { device, id } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
+        let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
-        let unmounter = Unmounter { mountpoint, id, device, progress: Arc::clone(&progress) };
+        let unmounter = Unmounter { mountpoint, id, unique, device, progress: Arc::clone(&progress) };
         // Asked once, as it ends.
         let _first = ended.unmounter.set(unmounter.clone());
         let run = move || {
@@ -345,7 +347,7 @@ impl Unmounter {
             // Somebody else's mount over it, or over a folder that it is in, must stay.
             let covered = match mount_at(&at) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                found => !found.is_ok_and(|found| found.device == self.device),
+                found => !found.is_ok_and(|found| self.is(&found)),
             };
             if covered {
                 let why = "busy: another file system is mounted over it";
@@ -357,10 +359,22 @@ impl Unmounter {
         Ok(())
     }
 
+    /// Is this what was found at a place?
+    fn is(&self, found: &Found) -> bool {
+        found.device == self.device && found.unique == self.unique
+    }
+
+    /// Where it is mounted although nobody has unmounted it from here.
+    fn left_behind(&self) -> Option<PathBuf> {
+        let kept = *self.progress.stage() == Stage::Mounted;
+        // Its numbers may be those of a later mount by now.
+        self.place().filter(|at| kept && mount_at(at).is_ok_and(|found| self.is(&found)))
+    }
+
     /// Where it is mounted now; none when it is not, in this namespace.
     fn place(&self) -> Option<PathBuf> {
         let Some((id, mounts)) = self.id.zip(mounts().ok()) else {
-            let there = mount_at(&self.mountpoint).is_ok_and(|found| found.device == self.device);
+            let there = mount_at(&self.mountpoint).is_ok_and(|found| self.is(&found));
             return there.then(|| self.mountpoint.clone());
         };
         mounts.into_iter().find(|mount| mount.id == id && mount.device.1 == self.device).map(|mount| mount.at)
@@ -402,14 +416,23 @@ struct Found {
     device: u32,
     /// Number of the mount, from Linux 5.8 on.
     id: Option<u64>,
+    /// Number that no later mount has, from Linux 6.8 on.
+    unique: Option<u64>,
 }
+
+/// `STATX_MNT_ID_UNIQUE`.
+const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// What is mounted at a place, or what a place without a mount of its own lies in. Who serves it is not asked.
 fn mount_at(place: &Path) -> io::Result<Found> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let found = rustix::fs::statx(rustix::fs::CWD, place, flags, StatxFlags::MNT_ID)?;
-    let told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
-    Ok(Found { device: found.stx_dev_minor, id: told.then_some(found.stx_mnt_id) })
+    let found = |asked| rustix::fs::statx(rustix::fs::CWD, place, flags, asked);
+    let number = |found: rustix::fs::Statx, asked| {
+        StatxFlags::from_bits_retain(found.stx_mask).contains(asked).then_some(found.stx_mnt_id)
+    };
+    let by_id = found(StatxFlags::MNT_ID)?;
+    let unique = found(UNIQUE).ok().and_then(|found| number(found, UNIQUE));
+    Ok(Found { device: by_id.stx_dev_minor, id: number(by_id, StatxFlags::MNT_ID), unique })
 }
 
 /// Unmounts, by the helper that may do so where only root may do it directly.
