@@ -32,6 +32,8 @@ pub(crate) enum Mutant {
     CloseUnsynced,
     /// A file that was made since the start and not synced is missed when it is not there.
     UnbornUnsaid,
+    /// Attributes alone that somebody else changed are taken for all that he did.
+    AttributesTrusted,
     /// A map that could not be synced is appended to as if nothing were missing in it.
     MapNotRenewed,
 }

@@ -191,6 +191,14 @@ impl FileLayer for ObservedFiles {
     fn removed(&self, id: FileId) {
         self.layer.removed(id);
     }
+
+    fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
+        self.layer.changing(id)
+    }
+
+    fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
+        self.layer.when_stale(tell);
+    }
 }
 
 impl FileData for ObservedFile {
@@ -200,6 +208,10 @@ impl FileData for ObservedFile {
 
     fn settle(&self) -> io::Result<()> {
         self.data.settle()
+    }
+
+    fn look(&self) -> io::Result<bool> {
+        self.data.look()
     }
 
     fn below(&self) -> Option<BorrowedFd<'_>> {

@@ -214,6 +214,9 @@ passed_on! {
     /// Gives a file in it another name in it, which another file loses.
     fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()>;
 
+    /// Takes the name of a file in it away.
+    fn remove(&self, name: &str) -> rustix::io::Result<()>;
+
     /// Has two names in it change places.
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()>;
 

@@ -227,6 +227,10 @@ impl OpenDirectory for std::fs::File {
         rustix::fs::renameat(self, from, self, to)
     }
 
+    fn remove(&self, name: &str) -> rustix::io::Result<()> {
+        rustix::fs::unlinkat(self, name, AtFlags::empty())
+    }
+
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {
         rustix::fs::renameat_with(self, one, self, other, RenameFlags::EXCHANGE)
     }

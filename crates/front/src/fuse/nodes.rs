@@ -104,6 +104,14 @@ impl Node {
         data.map_or(Ok(()), |data| data.settle())
     }
 
+    /// Does something that changes what is not the file's bytes: the layer does not take it for the work of somebody else.
+    pub fn changing<T>(&self, act: impl FnOnce() -> T) -> T {
+        let ours = self.layer.changing(self.id);
+        let done = act();
+        drop(ours);
+        done
+    }
+
     /// `unlink` and `rmdir`.
     pub fn remove(&self, name: &OsStr, flags: AtFlags) -> rustix::io::Result<()> {
         let place = self.place()?;
@@ -116,7 +124,10 @@ impl Node {
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&*self.place()?)?.st_mode);
         let group = if mode.contains(Mode::XGRP) { Mode::SGID } else { Mode::empty() };
         let rights = mode & (Mode::SUID | group);
-        if rights.is_empty() { Ok(()) } else { self.by_path(|path| rustix::fs::chmod(path, mode - rights)) }
+        if rights.is_empty() {
+            return Ok(());
+        }
+        self.changing(|| self.by_path(|path| rustix::fs::chmod(path, mode - rights)))
     }
 
     fn opened(&self) -> MutexGuard<'_, Option<Opened>> {

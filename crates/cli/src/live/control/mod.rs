@@ -10,6 +10,7 @@ mod tape;
 pub use protocol::{Answer, Question};
 pub use tape::{Listener as TapeListener, Places, Tape};
 
+use crate::live::resolve::KeepArg;
 use anyhow::{Context, Result, bail};
 use entresol_front::nbd::Listener;
 use protocol::{ANSWER_MAX, QUESTION_MAX};
@@ -52,6 +53,9 @@ pub trait Controlled: Send + Sync {
 
     /// Carries out settings; what became of them, a line for each.
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
+
+    /// Ends the conflict of a file; what became of it, in a line.
+    fn resolve(&self, path: &str, keep: KeepArg) -> Result<String>;
 
     /// Listens to the requests from now on.
     fn record(&self) -> Result<Tape>;
@@ -115,6 +119,26 @@ fn mounted_over(directory: &Path) -> Result<PathBuf> {
     });
     let absent = || format!("{}: no cache is mounted there, or none that a mount can name", directory.display());
     source.map(PathBuf::from).with_context(absent)
+}
+
+/// The cache of the mount that a file lies in, and where it is in the directory that is mounted; none where it lies in no such mount.
+pub fn file_of_mount(file: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let folder = file.parent().unwrap_or(file);
+    let device = super::metadata(folder)?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = std::fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
+    let found = mounts.lines().filter_map(|line| {
+        let (place, what) = line.split_once(" - ")?;
+        let cache = what.split(' ').nth(1)?.strip_prefix(SOURCE)?;
+        let mut fields = place.split(' ').skip(2);
+        let (number, part, point) = (fields.next()?, unescaped(fields.next()?), unescaped(fields.next()?));
+        let rest = file.strip_prefix(&point).ok().filter(|_| number == device)?.to_owned();
+        // Of a folder of it that is mounted elsewhere the way from the root is said.
+        let path = Path::new(part.trim_start_matches('/')).join(rest);
+        Some((point.len(), (PathBuf::from(unescaped(cache)), path)))
+    });
+    Ok(found.max_by_key(|(length, _)| *length).map(|(_, found)| found))
 }
 
 /// A name as /proc/self/mountinfo has it: blanks and the like are three octal digits after a backslash.
@@ -428,7 +452,7 @@ impl Shared {
 
     fn answer(&self, question: &Question) -> Answer {
         // Before the cache is asked for: the end first takes that away, and then waits here.
-        let changes = matches!(question, Question::Set(_));
+        let changes = matches!(question, Question::Set(_) | Question::Resolve { .. });
         let _changing = changes.then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));
         let Some(cache) = self.cache() else {
             return Answer::Refused(CLOSING.to_owned());
@@ -436,6 +460,7 @@ impl Shared {
         let done = match question {
             Question::Stats => cache.stats(),
             Question::Set(settings) => cache.set(settings).map(serde_json::Value::from),
+            Question::Resolve { path, keep } => cache.resolve(path, *keep).map(serde_json::Value::from),
             Question::Record => unreachable!("it takes the connection for itself"),
         };
         done.map_or_else(|error| Answer::Refused(format!("{error:#}")), Answer::Done)
@@ -474,6 +499,10 @@ mod tests {
                 [(name, value)] => Ok(vec![format!("{name} is {value}")]),
                 _ => bail!("one at a time"),
             }
+        }
+
+        fn resolve(&self, path: &str, _keep: KeepArg) -> Result<String> {
+            Ok(path.to_owned())
         }
 
         fn record(&self) -> Result<Tape> {
@@ -603,6 +632,11 @@ mod tests {
             Ok(Vec::new())
         }
 
+        fn resolve(&self, _: &str, _: KeepArg) -> Result<String> {
+            self.wait();
+            Ok(String::new())
+        }
+
         fn record(&self) -> Result<Tape> {
             bail!("nothing to listen to")
         }
@@ -610,7 +644,8 @@ mod tests {
 
     #[test]
     fn a_stop_waits_for_settings_and_not_for_questions() {
-        for (question, waits) in [(Question::Stats, false), (Question::Set(Vec::new()), true)] {
+        let resolve = Question::Resolve { path: String::new(), keep: KeepArg::Cache };
+        for (question, waits) in [(Question::Stats, false), (Question::Set(Vec::new()), true), (resolve, true)] {
             let scratch = tempfile::tempdir().expect("a scratch directory");
             let cache = scratch.path().join("cache");
             std::fs::write(&cache, "").expect("a file");
