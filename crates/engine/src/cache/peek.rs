@@ -1,6 +1,6 @@
 //! What a cache holds, for who has to compare it with a backing store of his own making: no request, and no decision of the policy.
 
-use super::{BlockCache, Opening};
+use super::{BlockCache, Opening, upkeep};
 use crate::store::Entry;
 use std::io;
 use std::ops::Range;
@@ -15,6 +15,18 @@ impl BlockCache {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
         Ok(self.locks.turn()?.core().held_in(&pages))
+    }
+
+    /// Makes durable what was written below, and takes it for clean from then on: what counts as dirty afterwards is not there.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn settle(&self) -> io::Result<()> {
+        let mut turn = self.locks.exclusive()?;
+        if !turn.core().is_off() && upkeep::settle(&mut turn)? {
+            upkeep::sync_log(&mut turn)?;
+        }
+        Ok(())
     }
 
     /// Reads the newest version of a page, wherever it is. The policy does not hear of it, and nothing is counted as a request.

@@ -64,12 +64,12 @@ fn now() -> i64 {
 
 impl Below {
     /// A file, of which it is not known whether anything about it is durable.
-    /// `left` is how our last change left it, if that is known.
+    /// `left` is how our last change left it, if that is known, and how many of ours are under way.
     pub fn new(
         key: FileKey,
         file: File,
         writable: bool,
-        left: Option<Stamp>,
+        left: (Option<Stamp>, usize),
         places: Option<Arc<Places>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
@@ -78,7 +78,7 @@ impl Below {
             shape: RwLock::default(),
             place: Place::new(file, places),
             writable: AtomicBool::new(writable),
-            watch: Watch::new(left),
+            watch: Watch::new(left.0, left.1),
             unsynced: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
@@ -110,6 +110,11 @@ impl Below {
             }
             other => other,
         }
+    }
+
+    /// Whether its descriptor is open.
+    pub fn is_open(&self) -> bool {
+        self.place.if_open().is_some()
     }
 
     pub fn opened(&self) -> io::Result<Arc<File>> {
@@ -470,6 +475,8 @@ pub struct FilesDisk {
     regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
     unsynced: Mutex<Vec<Arc<Below>>>,
     missing: HashMap<u64, FileKey>,
+    /// Pages that are kept from files that are missing, each by its file.
+    missing_aside: Vec<FileKey>,
     absent: Vec<PathBuf>,
     /// What is done with files that somebody else changed.
     pub(super) changes: Changes,
@@ -486,6 +493,7 @@ impl FilesDisk {
             regions: RwLock::default(),
             unsynced: Mutex::default(),
             missing: HashMap::new(),
+            missing_aside: Vec::new(),
             absent: Vec::new(),
             changes: Changes::default(),
         }
@@ -545,13 +553,18 @@ impl FilesDisk {
         (self.missing, self.absent) = (missing, absent);
     }
 
+    /// Takes pages that are kept from files that are missing.
+    pub(super) fn miss_aside(&mut self, pages: Vec<FileKey>) {
+        self.missing_aside = pages;
+    }
+
     /// What a start refuses: how many of these dirty pages belong to files that are missing, in words; none if no one does.
     ///
     /// # Errors
     /// [`FilesError::Missing`].
     pub fn check_missing(&self, dirty: impl Iterator<Item = u64>) -> Result<(), FilesError> {
         let of = |at: u64| self.missing.get(&(at / REGION_BYTES));
-        let lost: Vec<&FileKey> = dirty.filter_map(of).collect();
+        let lost: Vec<&FileKey> = dirty.filter_map(of).chain(&self.missing_aside).collect();
         let files = lost.iter().collect::<HashSet<_>>().len();
         match lost.len() {
             0 => Ok(()),

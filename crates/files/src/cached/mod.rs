@@ -35,6 +35,7 @@ use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Mismatch, Pairing};
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
+use changed::UnderWay;
 use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
@@ -187,6 +188,7 @@ pub struct CachedFiles {
     janitor: Mutex<Option<Errands>>,
     placer: Placer,
     pairing: Pairing,
+    under_way: UnderWay,
 }
 
 /// Who does what nobody waits for.
@@ -262,6 +264,7 @@ impl CachedFiles {
             janitor: Mutex::new(Some(janitor)),
             placer: Placer::new(),
             pairing,
+            under_way: UnderWay::default(),
         })
     }
 
@@ -435,7 +438,7 @@ impl CachedFiles {
         self.placer.end();
         let poisoned = PoisonError::into_inner;
         drop(self.errands.lock().unwrap_or_else(poisoned).take());
-        self.look();
+        self.look_at_all();
         match self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // What it could not do the next start does.
             Some(Errands::Thread(janitor)) => drop(janitor.join()),
@@ -481,7 +484,8 @@ impl CachedFiles {
         }
         let key = key(&file.found()?).map_err(invalid)?;
         let left = disk::stamp(&file.attributes()?);
-        let below = Below::new(key, file, writable, Some(left), self.places.clone());
+        let ours = self.under_way.of(id);
+        let below = Below::new(key, file, writable, (Some(left), ours), self.places.clone());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
         drop(files);
@@ -527,14 +531,7 @@ impl FileLayer for CachedFiles {
     }
 
     fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
-        let file = self.files().get(&id).map(|known| known.file.clone());
-        Some(match file {
-            Some(file) => file.below.changing_attributes(),
-            None => {
-                let files = self.files.clone();
-                Box::new(changed::Unknown(id, move |id| changed::became_known(&files, id)))
-            }
-        })
+        Some(self.under_way.begin(id, &self.files))
     }
 
     fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {

@@ -1,6 +1,6 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
-use super::changed::{Change, remove_aside};
+use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, stamp};
 use super::leaving::{Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
@@ -241,6 +241,7 @@ impl Backing {
         disk.remember(&self.contents.voids);
         let (present, absent) = self.present(false)?;
         disk.miss(self.missing(&present), absent);
+        disk.miss_aside(self.missing_aside(&present, page_bytes)?);
         for file in present.into_values() {
             for (&part, &region) in &file.parts {
                 disk.join(region, file.below.clone(), Extent { file: file.below.key, part });
@@ -254,6 +255,16 @@ impl Backing {
         let missing = |file: &FileKey| !present.contains_key(file) && !self.contents.leaving.contains(file);
         let regions = self.contents.regions.iter().map(|(&region, extent)| (region, extent.file));
         regions.filter(|(_, file)| missing(file)).collect()
+    }
+
+    /// Pages that are kept from files which are not there although nothing says that they were removed, each by its file.
+    fn missing_aside(&self, present: &BTreeMap<FileKey, Present>, page_bytes: u64) -> io::Result<Vec<FileKey>> {
+        let is_missing = |key: &&FileKey| !present.contains_key(key) && !self.contents.leaving.contains(key);
+        let mut pages = Vec::new();
+        for &key in self.contents.conflicts.keys().filter(is_missing) {
+            pages.extend(kept(&self.hidden, key, page_bytes as usize)?.iter().map(|_| key));
+        }
+        Ok(pages)
     }
 
     /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
@@ -317,7 +328,7 @@ impl Backing {
         let key = key(&file.found().map_err(at(path))?)?;
         let now = file.attributes().map_err(|error| at(path)(error.into()))?;
         let left = self.contents.stamps.get(&key).copied().unwrap_or_else(|| stamp(&now));
-        let below = Below::new(key, file, writable, Some(left), self.places.clone());
+        let below = Below::new(key, file, writable, (Some(left), 0), self.places.clone());
         if self.contents.conflicts.contains_key(&key) {
             below.set_change(Change::Conflict);
         }
@@ -356,7 +367,7 @@ impl CachedFiles {
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let (present, absent) = backing.present(true)?;
-        let missing = backing.missing(&present);
+        let (missing, missing_aside) = (backing.missing(&present), backing.missing_aside(&present, page_bytes)?);
         let disk = Arc::new(FilesDisk::new(page_bytes));
         disk.remember(&backing.contents.voids);
         let mut regions = BTreeMap::new();
@@ -382,8 +393,8 @@ impl CachedFiles {
         }
         let held = opening.held_pages();
         let lost = held.iter().filter(|&&(_, dirty)| dirty);
-        let lost: Vec<FileKey> =
-            lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied()).collect();
+        let lost = lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied());
+        let lost: Vec<FileKey> = lost.chain(missing_aside).collect();
         if !lost.is_empty() && !drop_gone {
             let files = lost.iter().collect::<HashSet<_>>().len();
             return Err(FilesError::Missing { pages: lost.len(), files, absent });

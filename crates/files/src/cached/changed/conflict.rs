@@ -49,8 +49,7 @@ impl CachedFile {
             Change::Conflict => return Ok(true),
             Change::Attributes | Change::Bytes => {}
         }
-        // What only memory has as dirty is known to be so then.
-        self.shared().cache.flush()?;
+        self.settle_all()?;
         let then = self.below.left();
         let now = stamp(&self.below.file()?.attributes()?);
         let changes = &self.shared().disk.changes;
@@ -72,6 +71,13 @@ impl CachedFile {
         }
         changes.is_stale(self.below.key);
         Ok(true)
+    }
+
+    /// What counts as dirty from then on is nowhere but in the cache: what only memory has is known to be dirty, and what was written
+    /// below is not.
+    fn settle_all(&self) -> io::Result<()> {
+        self.shared().cache.flush()?;
+        self.shared().cache.settle()
     }
 
     /// The cache has nothing of the file any more, which is taken as it was seen.
@@ -156,7 +162,7 @@ impl CachedFile {
         if let Some(known) = self.known_unserved() {
             return Ok(known);
         }
-        self.shared().cache.flush()?;
+        self.settle_all()?;
         // What is dirty no more when this is asked is among what was kept from the file by then.
         let mut pages = self.dirty_pages()?;
         let page_bytes = self.shared().page_bytes;

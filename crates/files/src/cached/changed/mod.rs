@@ -10,15 +10,15 @@
 mod aside;
 mod conflict;
 mod resolve;
+mod under_way;
 
 pub(super) use aside::{kept, remove as remove_aside};
 pub use conflict::News;
-pub(super) use resolve::became_known;
 pub use resolve::{Conflict, Keep};
+pub(super) use under_way::UnderWay;
 
 use super::disk::{Below, stamp};
 use super::map::{FileKey, FileMap, Stamp};
-use crate::FileId;
 use crate::below::{Attributes, File, OpenFile};
 use aside::Aside;
 use rustix::io::Errno;
@@ -64,8 +64,9 @@ struct Seen {
 }
 
 impl Watch {
-    pub fn new(stamp: Option<Stamp>) -> Self {
-        let seen = Mutex::new(Seen { stamp, ours: 0 });
+    /// A file that was left so, with so many changes of ours under way.
+    pub fn new(stamp: Option<Stamp>, ours: usize) -> Self {
+        let seen = Mutex::new(Seen { stamp, ours });
         Watch { change: AtomicU8::new(Change::None as u8), seen, aside: Mutex::default() }
     }
 
@@ -150,21 +151,6 @@ impl Drop for Ours<'_> {
     }
 }
 
-/// The same for who holds the file.
-struct OursHeld {
-    below: Arc<Below>,
-    file: Option<Arc<File>>,
-}
-
-impl Drop for OursHeld {
-    fn drop(&mut self) {
-        match &self.file {
-            Some(file) => self.below.end(file),
-            None => self.below.forget_stamp(),
-        }
-    }
-}
-
 impl Below {
     /// What somebody else has done to it.
     pub fn change(&self) -> Change {
@@ -206,10 +192,15 @@ impl Below {
     }
 
     fn end(&self, file: &File) {
+        self.end_seen(|| file.attributes().ok());
+    }
+
+    /// Ends a change of ours; without attributes it is not known any more how the file was left.
+    fn end_seen(&self, attributes: impl FnOnce() -> Option<Attributes>) {
         let mut seen = self.watch.seen();
         seen.ours -= 1;
         if seen.ours == 0 && !self.change().is_apart() {
-            seen.stamp = file.attributes().ok().map(|now| stamp(&now));
+            seen.stamp = attributes().map(|now| stamp(&now));
         }
     }
 
@@ -239,12 +230,6 @@ impl Below {
     pub fn changing_mode(&self, file: &Arc<File>) -> io::Result<Ours<'_>> {
         self.begin(file)?;
         Ok(Ours { below: self, file: file.clone() })
-    }
-
-    /// A change of anything else, which is made in any case.
-    pub fn changing_attributes(self: &Arc<Self>) -> Box<dyn Send> {
-        let file = self.opened().ok().filter(|file| self.begin(file).is_ok());
-        Box::new(OursHeld { below: self.clone(), file })
     }
 
     /// How our last change left it, if it is known.
@@ -352,14 +337,5 @@ impl Below {
             *aside = Some(changes.map()?.aside(self.key, page_bytes as usize)?);
         }
         Ok(aside.as_ref().map_or_else(Vec::new, |aside| aside.pages().collect()))
-    }
-}
-
-/// A file that may be known, for whoever changes what is not its bytes.
-pub(super) struct Unknown<F: Fn(FileId) + Send>(pub FileId, pub F);
-
-impl<F: Fn(FileId) + Send> Drop for Unknown<F> {
-    fn drop(&mut self) {
-        (self.1)(self.0);
     }
 }

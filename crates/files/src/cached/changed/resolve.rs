@@ -3,11 +3,11 @@
 use super::super::disk::stamp;
 use super::super::file::CachedFile;
 use super::super::map::FileKey;
-use super::super::{CachedFiles, Known, start::Backing};
+use super::super::{CachedFiles, start::Backing};
 use super::{Change, News};
 use crate::below::{OpenDirectory as _, OpenFile};
-use crate::{FileId, cached::FilesDisk};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::cached::FilesDisk;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
@@ -65,9 +65,16 @@ impl CachedFiles {
         self.files().values().map(|known| known.file.clone()).collect()
     }
 
-    /// Compares every file that the cache has room for pages of with how it was left. What cannot be looked at is looked at again
-    /// the next time.
+    /// Compares every file that the cache has room for pages of with how it was left, but those whose descriptors were closed for
+    /// others: these are compared when they are used again. What cannot be looked at is looked at again the next time.
     pub fn look(&self) {
+        for file in self.all_known().into_iter().filter(|file| file.below.is_open()) {
+            let _again = file.look();
+        }
+    }
+
+    /// The same of all files.
+    pub(in super::super) fn look_at_all(&self) {
         for file in self.all_known() {
             let _again = file.look();
         }
@@ -111,15 +118,6 @@ impl CachedFiles {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the cache has nothing of such a file"));
         };
         file.resolve(keep)
-    }
-}
-
-/// What follows for files that are known by the end of a change of something else than their bytes: how they are left was perhaps
-/// seen in the middle of it.
-pub(in super::super) fn became_known(files: &std::sync::Mutex<HashMap<FileId, Known>>, id: FileId) {
-    let file = files.lock().unwrap_or_else(PoisonError::into_inner).get(&id).map(|known| known.file.clone());
-    if let Some(file) = file {
-        file.below.forget_stamp();
     }
 }
 
