@@ -68,6 +68,7 @@ impl CachedFile {
         } else {
             self.below.note_conflict(changes)?;
             self.set_size(now.size);
+            self.find_unserved()?;
         }
         changes.is_stale(self.below.key);
         Ok(true)
@@ -168,6 +169,8 @@ impl CachedFile {
         let page_bytes = self.shared().page_bytes;
         let kept = self.below.pages_aside(&self.shared().disk.changes, page_bytes)?;
         pages.extend(kept.into_iter().map(|offset| offset / page_bytes));
+        // A crash may bring clean pages back as dirty: they would be kept, and written over what the file has now.
+        self.forget_clean()?;
         let pages = Arc::new(pages);
         *self.unserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages.clone());
         Ok(pages)

@@ -73,6 +73,12 @@ impl CachedFiles {
         }
     }
 
+    /// What is known of each file, in no order.
+    #[cfg(test)]
+    pub(in super::super) fn all_changes(&self) -> Vec<Change> {
+        self.all_known().iter().map(|file| file.below.change()).collect()
+    }
+
     /// The same of all files.
     pub(in super::super) fn look_at_all(&self) {
         for file in self.all_known() {
