@@ -10,6 +10,7 @@ use crate::live::drain::DrainArgs;
 use crate::live::format::FormatArgs;
 use crate::live::namer::NamerArgs;
 use crate::live::record::RecordArgs;
+use crate::live::resolve::ResolveArgs;
 use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
 use crate::metrics::MetricsArgs;
@@ -66,6 +67,7 @@ pub enum Command {
     Drain(DrainArgs),
     Stats(StatsArgs),
     Set(SetArgs),
+    Resolve(ResolveArgs),
     Record(RecordArgs),
     Top(TopArgs),
     Metrics(MetricsArgs),

@@ -146,6 +146,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
         Command::Stats(arguments) => live::stats::run(arguments),
         Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Resolve(arguments) => live::resolve::run(arguments, cli.quiet),
         Command::Record(arguments) => live::record::run(arguments, cli.quiet),
         Command::Top(arguments) => top::run(arguments),
         Command::Metrics(arguments) => metrics::run(arguments),

@@ -162,14 +162,31 @@ pub fn open(
     };
     let served = held.serve(quiet);
     served.running.seen_at(&seen, heard.hints());
-    let Found { files: known, gone, changed, dropped_pages } = names;
+    let Found { files: known, gone, changed, touched, conflicts, dropped_pages } = names;
     let dropped = match dropped_pages {
         0 => String::new(),
         pages => format!("; {pages} dirty pages of files that are gone were dropped, as --drop-gone asked"),
     };
     let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{dropped}");
-    let figures = json!({ "known": known, "gone": gone, "changed": changed, "dropped_pages": dropped_pages });
+    let figures = json!({
+        "known": known, "gone": gone, "changed": changed, "touched": touched, "conflicts": conflicts,
+        "dropped_pages": dropped_pages
+    });
     served.log().event(Level::Info, "files", &message, figures);
+    if touched > 0 {
+        let message =
+            format!("of {touched} files attributes alone were changed without the cache; their bytes are the same");
+        served.log().event(
+            Level::Warning,
+            "changed-below",
+            &message,
+            json!({ "found": "attributes", "files": touched }),
+        );
+    }
+    if conflicts > 0 {
+        let said = served.conflicts()?;
+        served.log().event(Level::Warning, "changed-below", &said, json!({ "found": "conflict", "files": conflicts }));
+    }
     let files = served.running.files(files);
     Ok(Opened::Cached((served, files, heard)))
 }

@@ -17,8 +17,8 @@ mod simulated;
 
 pub use below::{Directory, open_despite_mode};
 pub use cached::{
-    Backing, CachedFiles, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, OBJECTS_MAX, Reserved, Standing,
-    standing,
+    Backing, CachedFiles, Conflict, FileCounts, FilePage, FilesDisk, FilesError, Found, HIDDEN, Keep, News,
+    OBJECTS_MAX, Reserved, Standing, standing,
 };
 pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
@@ -75,6 +75,16 @@ pub trait FileLayer: Send + Sync + 'static {
     /// # Errors
     /// What the storage answered; the rename must not happen then.
     fn replacing(&self, id: FileId) -> io::Result<()>;
+
+    /// Who serves the files is about to change something below about this one that is not its bytes: its mode, times or names. Until what
+    /// is returned is dropped the layer does not take that for the work of somebody else.
+    fn changing(&self, _id: FileId) -> Option<Box<dyn Send>> {
+        None
+    }
+
+    /// Who is to be told the number of each file of which bytes that were given are not those that it has, because somebody else
+    /// changed it below. He must not wait for anything, nor call the layer.
+    fn when_stale(&self, _tell: Box<dyn Fn(u64) + Send + Sync>) {}
 
     /// The file has no name and no handle any more: nothing will ask for its bytes.
     fn removed(&self, id: FileId);
@@ -137,6 +147,15 @@ pub trait FileData: Send + Sync {
     /// What the storage answered.
     fn settle(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Looks whether somebody else has changed the backing file, and whether bytes that were given before are therefore not those
+    /// that it has now. To be called at each `open`.
+    ///
+    /// # Errors
+    /// What the storage answered; nothing is known then.
+    fn look(&self) -> io::Result<bool> {
+        Ok(false)
     }
 
     /// The backing file, if its bytes are these and nobody needs to see who reads and writes them: a door may then have the

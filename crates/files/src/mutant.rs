@@ -38,5 +38,7 @@ entresol_core::fault_points! {
         MapNotRenewed,
         /// A change of size that failed half way leaves the size that the file had before.
         SizeNotLookedAt,
+        /// Attributes alone that somebody else changed are taken for all that he did.
+        AttributesTrusted,
     }
 }

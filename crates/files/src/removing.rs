@@ -48,7 +48,9 @@ fn losing<D: NamesBelow>(
     // Without having looked at it nobody could be told that it goes.
     let Some((place, id)) = directory.find(name)? else { return act() };
     layer.leaving(id, &|| directory.open_to_sync())?;
+    let ours = layer.changing(id);
     let done = act();
+    drop(ours);
     if D::has_name(&place) {
         layer.stays(id);
     }
@@ -73,7 +75,16 @@ pub fn rename<D: NamesBelow>(
     to: (&D, &OsStr),
     flags: RenameFlags,
 ) -> io::Result<()> {
-    let act = || from.0.rename_to(from.1, to.0, to.1, flags);
+    let moved = if let Some((_, id)) = from.0.find(from.1)? { layer.changing(id) } else { None };
+    let exchanged = match flags.contains(RenameFlags::EXCHANGE) {
+        true => to.0.find(to.1)?.and_then(|(_, id)| layer.changing(id)),
+        false => None,
+    };
+    let act = move || {
+        let done = from.0.rename_to(from.1, to.0, to.1, flags);
+        drop((moved, exchanged));
+        done
+    };
     if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE) || to.0.find(to.1)?.is_none() {
         return act();
     }

@@ -4,7 +4,7 @@
 use entresol_engine::cache::{CacheConfig, Mode};
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout, repair};
-use entresol_files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, Found, HIDDEN};
+use entresol_files::{Backing, CachedFiles, FileData, FileId, FileLayer, FilesError, Found, HIDDEN, Keep};
 use entresol_policy::catalogue;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -152,7 +152,7 @@ fn a_damaged_cache_is_left_as_it_is_and_served_once_it_is_whole() {
         place.is_refused(CACHED, "damaged");
         place.damage_tables();
         let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
-        assert_eq!(found, Found { files: 1, gone: 0, changed: 0, dropped_pages: 0 });
+        assert_eq!(found, Found { files: 1, ..Found::default() });
         assert!(files.cache().recovered().clean_shutdown);
         assert_eq!(place.read(&files), (1..=PAGES as u8).collect::<Vec<u8>>());
         files.close().expect("a close");
@@ -214,15 +214,49 @@ fn a_file_that_is_changed_after_a_refused_start_is_known_as_such() {
         let file = File::options().write(true).open(place.file()).expect("a file");
         file.write_all_at(&[99; PAGE], 3 * PAGE as u64).expect("a write");
         let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
-        assert_eq!(found, Found { files: 1, gone: 0, changed: 1, dropped_pages: 0 });
+        assert_eq!(found, Found { files: 1, changed: 1, ..Found::default() });
         let mut expected: Vec<u8> = (1..=PAGES as u8).collect();
         expected[3] = 99;
         assert_eq!(place.read(&files), expected);
         files.close().expect("a close");
     }
-    // Of a file with dirty pages that is no start at all, and changes nothing either.
-    let place = Place::closed(Layout::Log, false);
-    let file = File::options().write(true).open(place.file()).expect("a file");
-    file.write_all_at(&[99; PAGE], 3 * PAGE as u64).expect("a write");
-    place.is_refused(CACHED, "was changed without the cache");
+}
+
+/// A file that was changed while the cache had dirty pages of it is in conflict from the next start on, whatever its mode and however
+/// often it is started, until it is said which bytes count. Nothing is written to it until then.
+#[test]
+fn a_changed_file_with_dirty_pages_is_in_conflict_over_starts() {
+    for (layout, keep) in [(Layout::Log, Keep::Cache), (Layout::Slots, Keep::Below), (Layout::Slots, Keep::Cache)] {
+        let place = Place::closed(layout, false);
+        let file = File::options().write(true).open(place.file()).expect("a file");
+        file.write_all_at(&[99; PAGE], 3 * PAGE as u64).expect("a write");
+        let changed = std::fs::read(place.file()).expect("bytes");
+        for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteBack] {
+            let (files, found) = place.start(CACHED, mode).expect("a cache in order");
+            assert_eq!(found, Found { files: 1, conflicts: 1, ..Found::default() }, "{layout:?} {mode:?}");
+            files.cache().drain().expect("a drain");
+            let conflicts = files.conflicts().expect("conflicts");
+            assert_eq!(conflicts.len(), 1);
+            assert!(conflicts[0].pages.is_some_and(|pages| pages > 0), "{conflicts:?}");
+            assert!(!files.pairing().record().is_some_and(|record| record.complete) || mode != Mode::WriteBack);
+            files.close().expect("a close");
+            assert_eq!(std::fs::read(place.file()).expect("bytes"), changed, "{layout:?} {mode:?}");
+        }
+        let (files, _) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        let conflict = files.conflicts().expect("conflicts").remove(0);
+        assert_eq!(files.resolve(&conflict.path, keep).ok(), conflict.pages);
+        assert!(files.conflicts().expect("conflicts").is_empty());
+        let mut expected: Vec<u8> = (1..=PAGES as u8).collect();
+        if keep == Keep::Below {
+            expected = changed.chunks(PAGE).map(|page| page[0]).collect();
+        }
+        assert_eq!(place.read(&files), expected, "{layout:?} {keep:?}");
+        files.cache().drain().expect("a drain");
+        files.close().expect("a close");
+        drop(files);
+        let (files, found) = place.start(CACHED, Mode::WriteBack).expect("a cache in order");
+        assert_eq!(found, Found { files: 1, ..Found::default() }, "{layout:?} {keep:?}");
+        assert_eq!(place.read(&files), expected, "{layout:?} {keep:?}");
+        files.close().expect("a close");
+    }
 }

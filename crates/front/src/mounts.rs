@@ -14,6 +14,8 @@ pub struct MountEntry {
     pub parent: u64,
     /// Major and minor number of the device of its file system.
     pub device: (u32, u32),
+    /// What of its file system is mounted: a folder, as a path from the root.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub at: PathBuf,
     /// What it says is mounted there.
@@ -39,11 +41,11 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let (id, parent, device) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?);
     let (major, minor) = device.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
-    let _root = fields.next()?;
-    let at = fields.next()?;
+    let (root, at) = (fields.next()?, fields.next()?);
     // After options and a varying number of other fields: a hyphen, the kind, the source.
     let source = fields.skip_while(|&field| field != b"-").nth(2)?;
-    Some(MountEntry { id, parent, device, at: unescaped(at).into(), source: unescaped(source) })
+    let (root, at) = (unescaped(root).into(), unescaped(at).into());
+    Some(MountEntry { id, parent, device, root, at, source: unescaped(source) })
 }
 
 /// A name as the table has it: blanks and the like are three octal digits after a backslash.

@@ -3,6 +3,7 @@
 //! Files are named under a lock that a request may hold while the store below stalls. Figures of the cache as a whole need no
 //! such lock, and are told without the accounts then.
 
+use super::conflicts::ConflictFigures;
 use super::held::Below;
 use super::objects::ObjectFigures;
 use entresol_core::ObjectId;
@@ -35,11 +36,11 @@ impl Accounts {
         Accounts { cache, below, backing, threads: Arc::default() }
     }
 
-    /// The account of each object; none when they do not come in time.
+    /// The account of each object, and the files in conflict; none when they do not come in time.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
-    pub fn within(&self, limit: Duration) -> io::Result<Option<Vec<ObjectFigures>>> {
+    pub fn within(&self, limit: Duration) -> io::Result<Option<(Vec<ObjectFigures>, Vec<ConflictFigures>)>> {
         if self.threads.fetch_add(1, SeqCst) >= THREADS_MAX {
             self.threads.fetch_sub(1, SeqCst);
             return Ok(None);
@@ -48,7 +49,7 @@ impl Accounts {
         let own = self.clone();
         let tell = move || {
             // Who asked may have gone on.
-            let _ = told.send(own.objects());
+            let _ = told.send(own.conflicts().and_then(|conflicts| Ok((own.objects()?, conflicts))));
             own.threads.fetch_sub(1, SeqCst);
         };
         if let Err(error) = std::thread::Builder::new().name("accounts".into()).spawn(tell) {
@@ -56,6 +57,13 @@ impl Accounts {
             return Err(error);
         }
         accounts.recv_timeout(limit).ok().transpose()
+    }
+
+    /// The files that are found to be changed without the cache now, or were before, while it has dirty pages of them.
+    fn conflicts(&self) -> io::Result<Vec<ConflictFigures>> {
+        let Below::Files(files) = &self.below else { return Ok(Vec::new()) };
+        files.look();
+        Ok(files.conflicts()?.into_iter().map(ConflictFigures::from).collect())
     }
 
     /// The account of each object.

@@ -1,6 +1,7 @@
 //! `entresol check`: is what a cache holds what was written to it?
 
 use super::backing_record;
+use super::conflicts::{self, ConflictFigures};
 use super::identity::{self, Identity};
 use super::serve::{check_size, is_database};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
@@ -95,8 +96,12 @@ fn check(arguments: &CheckArgs) -> Result<()> {
         let page_bytes = u64::from(superblock.geometry.page_bytes);
         let found = survey::survey(&cache, false).map_err(|error| refusal(&arguments.cache, error))?;
         let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
-        disk.check_missing(dirty).map_err(|error| super::files::refusal(&arguments.backing, error))?;
-        return report(arguments, &cache, &Files(&disk), |at, dirty| disk.is_void(at, dirty));
+        let dirty: Vec<u64> = dirty.collect();
+        let missing = disk.check_missing(dirty.iter().copied());
+        missing.map_err(|error| super::files::refusal(&arguments.backing, error))?;
+        let conflicts = backing.conflicts(&disk, &dirty, page_bytes)?.into_iter().map(ConflictFigures::from);
+        let conflicts = conflicts.map(|conflict| conflicts::said(&arguments.backing, &[conflict])).collect();
+        return report(arguments, &cache, &Files(&disk), |at, dirty| disk.is_void(at, dirty), conflicts);
     }
     let mut backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
@@ -105,14 +110,14 @@ fn check(arguments: &CheckArgs) -> Result<()> {
     backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
     if is_database(&superblock) {
         // What lies beyond the end of the database is nobody's.
-        return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes());
+        return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes(), Vec::new());
     }
     check_size(&arguments.backing, backing.size_bytes(), &superblock)?;
     if superblock.backing_bytes.div_ceil(superblock.geometry.page_bytes.into()) == superblock.backing_pages {
         // Of what was added the cache knows nothing yet, also in the page in which the old end lies.
         backing.size_bytes = superblock.backing_bytes;
     }
-    report(arguments, &cache, &backing, |_, _| false)
+    report(arguments, &cache, &backing, |_, _| false, Vec::new())
 }
 
 /// The files of a directory, as the cache sees them.
@@ -128,18 +133,19 @@ impl Bytes for Files<'_> {
     }
 }
 
-/// Reads everything and says what was found, except of pages that nobody will read.
+/// Reads everything and says what was found, except of pages that nobody will read. `wrong` is what is wrong besides.
 fn report(
     arguments: &CheckArgs,
     cache: &ReadFile,
     backing: &impl Bytes,
     is_void: impl Fn(u64, bool) -> bool,
+    mut wrong: Vec<String>,
 ) -> Result<()> {
     let name = arguments.cache.display();
     let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
     found.pages.retain(|page, version| !is_void(page * page_bytes, version.dirty));
-    let wrong = wrong(&found, cache, backing)?;
+    wrong.extend(wrong_pages(&found, cache, backing)?);
     let named: Vec<&str> = wrong.iter().take(NAMED_MAX).map(String::as_str).collect();
     let mut text = summary(&found);
     named.iter().for_each(|line| writeln!(text, "{line}").expect("text grows"));
@@ -193,7 +199,7 @@ fn summary(found: &Survey) -> String {
 }
 
 /// A line for everything that is not as it should be, in the order of the pages.
-fn wrong(found: &Survey, cache: &ReadFile, backing: &impl Bytes) -> Result<Vec<String>> {
+fn wrong_pages(found: &Survey, cache: &ReadFile, backing: &impl Bytes) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     if found.superblock.valid < 2 {
         wrong.push("one superblock is damaged; the next open writes it again".to_owned());

@@ -2,6 +2,7 @@
 
 use super::age::AgeFigures;
 use super::choice::ChoiceFigures;
+use super::conflicts::ConflictFigures;
 use super::objects::{self, ObjectFigures};
 use super::observed::{CallFigures, DoorFigures};
 use entresol_engine::cache::CacheStats;
@@ -60,6 +61,9 @@ pub struct Figures {
     /// Processes seen to write to the backing store without the cache, in the first ten minutes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writers: Vec<String>,
+    /// Files that were changed without the cache while that had dirty pages of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<ConflictFigures>,
     /// Where the files are seen through the cache, in the namespace of the process; of files only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mountpoint: Option<String>,
@@ -272,6 +276,7 @@ pub struct State {
     pub objects: Vec<ObjectFigures>,
     pub accounts_late: bool,
     pub writers: Vec<String>,
+    pub conflicts: Vec<ConflictFigures>,
     pub mountpoint: Option<String>,
     pub hints: Option<HintFigures>,
 }
@@ -281,7 +286,7 @@ impl Figures {
     pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
         let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
         let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
-        let (accounts_late, writers) = (state.accounts_late, state.writers);
+        let (accounts_late, writers, conflicts) = (state.accounts_late, state.writers, state.conflicts);
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
         let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
         let tiers = tiers_pages.len();
@@ -343,6 +348,7 @@ impl Figures {
             objects,
             accounts_late,
             writers,
+            conflicts,
             mountpoint,
             hints,
         }
@@ -371,6 +377,11 @@ impl Figures {
         }
         if !self.writers.is_empty() {
             lines.push(("writers", format!("without the cache, which loses data: {}", self.writers.join("; "))));
+        }
+        if !self.conflicts.is_empty() {
+            let files: Vec<String> = self.conflicts.iter().map(ConflictFigures::line).collect();
+            let what = "changed without the cache, which has dirty pages of them";
+            lines.push(("conflicts", format!("{what}: {}; see `entresol resolve`", files.join(", "))));
         }
         if self.accounts_late {
             lines.push(("files", "not told: their accounts did not come in time; what is below may stall".to_owned()));

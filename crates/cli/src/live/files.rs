@@ -49,7 +49,7 @@ impl DirectArgs {
 /// What is wrong with a directory, in a line that names it.
 pub fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
     match error {
-        FilesError::Path { .. } | FilesError::Changed(_) => anyhow::Error::new(error),
+        FilesError::Path { .. } => anyhow::Error::new(error),
         other => anyhow::Error::new(other).context(path.display().to_string()),
     }
 }

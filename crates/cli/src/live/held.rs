@@ -3,6 +3,7 @@
 use super::backing_record::Paired;
 use super::cache_file::CacheFile;
 use super::chosen::Chosen;
+use super::conflicts;
 use super::control::{Control, Controlled};
 use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
@@ -91,8 +92,8 @@ impl Held {
             log.event(Level::Warning, "no-control", &message, Value::Null);
         };
         let control = control.map_err(unheard).ok();
-        let (cache, pair) = (self.cache.clone(), self.pair.clone());
-        let watchman = Watchman::start(cache, file.clone(), pair, self.sync_after, log.clone());
+        let (cache, below, pair) = (self.cache.clone(), self.below.clone(), self.pair.clone());
+        let watchman = Watchman::start(cache, below, file.clone(), pair, self.sync_after, log.clone());
         Served { held: self, running, file, control, log, watchman }
     }
 
@@ -124,7 +125,9 @@ impl Held {
             self.check_writable()?;
             return Err(error).with_context(|| name.to_string());
         }
+        let conflicts = self.conflicts()?;
         let stats = self.close()?;
+        self.check_conflicts(&conflicts)?;
         let lost = self.lost()?;
         if let Some(first) = lost.first() {
             bail!("{name}: {} pages could not be read and are not in {backing}, first: {first}", lost.len());
@@ -174,6 +177,11 @@ impl Served {
         &self.log
     }
 
+    /// Files in conflict, in words.
+    pub fn conflicts(&self) -> Result<String> {
+        Ok(conflicts::said(&self.held.backing, &self.held.conflicts()?))
+    }
+
     /// No more settings are taken: for a door that has ended, before what it left is made durable.
     pub fn leave_control(&mut self) {
         self.control.take();
@@ -199,6 +207,10 @@ impl Served {
             past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len()))
         });
         let writable = self.held.check_writable();
+        if let Below::Files(files) = &self.held.below {
+            files.look();
+        }
+        let conflicts = self.held.conflicts()?;
         let left = if drained.is_err() { self.dirty() } else { String::new() };
         let closed = self.held.close();
         self.watchman.stop();
@@ -236,6 +248,7 @@ impl Served {
             let name = self.path().display();
             bail!("{name}: lost until they are written again: {} pages, first: {first}", lost.len());
         }
+        self.held.check_conflicts(&conflicts)?;
         writable
     }
 }

@@ -195,6 +195,14 @@ impl FileLayer for ObservedFiles {
     fn changing_rights(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         self.layer.changing_rights(id, act)
     }
+
+    fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
+        self.layer.changing(id)
+    }
+
+    fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
+        self.layer.when_stale(tell);
+    }
 }
 
 impl FileData for ObservedFile {
@@ -204,6 +212,10 @@ impl FileData for ObservedFile {
 
     fn settle(&self) -> io::Result<()> {
         self.data.settle()
+    }
+
+    fn look(&self) -> io::Result<bool> {
+        self.data.look()
     }
 
     fn below(&self) -> Option<BorrowedFd<'_>> {

@@ -12,6 +12,7 @@ use super::memory;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::reserving::Reserving;
+use super::resolve::{self, KeepArg};
 use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
 use crate::args::{Limit, bytes_or_none, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
@@ -334,6 +335,7 @@ impl Controlled for Running {
         let seen = self.seen.get();
         let accounts = self.accounts.within(ACCOUNTS_MAX)?;
         let late = accounts.is_none();
+        let (objects, conflicts) = accounts.unwrap_or_default();
         let hints = seen.and_then(|seen| seen.hints.as_ref());
         let state = State {
             open_s: self.started.elapsed().as_secs_f64(),
@@ -347,13 +349,22 @@ impl Controlled for Running {
             policy_gauges: self.cache.policy_gauges()?,
             policy_choice: self.cache.policy_choice()?,
             devices: self.cache.devices(),
-            objects: accounts.unwrap_or_default(),
+            objects,
+            conflicts,
             accounts_late: late,
             writers: self.writers.get().map(Writers::seen).unwrap_or_default(),
             mountpoint: seen.map(|seen| seen.mountpoint.clone()),
             hints: hints.map(|hints| HintFigures::new(hints.counts(), hints.running())),
         };
         Ok(serde_json::to_value(Figures::new(state, &stats, self.calls.figures()))?)
+    }
+
+    fn resolve(&self, path: &str, keep: KeepArg) -> Result<String> {
+        let Below::Files(files) = &self.below else { bail!("the backing store is one, and has no files") };
+        let pages = files.resolve(Path::new(path), keep.into()).with_context(|| path.to_owned())?;
+        let line = resolve::done(path, keep, pages);
+        self.log.event(Level::Info, "resolve", &line, json!({ "path": path, "pages": pages }));
+        Ok(line)
     }
 
     fn record(&self) -> Result<Tape> {

@@ -4,6 +4,8 @@
 use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
 use super::choice::why;
+use super::conflicts;
+use super::held::Below;
 use super::log::{Level, Log};
 use entresol_engine::cache::{BlockCache, FlushProgress};
 use entresol_engine::disk::DeviceCounts;
@@ -35,6 +37,7 @@ impl Watchman {
     /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
     pub fn start(
         cache: Arc<BlockCache>,
+        below: Below,
         file: Arc<CacheFile>,
         pair: Arc<dyn Paired>,
         sync_after: Option<Duration>,
@@ -56,11 +59,13 @@ impl Watchman {
                 seen.look(&cache, &log);
                 seen.look_at_descriptors(&log);
                 seen.raise(&*pair, &log);
+                conflicts::tell(&below, &log);
             }
             // What happened at the end is seen too.
             seen.look_at_file(&file, &log);
             seen.look(&cache, &log);
             seen.look_at_descriptors(&log);
+            conflicts::tell(&below, &log);
         };
         let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
         Watchman(thread.ok().map(|thread| (stop, thread)))

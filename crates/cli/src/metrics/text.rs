@@ -190,6 +190,12 @@ const FAMILIES: &[Family] = &[
         samples: |f| count(f.cache_file.is_some().into()),
     },
     Family {
+        name: "entresol_conflict_files",
+        kind: "gauge",
+        help: "Files that were changed without the cache while it had dirty pages of them.",
+        samples: |f| count(f.conflicts.len() as u64),
+    },
+    Family {
         name: "entresol_lost_pages",
         kind: "gauge",
         help: "Pages whose only copy could not be read.",

@@ -59,6 +59,15 @@ impl Mounted {
         Self::set_up(cache, "off", "on")
     }
 
+    /// As [`with`](Self::with), with the kernel's page cache above (`on`) or not (`off`), over a cache of this layout.
+    pub fn with_layout(cache: [&str; 2], page_cache: &'static str, layout: &str) -> Option<Self> {
+        let mut mounted = Self::set_up(Some(cache), page_cache, "on")?;
+        mounted.unmount();
+        let format = ["-q", "format", "--cache", "cache", "--backing", "backing", "--size", "2MiB", "--layout", layout];
+        mounted.scratch.ok(&[&format[..], &["--force"]].concat());
+        mounted.start().then_some(mounted)
+    }
+
     /// Of what stands in a directory already: `backing`, `mount` and a cache, which need not have been made here. Not started yet.
     pub fn over(scratch: Scratch, [mode, policy]: [&str; 2]) -> Self {
         let cache = Some([mode.to_owned(), policy.to_owned()]);

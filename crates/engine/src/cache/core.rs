@@ -94,6 +94,8 @@ pub(super) trait Core: Send {
     fn retry_refused(&mut self) -> io::Result<Refused>;
     /// Pages that the log holds, in no order, and whether each is dirty.
     fn held_pages(&self) -> Vec<(u64, bool)>;
+    /// Pages of a range of which anything is held, ascending, and whether the log has each as dirty.
+    fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)>;
 }
 
 /// Recovered pages that the policy is shown behind each request: few enough that the next one does not notice, and enough
@@ -551,5 +553,11 @@ impl<P: Policy> Core for Engine<P> {
 
     fn held_pages(&self) -> Vec<(u64, bool)> {
         self.world.keeper.log.index().iter().map(|(page, entry)| (page, entry.dirty)).collect()
+    }
+
+    fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)> {
+        let index = self.world.keeper.log.index();
+        let is_dirty = |page: u64| index.get(page).is_some_and(|entry| entry.dirty);
+        self.world.held_in(pages).into_iter().map(|page| (page, is_dirty(page))).collect()
     }
 }

@@ -21,6 +21,7 @@ mod neighbours;
 mod objects;
 mod opening;
 mod pages;
+mod peek;
 mod placing;
 mod queries;
 mod read_many;

@@ -108,6 +108,10 @@ impl BlockCache {
 }
 
 impl Opening {
+    pub(super) fn keeper(&mut self) -> &mut Keeper {
+        self.core.keeper()
+    }
+
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
     pub fn held_pages(&self) -> Vec<(u64, bool)> {
         self.core.held_pages()

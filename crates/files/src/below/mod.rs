@@ -240,6 +240,9 @@ passed_on! {
     /// Gives a file in it another name in it, which another file loses.
     fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()>;
 
+    /// Takes the name of a file in it away.
+    fn remove(&self, name: &str) -> rustix::io::Result<()>;
+
     /// Has two names in it change places.
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()>;
 
@@ -251,9 +254,10 @@ passed_on! {
 }
 
 impl File {
-    /// The file whose place is open here, whatever its mode allows its owner.
-    pub fn at(place: &OwnedFd, writable: bool) -> io::Result<Self> {
-        Ok(open_despite_mode(place.as_fd(), writable)?.into())
+    /// The file whose place is open here, whatever its mode allows its owner; and whether its mode was another one for a moment.
+    pub fn at(place: &OwnedFd, writable: bool) -> io::Result<(Self, bool)> {
+        let (file, had_another_mode) = open_despite_mode(place.as_fd(), writable)?;
+        Ok((file.into(), had_another_mode))
     }
 
     /// Its descriptor, where it has one.

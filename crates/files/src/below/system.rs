@@ -55,15 +55,16 @@ const PRIVILEGED: u32 = 0o6000;
 const CAPABILITIES: &str = "security.capability";
 
 /// Opens a file by its place to be read, and perhaps written, once more. Where its mode forbids that to its owner, whose this process
-/// is, the mode allows it for the moment of the call: who may have it open is decided above, and a cache must read what it writes.
+/// is, the mode allows it for the moment of the call: who may have it open is decided above, and a cache must read what it writes. The
+/// file, and whether its mode was another one for that moment.
 ///
 /// # Errors
 /// What the system answers; `EACCES` where the file is somebody else's.
-pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<std::fs::File> {
+pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<(std::fs::File, bool)> {
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     let open = || OpenOptions::new().read(true).write(writable).open(&path);
     let refused = match open() {
-        Ok(file) => return Ok(file),
+        Ok(file) => return Ok((file, false)),
         Err(error) => error,
     };
     let wanted = if writable { Mode::RUSR | Mode::WUSR } else { Mode::RUSR };
@@ -76,7 +77,7 @@ pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<st
     rustix::fs::chmod(&path, mode | wanted).map_err(|_| refused)?;
     let opened = open();
     rustix::fs::chmod(&path, mode)?;
-    opened
+    Ok((opened?, true))
 }
 
 /// Bytes of a path that the system takes at once.
@@ -118,7 +119,7 @@ impl Paths for System {
         let (_held, path) = near(path)?;
         let place = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let before = attributes(&rustix::fs::fstat(&place)?);
-        Ok((open_despite_mode(place.as_fd(), false)?.into(), before))
+        Ok((open_despite_mode(place.as_fd(), false)?.0.into(), before))
     }
 
     fn entries(&self, path: &Path) -> io::Result<Entries> {
@@ -225,7 +226,7 @@ impl OpenFile for std::fs::File {
     }
 
     fn to_write(&self) -> io::Result<File> {
-        Ok(open_despite_mode(self.as_fd(), true)?.into())
+        Ok(open_despite_mode(self.as_fd(), true)?.0.into())
     }
 }
 
@@ -271,6 +272,10 @@ impl OpenDirectory for std::fs::File {
 
     fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
         rustix::fs::renameat(self, from, self, to)
+    }
+
+    fn remove(&self, name: &str) -> rustix::io::Result<()> {
+        rustix::fs::unlinkat(self, name, AtFlags::empty())
     }
 
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {

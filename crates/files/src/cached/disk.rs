@@ -2,6 +2,7 @@
 
 use super::FilesError;
 use super::blocks::{Blocks, Extents};
+use super::changed::{Change, Changes, Watch};
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
 use crate::mutant::{self, Mutant};
@@ -29,8 +30,8 @@ pub(super) struct Below {
     shape: RwLock<()>,
     place: Place<File>,
     writable: AtomicBool,
-    /// It was changed without the cache: what the cache has of it must not be written here.
-    changed: AtomicBool,
+    /// Whether somebody else has changed it.
+    pub watch: Watch,
     /// Something was written here that is not synced.
     unsynced: AtomicBool,
     /// A sync failed and the cache has not been told.
@@ -65,14 +66,21 @@ fn now() -> i64 {
 
 impl Below {
     /// A file, of which it is not known whether anything about it is durable.
-    pub fn new(key: FileKey, file: File, writable: bool, changed: bool, places: Option<Arc<Places>>) -> Arc<Self> {
+    /// `left` is how our last change left it, if that is known, and how many of ours are under way.
+    pub fn new(
+        key: FileKey,
+        file: File,
+        writable: bool,
+        left: (Option<Stamp>, usize),
+        places: Option<Arc<Places>>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             key,
             shape: RwLock::default(),
             place: Place::new(file, places),
             writable: AtomicBool::new(writable),
-            changed: AtomicBool::new(changed),
+            watch: Watch::new(left.0, left.1),
             unsynced: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
@@ -95,10 +103,19 @@ impl Below {
 
     /// Opens it again by its place alone.
     fn open_again(&self, place: OwnedFd) -> io::Result<File> {
-        File::at(&place, self.writable.load(Relaxed))
+        let (file, had_another_mode) = File::at(&place, self.writable.load(Relaxed))?;
+        if had_another_mode {
+            self.forget_stamp();
+        }
+        Ok(file)
     }
 
-    fn opened(&self) -> io::Result<Arc<File>> {
+    /// Whether its descriptor is open.
+    pub fn is_open(&self) -> bool {
+        self.place.if_open().is_some()
+    }
+
+    pub fn opened(&self) -> io::Result<Arc<File>> {
         self.place.get(&self.holder(), |place| self.open_again(place))
     }
 
@@ -150,19 +167,13 @@ impl Below {
     /// What the system answered: it is somebody else's, say, or its file system is read-only.
     pub fn ensure_writable(&self) -> io::Result<()> {
         if !self.writable.load(Relaxed) {
-            let again = self.opened()?.to_write()?;
-            self.may_write(again);
+            let file = self.opened()?;
+            let ours = self.changing_mode(&file)?;
+            let again = file.to_write();
+            drop(ours);
+            self.may_write(again?);
         }
         Ok(())
-    }
-
-    pub fn is_changed(&self) -> bool {
-        self.changed.load(Relaxed)
-    }
-
-    /// The cache has nothing any more that the change made obsolete.
-    pub fn accept(&self) {
-        self.changed.store(false, Relaxed);
     }
 
     /// Size in bytes.
@@ -216,12 +227,26 @@ impl Below {
         Ok(done)
     }
 
-    /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time and its rights stay.
-    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time and its rights stay. Where
+    /// somebody
+    /// else has changed the file it is kept aside.
+    fn write(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<()> {
+        loop {
+            if self.change().is_apart() && self.put_aside(offset, bytes, changes, page_bytes)? {
+                return Ok(());
+            }
+            match self.write_ours(offset, bytes) {
+                Err(_) if self.change().is_apart() => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn write_ours(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.ensure_writable()?;
         let file = self.file()?;
         let mut times = self.times();
-        let before = file.attributes()?;
+        let (_ours, before) = self.changing(&file)?;
         let inside = before.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
         if inside == 0 {
             return Ok(());
@@ -237,17 +262,21 @@ impl Below {
 
     /// The file's times as they would be without a cache.
     pub fn settle(&self) -> io::Result<()> {
-        if self.modified.load(Relaxed) == 0 {
+        if self.modified.load(Relaxed) == 0 || self.change().is_apart() {
             return Ok(());
         }
         let file = self.file()?;
         let mut times = self.times();
+        // Where somebody else has written since, the time is his.
+        let (_ours, before) = match self.changing(&file) {
+            Err(_) if self.change().is_apart() => return Ok(()),
+            ours => ours?,
+        };
         let modified = self.modified.swap(0, Relaxed);
         if modified == 0 {
             return Ok(());
         }
         let told = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
-        let before = file.attributes()?;
         match times.change(&file, before, told) {
             // It will be told if the file system can be written again; meanwhile the file can be looked at.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
@@ -288,6 +317,7 @@ impl Below {
     /// Makes durable what the cache wrote here.
     fn sync_writes(&self) -> io::Result<()> {
         self.unsynced.store(false, Relaxed);
+        self.sync_aside()?;
         self.file()?.sync_data()?;
         match self.failed.swap(false, Relaxed) {
             false => Ok(()),
@@ -295,14 +325,36 @@ impl Below {
         }
     }
 
-    /// Makes everything durable and says how the file is left.
+    /// Makes everything durable and says how we left the file: where somebody else has changed it since, the next start finds that.
     pub fn leave(&self) -> io::Result<Stamp> {
         self.settle()?;
         let file = self.file()?;
         if !mutant::is(Mutant::CloseUnsynced) {
             file.sync_all()?;
         }
-        Ok(stamp(&file.attributes()?))
+        self.look()?;
+        self.left().map_or_else(|| Ok(stamp(&file.attributes()?)), Ok)
+    }
+
+    /// There is no time of a write above to be told.
+    pub fn told(&self) {
+        self.modified.store(0, Relaxed);
+    }
+
+    /// Gives it the size that it had before somebody else changed it.
+    pub fn set_size_back(&self, bytes: u64) -> io::Result<Arc<File>> {
+        let file = self.opened()?;
+        self.blocks.forget(0..u64::MAX);
+        self.reshape(|| {
+            let _alone = self.alone();
+            if file.attributes()?.size == bytes { Ok(()) } else { file.set_size(bytes) }
+        })?;
+        Ok(file)
+    }
+
+    /// Which of its blocks are there is to be found out again.
+    pub fn forget_blocks(&self) {
+        self.blocks.forget(0..u64::MAX);
     }
 
     /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
@@ -319,6 +371,7 @@ impl Below {
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
         self.blocks.forget(bytes..u64::MAX);
         let file = self.opened()?;
+        let _ours = self.changing(&file)?;
         self.reshape(|| {
             let _alone = self.alone();
             file.set_size(bytes)
@@ -336,6 +389,7 @@ impl Below {
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.file()?;
+        let _ours = self.changing(&file)?;
         self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
             other => {
@@ -352,7 +406,9 @@ impl Below {
         if how.contains(FallocateFlags::PUNCH_HOLE) {
             self.blocks.forget(range.clone());
         }
-        self.reshape(|| Ok(self.file()?.allocate(how, offset, bytes)?))?;
+        let file = self.file()?;
+        let _ours = self.changing(&file)?;
+        self.reshape(|| Ok(file.allocate(how, offset, bytes)?))?;
         if !how.contains(FallocateFlags::PUNCH_HOLE) {
             self.blocks.note(range);
         }
@@ -363,7 +419,7 @@ impl Below {
 /// A file whose blocks are taken without a change of its time of modification or its rights.
 struct Unchanged<'a> {
     below: &'a Below,
-    file: &'a File,
+    file: &'a Arc<File>,
 }
 
 impl Extents for Unchanged<'_> {
@@ -378,7 +434,7 @@ impl Extents for Unchanged<'_> {
     fn take(&self, range: Range<u64>) -> rustix::io::Result<()> {
         let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let mut times = self.below.times();
-        let before = self.file.attributes()?;
+        let (_ours, before) = self.below.changing(self.file).map_err(errno)?;
         let take = || Ok(Extents::take(self.file, range)?);
         match self.below.keeping_rights(self.file, take) {
             Err(error) => Err(errno(error)),
@@ -451,7 +507,11 @@ pub struct FilesDisk {
     regions: RwLock<HashMap<u64, (Arc<Below>, u64)>>,
     unsynced: Mutex<Vec<Arc<Below>>>,
     missing: HashMap<u64, FileKey>,
+    /// Pages that are kept from files that are missing, each by its file.
+    missing_aside: Vec<FileKey>,
     absent: Vec<PathBuf>,
+    /// What is done with files that somebody else changed.
+    pub(super) changes: Changes,
 }
 
 impl FilesDisk {
@@ -465,7 +525,9 @@ impl FilesDisk {
             regions: RwLock::default(),
             unsynced: Mutex::default(),
             missing: HashMap::new(),
+            missing_aside: Vec::new(),
             absent: Vec::new(),
+            changes: Changes::default(),
         }
     }
 
@@ -492,6 +554,13 @@ impl FilesDisk {
         Some((file.clone(), start + at % REGION_BYTES))
     }
 
+    /// The files that have regions, each once.
+    pub(super) fn files(&self) -> Vec<Arc<Below>> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let files: HashMap<FileKey, Arc<Below>> = regions.values().map(|(file, _)| (file.key, file.clone())).collect();
+        files.into_values().collect()
+    }
+
     /// Whether the page at an address belongs to no file, or lies beyond the end of its file: what a cache has of it will
     /// never be asked for.
     ///
@@ -499,6 +568,10 @@ impl FilesDisk {
     /// has what counts. A dirty one has not been written to the file, so it is whole, of before or after the change.
     pub fn is_void(&self, at: u64, dirty: bool) -> bool {
         let Some((file, offset)) = self.file_at(at) else { return true };
+        if file.change() == Change::Conflict {
+            // Its clean pages are dropped; its dirty ones stay until it is said which bytes count, whatever size it has now.
+            return !dirty;
+        }
         if file.size().is_ok_and(|size| offset >= size) {
             return true;
         }
@@ -512,13 +585,18 @@ impl FilesDisk {
         (self.missing, self.absent) = (missing, absent);
     }
 
+    /// Takes pages that are kept from files that are missing.
+    pub(super) fn miss_aside(&mut self, pages: Vec<FileKey>) {
+        self.missing_aside = pages;
+    }
+
     /// What a start refuses: how many of these dirty pages belong to files that are missing, in words; none if no one does.
     ///
     /// # Errors
     /// [`FilesError::Missing`].
     pub fn check_missing(&self, dirty: impl Iterator<Item = u64>) -> Result<(), FilesError> {
         let of = |at: u64| self.missing.get(&(at / REGION_BYTES));
-        let lost: Vec<&FileKey> = dirty.filter_map(of).collect();
+        let lost: Vec<&FileKey> = dirty.filter_map(of).chain(&self.missing_aside).collect();
         let files = lost.iter().collect::<HashSet<_>>().len();
         match lost.len() {
             0 => Ok(()),
@@ -581,13 +659,9 @@ impl Disk for FilesDisk {
             let at = at + done as u64;
             let count = within(at, (bytes.len() - done) as u64) as usize;
             if let Some((file, offset)) = self.file_at(at) {
-                // A start refuses dirty pages of such a file, and nothing else is written there.
-                if file.is_changed() {
-                    return Err(Errno::STALE.into());
-                }
                 // Before too: whose sync fails meanwhile must know that this may be gone with it.
                 self.note(&file);
-                let written = file.write(offset, &bytes[done..done + count]);
+                let written = file.write(offset, &bytes[done..done + count], &self.changes, self.page_bytes);
                 // A sync may have come while it was written.
                 self.note(&file);
                 written?;

@@ -12,7 +12,7 @@ use entresol_engine::Block;
 use entresol_engine::cache::Tag;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -39,10 +39,12 @@ pub(super) struct CachedFile {
     pub leaving: Leaving,
     /// The page after the last one read, and after the last one written.
     runs: [AtomicU64; 2],
+    /// Of a file in conflict: pages that are not served, once they are known.
+    pub unserved: Mutex<Option<Arc<BTreeSet<u64>>>>,
 }
 
 /// What was left undone, or may have been before the start.
-struct Shape {
+pub(super) struct Shape {
     /// The last page has no bytes but zeroes beyond the end, wherever it is.
     tail_is_zero: bool,
     /// A crash brings nothing else back there.
@@ -103,7 +105,8 @@ impl CachedFile {
         let (regions, written) = (RwLock::new(regions), Mutex::default());
         let runs = [const { AtomicU64::new(u64::MAX) }; 2];
         let leaving = Leaving::default();
-        Ok(Self { shared, below, size, shape, regions, written, object, leaving, runs })
+        let unserved = Mutex::default();
+        Ok(Self { shared, below, size, shape, regions, written, object, leaving, runs, unserved })
     }
 
     /// What all files have in common.
@@ -115,7 +118,7 @@ impl CachedFile {
         self.size.load(Relaxed)
     }
 
-    fn set_size(&self, bytes: u64) {
+    pub fn set_size(&self, bytes: u64) {
         let before = self.size.swap(bytes, Relaxed);
         let pages = |bytes: u64| bytes.div_ceil(self.page_bytes());
         if let Some(&object) = self.object.get().filter(|_| pages(before) != pages(bytes)) {
@@ -146,11 +149,11 @@ impl CachedFile {
         regions.iter().map(|(&part, &region)| (part, region)).collect()
     }
 
-    fn shape(&self) -> RwLockReadGuard<'_, Shape> {
+    pub fn shape(&self) -> RwLockReadGuard<'_, Shape> {
         self.shape.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alone(&self) -> RwLockWriteGuard<'_, Shape> {
+    pub fn alone(&self) -> RwLockWriteGuard<'_, Shape> {
         self.shape.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +166,7 @@ impl CachedFile {
     }
 
     /// The pages that a range of bytes touches.
-    fn pages(&self, offset: u64, end: u64) -> Range<u64> {
+    pub fn pages(&self, offset: u64, end: u64) -> Range<u64> {
         offset / self.page_bytes()..end.div_ceil(self.page_bytes())
     }
 
@@ -226,6 +229,7 @@ impl CachedFile {
     /// As [`read`](Self::read) for as much as needs no waiting: for a device, for a change of the file's shape or for a region.
     pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> Option<AtOnce> {
         let _shape = self.shape.try_read().ok()?;
+        self.below.check_ours().ok()?;
         let count = self.size().saturating_sub(offset).min(bytes.len() as u64);
         if count == 0 {
             return Some(AtOnce::All(0));
@@ -243,7 +247,11 @@ impl CachedFile {
     }
 
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        let _shape = self.shape();
+        let shape = self.shape();
+        if self.below.change().is_apart() {
+            drop(shape);
+            return self.read_apart(offset, bytes);
+        }
         let count = self.size().saturating_sub(offset).min(bytes.len() as u64) as usize;
         let mut done = 0;
         while done < count {
@@ -261,6 +269,10 @@ impl CachedFile {
     }
 
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.while_ours(|| self.write_ours(offset, bytes))
+    }
+
+    fn write_ours(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.check_mode()?;
         let end = end_of(offset, bytes.len() as u64)?;
         if bytes.is_empty() {
@@ -268,11 +280,13 @@ impl CachedFile {
         }
         {
             let _shape = self.shape();
+            self.below.check_ours()?;
             if end <= self.size() {
                 return self.put(offset, bytes);
             }
         }
         let mut shape = self.alone();
+        self.below.check_ours()?;
         let size = self.size();
         if end <= size {
             return self.put(offset, bytes);
@@ -431,9 +445,14 @@ impl CachedFile {
     }
 
     pub fn truncate(&self, bytes: u64) -> io::Result<()> {
+        self.while_ours(|| self.truncate_ours(bytes))
+    }
+
+    fn truncate_ours(&self, bytes: u64) -> io::Result<()> {
         self.check_mode()?;
         end_of(bytes, 0)?;
         let mut shape = self.alone();
+        self.below.check_ours()?;
         let size = self.size();
         if bytes > size {
             self.grow_ready(&mut shape)?;
@@ -459,6 +478,10 @@ impl CachedFile {
     }
 
     pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
+        self.while_ours(|| self.allocate_ours(how, offset, bytes))
+    }
+
+    fn allocate_ours(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()> {
         self.check_mode()?;
         let (keep, punch) = (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
         let zeroes = FallocateFlags::ZERO_RANGE;
@@ -468,6 +491,7 @@ impl CachedFile {
         }
         let end = end_of(offset, bytes)?;
         let mut shape = self.alone();
+        self.below.check_ours()?;
         let size = self.size();
         if end > size && !how.contains(keep) {
             self.grow_ready(&mut shape)?;
@@ -516,13 +540,31 @@ impl CachedFile {
     }
 
     fn sync_all(&self, data_only: bool) -> io::Result<()> {
+        if self.below.change().is_apart() {
+            self.examine()?;
+        }
+        self.below.check_ours()?;
         self.below.sync_attributes(!data_only)?;
         self.is_born();
         let cached = !self.regions.read().unwrap_or_else(PoisonError::into_inner).is_empty();
         let forgot = self.leaving.forgot.swap(false, SeqCst);
         let flushed = if cached { self.shared.cache.flush() } else { Ok(()) };
         self.leaving.forgot.fetch_or(forgot && flushed.is_err(), SeqCst);
-        flushed
+        // What was flushed may have been kept from the file.
+        flushed.and_then(|()| self.below.check_ours())
+    }
+
+    /// The file is taken as it is below: the cache has nothing of it.
+    pub fn take_anew(&self, shape: &mut Shape, size: u64) {
+        self.written().0.clear();
+        self.take_back(shape, size);
+    }
+
+    /// The same where the cache has dirty pages still.
+    pub fn take_back(&self, shape: &mut Shape, size: u64) {
+        (shape.tail_is_zero, shape.forget_from) = (false, None);
+        self.below.forget_blocks();
+        self.set_size(size);
     }
 
     pub fn seek(&self, sought: Sought, offset: u64) -> io::Result<u64> {
@@ -533,7 +575,10 @@ impl CachedFile {
         }
         let page = self.page_bytes();
         let file = self.below.file()?;
-        let written = self.written();
+        // Of a file in conflict holes are those that it has.
+        let none = self.below.change().is_apart().then(Written::default);
+        let known = self.written();
+        let written = none.as_ref().unwrap_or(&known);
         if sought == Sought::Data {
             let below = match file.seek(Sought::Data, offset) {
                 Ok(found) => Some(found),

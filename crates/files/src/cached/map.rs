@@ -35,10 +35,13 @@ const VOID: u32 = 4;
 /// say.
 const LEAVING: u32 = 8;
 const STAYS: u32 = 11;
+/// A file was changed by somebody else while the cache had dirty pages of it, and it was said since which bytes count.
+pub(super) const CONFLICT: u32 = 12;
+pub(super) const RESOLVED: u32 = 13;
 /// Kinds from here on may be passed by.
 const KNOWN_MAX: u32 = 32;
 
-/// The version that is written; version 1 is the same without [`LEAVING`] and [`STAYS`].
+/// The version that is written; version 1 is the same without [`LEAVING`], [`STAYS`], [`CONFLICT`] and [`RESOLVED`].
 const VERSION: u32 = 2;
 
 /// What tells a file from all others that were or will be in the directory: an inode may return, the moment of its
@@ -95,6 +98,8 @@ pub(super) struct Contents {
     pub voids: Vec<(FileKey, Range<u64>)>,
     /// Files that lost a name, perhaps their last: they need not be there.
     pub leaving: BTreeSet<FileKey>,
+    /// Files that somebody else changed while the cache had dirty pages of them, and the size that each had before, in bytes.
+    pub conflicts: BTreeMap<FileKey, u64>,
     /// What is known of the cache.
     pub record: Option<Record>,
 }
@@ -179,6 +184,7 @@ impl Contents {
             stamps: BTreeMap::new(),
             voids: Vec::new(),
             leaving: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
             record: None,
         }
     }
@@ -198,6 +204,8 @@ impl Contents {
         self.stamps.iter().for_each(|(&file, &stamp)| bytes.extend(stamp_record(file, stamp)));
         self.voids.iter().for_each(|(file, range)| bytes.extend(void_record(*file, range)));
         self.leaving.iter().for_each(|&file| bytes.extend(file_record(LEAVING, file)));
+        let conflicts = self.conflicts.iter();
+        conflicts.for_each(|(file, &size)| bytes.extend(record(CONFLICT, &[file.inode, file.made, size])));
         self.record.iter().for_each(|kept| bytes.extend(kept::encode(kept).concat()));
         bytes
     }
@@ -256,6 +264,14 @@ impl Contents {
                     self.leaving.insert(file)
                 } else {
                     self.leaving.remove(&file)
+                };
+            }
+            kind @ (CONFLICT | RESOLVED) => {
+                let file = FileKey { inode: number(block, 0), made: number(block, 1) };
+                if kind == CONFLICT {
+                    self.conflicts.insert(file, number(block, 2))
+                } else {
+                    self.conflicts.remove(&file)
                 };
             }
             // What a later version says besides, and an open may do without.
@@ -343,10 +359,11 @@ fn write(directory: &Directory, contents: &Contents) -> io::Result<(Written, u64
     Ok((Written { file, end, room }, spare))
 }
 
-/// Room for a map with its record, a stamp for each file and a word for each that may leave, and for one more region.
+/// Room for a map with its record, a stamp for each file, a word for each that may leave or is in conflict, and for one more
+/// region.
 fn room_to_close(contents: &Contents) -> u64 {
-    ((1 + kept::BLOCKS_MAX + 2 * (contents.regions.len() as u64 + 1) + contents.leaving.len() as u64) * BLOCK as u64)
-        .next_multiple_of(STEP)
+    let words = (contents.leaving.len() + contents.conflicts.len()) as u64;
+    ((1 + kept::BLOCKS_MAX + 2 * (contents.regions.len() as u64 + 1) + words) * BLOCK as u64).next_multiple_of(STEP)
 }
 
 /// Has a file be so long at least, the new bytes zeroes; its length.
@@ -381,7 +398,7 @@ impl FileMap {
     }
 
     /// Sees to it that the spare file can take the map when it is closed, with one more region.
-    fn make_room_to_close(&mut self) -> io::Result<()> {
+    pub fn make_room_to_close(&mut self) -> io::Result<()> {
         let room = room_to_close(&self.contents);
         if self.spare < room {
             self.spare = lengthen(&self.directory.open_file(SPARE, For::Making)?, room)?;
@@ -429,7 +446,8 @@ impl FileMap {
 
     /// Appends what the contents say already, or writes them anew where much of what was appended says nothing any more.
     pub fn append_or_renew(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
-        let live = (3 * self.contents.regions.len() + self.contents.leaving.len()) as u64;
+        let words = self.contents.leaving.len() + self.contents.conflicts.len();
+        let live = (3 * self.contents.regions.len() + words) as u64;
         let end = self.written.as_ref().map_or(0, |written| written.end);
         if end / BLOCK as u64 > live + SLACK { self.write_anew() } else { self.append(record) }
     }
@@ -485,6 +503,11 @@ impl FileMap {
             (self.unsynced, self.torn) = (false, false);
         }
         Ok(())
+    }
+
+    /// The directory that it lies in.
+    pub fn hidden(&self) -> &Directory {
+        &self.directory
     }
 
     /// What the map says.

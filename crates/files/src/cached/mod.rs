@@ -9,6 +9,7 @@
 
 mod advised;
 mod blocks;
+mod changed;
 #[cfg(test)]
 mod crash;
 mod disk;
@@ -22,6 +23,7 @@ mod placing;
 mod reserved;
 mod start;
 
+pub use changed::{Conflict, Keep, News};
 pub use disk::FilesDisk;
 pub use pair::{Standing, standing};
 pub use places::FilePage;
@@ -33,6 +35,7 @@ use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Mismatch, Pairing};
 use crate::{AtOnce, DirectFile, FileData, FileId, FileLayer, OpenDirectory, Pattern, Sought};
+use changed::UnderWay;
 use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
@@ -83,12 +86,6 @@ pub enum FilesError {
     /// The file system does not tell when a file was made.
     #[error("its file system does not keep the time when a file was made, so a cache cannot tell files apart")]
     NoTimeOfMaking,
-    /// A file was changed without the cache, which has newer pages of it.
-    #[error(
-        "{}: was changed without the cache, which has dirty pages of it; take it away and give --drop-gone, and what \
-         the cache has of it is dropped", .0.display()
-    )]
-    Changed(PathBuf),
     /// The cache has bytes of files that are not there, and nothing says that they were removed.
     #[error(
         "{} of {} are in the cache alone, and no such file is there; nothing says that it was removed through the cache{}; bring \
@@ -139,7 +136,7 @@ fn candidates(absent: &[PathBuf]) -> String {
 struct Shared {
     cache: Arc<BlockCache>,
     disk: Arc<FilesDisk>,
-    map: Mutex<FileMap>,
+    map: Arc<Mutex<FileMap>>,
     /// Held while a range is made void, alone while nothing may be.
     voiding: RwLock<()>,
     page_bytes: u64,
@@ -168,6 +165,7 @@ impl Shared {
             let _noted = self.map().release(region);
         }
         self.map().forget_leaving(file.below.key);
+        self.map().forget_conflict(file.below.key);
         if let Some(object) = file.object() {
             // Its number will be another file's.
             let _stopped = self.cache.unplace(object);
@@ -191,6 +189,7 @@ pub struct CachedFiles {
     janitor: Mutex<Option<Errands>>,
     placer: Placer,
     pairing: Pairing,
+    under_way: UnderWay,
 }
 
 /// Who does what nobody waits for.
@@ -266,6 +265,7 @@ impl CachedFiles {
             janitor: Mutex::new(Some(janitor)),
             placer: Placer::new(),
             pairing,
+            under_way: UnderWay::default(),
         })
     }
 
@@ -275,6 +275,15 @@ impl CachedFiles {
         if let Some(Errands::ByHand(janitor)) = &mut *self.janitor.lock().unwrap_or_else(PoisonError::into_inner) {
             janitor.turn();
         }
+    }
+
+    fn changes(&self) -> &changed::Changes {
+        &self.shared.disk.changes
+    }
+
+    /// Where the backing directory is for the system now.
+    fn root_path(&self) -> io::Result<PathBuf> {
+        self.root.path()
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileId, Known>> {
@@ -430,6 +439,7 @@ impl CachedFiles {
         self.placer.end();
         let poisoned = PoisonError::into_inner;
         drop(self.errands.lock().unwrap_or_else(poisoned).take());
+        self.look_at_all();
         match self.janitor.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // What it could not do the next start does.
             Some(Errands::Thread(janitor)) => drop(janitor.join()),
@@ -444,6 +454,7 @@ impl CachedFiles {
             return Ok(());
         }
         let dirty = self.shared.cache.stats()?.dirty_pages > 0 || !self.shared.cache.lost_pages()?.is_empty();
+        let dirty = dirty || !self.shared.map().contents().conflicts.is_empty();
         let mut stamps = BTreeMap::new();
         let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
         let cached = known.iter().filter(|file| !file.regions().is_empty());
@@ -473,7 +484,9 @@ impl CachedFiles {
             return Ok(direct(file));
         }
         let key = key(&file.found()?).map_err(invalid)?;
-        let below = Below::new(key, file, writable, false, self.places.clone());
+        let left = disk::stamp(&file.attributes()?);
+        let ours = self.under_way.of(id);
+        let below = Below::new(key, file, writable, (Some(left), ours), self.places.clone());
         let file = Arc::new(CachedFile::new(self.shared.clone(), below, None)?);
         files.insert(id, Known { file: file.clone(), handles: 1 });
         drop(files);
@@ -516,6 +529,14 @@ impl FileLayer for CachedFiles {
         let file = self.files().get(&id).map(|known| known.file.clone());
         let file = file.filter(|_| !mutant::is(Mutant::ReplacingUnsynced));
         file.map_or(Ok(()), |file| file.sync_if_written())
+    }
+
+    fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
+        Some(self.under_way.begin(id, &self.files))
+    }
+
+    fn when_stale(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
+        self.changes().tell(tell);
     }
 
     fn removed(&self, id: FileId) {
@@ -578,6 +599,10 @@ impl FileData for Handle {
 
     fn settle(&self) -> io::Result<()> {
         self.file.below.settle()
+    }
+
+    fn look(&self) -> io::Result<bool> {
+        self.file.look()
     }
 
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce> {

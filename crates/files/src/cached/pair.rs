@@ -8,7 +8,7 @@ use crate::record::{Pairing, Record, RecordPlace, volume};
 use entresol_engine::cache::{Mode, Opening};
 use rustix::fs::FlockOperation;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The map of files in use as the place of their record.
 pub(super) struct MapPlace<'a>(pub &'a Shared);
@@ -40,6 +40,16 @@ impl Backing {
     /// What the map has of the cache before the directory; none if no cache of this version was used with it yet.
     pub fn record(&self) -> Option<&Record> {
         self.contents().record.as_ref()
+    }
+
+    /// Where the cache of a directory was when it was made, if that is known. The directory may be in use.
+    ///
+    /// # Errors
+    /// When its map is damaged or of another version, or what the system answered.
+    pub fn cache_of(directory: &Path) -> Result<Option<PathBuf>, FilesError> {
+        let hidden = System.open_directory(directory)?.open_directory(HIDDEN).map_err(io::Error::from)?;
+        let record = map::read(&hidden)?.and_then(|contents| contents.record);
+        Ok(record.and_then(|record| record.choices).and_then(|choices| choices.path))
     }
 
     /// The btrfs subvolume that the directory lies in now, if it lies in one.
@@ -111,8 +121,10 @@ impl FileMap {
         self.contents().record.as_ref()
     }
 
-    /// Makes this the record, durably.
+    /// Makes this the record, durably. As long as pages are kept from a file in conflict the files are not complete, whatever it says.
     pub fn note_record(&mut self, record: &Record) -> io::Result<()> {
+        let complete = record.complete && self.contents().conflicts.is_empty();
+        let record = &Record { complete, ..record.clone() };
         let blocks = super::kept::changes(self.contents().record.as_ref(), record);
         self.contents_mut().record = Some(record.clone());
         blocks.iter().try_for_each(|block| self.append_or_renew(block))?;

@@ -1,5 +1,6 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
+use super::changed::{Change, kept, remove_aside};
 use super::disk::{Below, FilesDisk, stamp};
 use super::leaving::{Backlog, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
@@ -12,7 +13,7 @@ use crate::places::Places;
 use crate::record::{Choices, Record, volume};
 use entresol_core::ObjectId;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects};
+use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Objects, Opening};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, StoreError};
 use rustix::io::Errno;
@@ -46,6 +47,10 @@ pub struct Found {
     pub dropped_pages: usize,
     /// Files that were changed without the cache; the clean pages that it had of them are dropped.
     pub changed: usize,
+    /// Files of which only attributes were: their bytes are those that the cache has.
+    pub touched: usize,
+    /// Files that were changed while the cache had dirty pages of them, and of which it is not said yet which bytes count.
+    pub conflicts: usize,
 }
 
 /// A file that the map speaks of and that is still there.
@@ -113,6 +118,10 @@ impl Backing {
 
     pub(super) fn root(&self) -> &Directory {
         &self.root
+    }
+
+    pub(super) fn hidden(&self) -> &Directory {
+        &self.hidden
     }
 
     /// Whether the files may have to be completed from a cache.
@@ -232,6 +241,7 @@ impl Backing {
         disk.remember(&self.contents.voids);
         let (present, absent) = self.present(false)?;
         disk.miss(self.missing(&present), absent);
+        disk.miss_aside(self.missing_aside(&present, page_bytes)?);
         for file in present.into_values() {
             for (&part, &region) in &file.parts {
                 disk.join(region, file.below.clone(), Extent { file: file.below.key, part });
@@ -245,6 +255,16 @@ impl Backing {
         let missing = |file: &FileKey| !present.contains_key(file) && !self.contents.leaving.contains(file);
         let regions = self.contents.regions.iter().map(|(&region, extent)| (region, extent.file));
         regions.filter(|(_, file)| missing(file)).collect()
+    }
+
+    /// Pages that are kept from files which are not there although nothing says that they were removed, each by its file.
+    fn missing_aside(&self, present: &BTreeMap<FileKey, Present>, page_bytes: u64) -> io::Result<Vec<FileKey>> {
+        let is_missing = |key: &&FileKey| !present.contains_key(key) && !self.contents.leaving.contains(key);
+        let mut pages = Vec::new();
+        for &key in self.contents.conflicts.keys().filter(is_missing) {
+            pages.extend(kept(&self.hidden, key, page_bytes as usize)?.iter().map(|_| key));
+        }
+        Ok(pages)
     }
 
     /// The files of the map that are there, each opened, and the folders that were not looked into: they are on another file
@@ -315,8 +335,12 @@ impl Backing {
             Err(error) => return Err(at(path)(error)),
         };
         let key = key(&file.found().map_err(at(path))?)?;
-        let changed = self.contents.stamps.get(&key).is_some_and(|then| *then != stamp(&now));
-        let below = Below::new(key, file, writable, changed, self.places.clone());
+        let left = self.contents.stamps.get(&key).copied().unwrap_or_else(|| stamp(&now));
+        let below = Below::new(key, file, writable, (Some(left), 0), self.places.clone());
+        if self.contents.conflicts.contains_key(&key) {
+            below.set_change(Change::Conflict);
+        }
+        below.look_as(stamp(&now)).map_err(at(path))?;
         below.admit();
         Ok(below)
     }
@@ -326,8 +350,8 @@ impl CachedFiles {
     /// Opens the files of a directory over their cache. `direct` names those that go past it.
     ///
     /// # Errors
-    /// When the cache is not the directory's or not in order, when a file was changed without it while it has dirty pages
-    /// of it, when a file of which it has dirty pages is missing ([`Backing::dropping_gone`]), when the policy cannot be had: nothing is changed then. Else what the cache, a file or the map answered.
+    /// When the cache is not the directory's or not in order, when a file of which it has dirty pages is missing
+    /// ([`Backing::dropping_gone`]), when the policy cannot be had: nothing is changed then. Else what the cache, a file or the map answered.
     pub fn open<C: Disk + 'static>(
         backing: Backing,
         cache: C,
@@ -351,7 +375,7 @@ impl CachedFiles {
     ) -> Result<(Self, Found), FilesError> {
         let page_bytes = entresol_engine::store::page_bytes(&cache).map_err(|error| FilesError::Cache(error.into()))?;
         let (present, absent) = backing.present(true)?;
-        let missing = backing.missing(&present);
+        let (missing, missing_aside) = (backing.missing(&present), backing.missing_aside(&present, page_bytes)?);
         let disk = Arc::new(FilesDisk::new(page_bytes));
         disk.remember(&backing.contents.voids);
         let mut regions = BTreeMap::new();
@@ -365,10 +389,7 @@ impl CachedFiles {
         let mut keys: Vec<FileKey> = backing.contents.regions.values().map(|extent| extent.file).collect();
         keys.sort_unstable();
         keys.dedup();
-        let changed: Vec<FileKey> =
-            present.values().filter(|file| file.below.is_changed()).map(|f| f.below.key).collect();
-        let mut found =
-            Found { files: present.len(), gone: keys.len() - present.len(), changed: changed.len(), dropped_pages: 0 };
+        let mut found = Found { files: present.len(), gone: keys.len() - present.len(), ..Found::default() };
         let was_left = backing.contents.state == State::Open;
         let (objects, known) = objects(&present, page_bytes)?;
         let mut opening = BlockCache::find(cache, below(disk.clone())?, backing.contents.id, config, objects)?;
@@ -379,13 +400,9 @@ impl CachedFiles {
             opening.leave_dirty();
         }
         let held = opening.held_pages();
-        let dirty = |&(page, dirty): &(u64, bool)| {
-            let (below, _) = disk.file_at(page * page_bytes).filter(|(below, _)| dirty && below.is_changed())?;
-            Some(below.key)
-        };
         let lost = held.iter().filter(|&&(_, dirty)| dirty);
-        let lost: Vec<FileKey> =
-            lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied()).collect();
+        let lost = lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied());
+        let lost: Vec<FileKey> = lost.chain(missing_aside).collect();
         if !lost.is_empty() && !drop_gone {
             let files = lost.iter().collect::<HashSet<_>>().len();
             return Err(FilesError::Missing { pages: lost.len(), files, absent });
@@ -396,9 +413,13 @@ impl CachedFiles {
             // away a file that a process made which was killed.
             sync_names(&root)?;
         }
-        if let Some(key) = held.iter().find_map(dirty) {
-            return Err(FilesError::Changed(present[&key].path.clone()));
-        }
+        found.touched = compare_touched(&mut opening, &present, &disk, &held, page_bytes)?;
+        let conflicts = conflicts(&contents, &present, &disk, &held, page_bytes);
+        let resolved: Vec<FileKey> =
+            contents.conflicts.keys().filter(|key| !conflicts.contains_key(key)).copied().collect();
+        let of = |change| present.values().filter(move |file| file.below.change() == change).map(|file| file.below.key);
+        let changed: Vec<FileKey> = of(Change::Bytes).collect();
+        (found.changed, found.conflicts) = (changed.len(), conflicts.len());
         // From here on a crash leaves files that nobody has stamped; those that were changed stay known as such. Whatever could
         // refuse the start has had its say.
         let stamps = contents.stamps.into_iter().filter(|(key, _)| changed.contains(key)).collect();
@@ -410,16 +431,27 @@ impl CachedFiles {
             let stays = pairing.stays_complete(mode);
             pairing.propose(&mut opening, stays, |_| map::sync_read(&hidden))?.or(contents.record)
         };
-        let contents = Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), record, ..contents };
-        let (cache, map) = opening.start(|| FileMap::start(hidden, contents, read_only).map_err(FilesError::Io))?;
+        // As long as pages are kept from files these are not complete.
+        let record = record.map(|record| Record { complete: record.complete && conflicts.is_empty(), ..record });
+        let contents =
+            Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), conflicts, record, ..contents };
+        let (cache, (map, started)) = opening.start(|| {
+            let map = FileMap::start(hidden, contents, read_only)?;
+            let started = map.written_at()?;
+            resolved.into_iter().for_each(|key| remove_aside(map.hidden(), key));
+            let map = Arc::new(Mutex::new(map));
+            // What is written below from here on may have to be kept from its file.
+            disk.changes.begin(map.clone());
+            Ok::<_, FilesError>((map, started))
+        })?;
         if !read_only {
             pairing.begun(&cache)?;
         }
         let shared = Shared {
             cache: Arc::new(cache),
             disk,
-            started: map.written_at()?,
-            map: Mutex::new(map),
+            started,
+            map,
             voiding: RwLock::default(),
             page_bytes,
             emptied: Emptied::default(),
@@ -451,7 +483,9 @@ impl CachedFiles {
         let mut void: Vec<u64> = Vec::new();
         for &(page, dirty) in held {
             match self.shared.disk.file_at(page * page_bytes) {
-                Some((below, offset)) if !below.is_changed() && !self.shared.disk.is_void(page * page_bytes, dirty) => {
+                Some((below, offset))
+                    if below.change() != Change::Bytes && !self.shared.disk.is_void(page * page_bytes, dirty) =>
+                {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
                     }
@@ -462,18 +496,69 @@ impl CachedFiles {
         void.sort_unstable();
         let mut runs = void.chunk_by(|one, next| one + 1 == *next && !(next * page_bytes).is_multiple_of(REGION_BYTES));
         runs.try_for_each(|run| self.shared.cache.forget(run[0] * page_bytes, run.len() as u64 * page_bytes))?;
-        let changed = present.values().any(|file| file.below.is_changed());
+        let changed: Vec<&Present> = present.values().filter(|file| file.below.change() == Change::Bytes).collect();
         if !void.is_empty() {
             self.shared.cache.flush()?;
         }
         self.shared.disk.remember(&[]);
-        if changed || self.shared.map().voids() > 0 {
+        if !changed.is_empty() || self.shared.map().voids() > 0 {
             // Before anything of them is cached again.
             self.shared.map().trust()?;
-            present.values().for_each(|file| file.below.accept());
+            changed.into_iter().try_for_each(|file| file.below.accept().map_err(at(&file.path)))?;
         }
         Ok(())
     }
+}
+
+/// Compares the clean pages of files of which only attributes were changed with what the files have; how many of these files have
+/// the bytes that the cache knows.
+fn compare_touched(
+    opening: &mut Opening,
+    present: &BTreeMap<FileKey, Present>,
+    disk: &FilesDisk,
+    held: &[(u64, bool)],
+    page_bytes: u64,
+) -> Result<usize, FilesError> {
+    let touched = |below: &Below| below.change() == Change::Attributes;
+    let (mut above, mut below_it) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);
+    if !present.values().any(|file| touched(&file.below)) {
+        return Ok(0);
+    }
+    for &(page, _) in held.iter().filter(|(page, dirty)| !dirty && !disk.is_void(page * page_bytes, false)) {
+        let Some((below, offset)) = disk.file_at(page * page_bytes).filter(|(below, _)| touched(below)) else {
+            continue;
+        };
+        let path = || at(&present[&below.key].path);
+        let inside = below.size().map_err(path())?.saturating_sub(offset).min(page_bytes) as usize;
+        below.read(offset, &mut below_it).map_err(path())?;
+        // A copy that cannot be read is found out by whoever needs it.
+        if opening.peek(page, &mut above) && above[..inside] != below_it[..inside] {
+            below.set_change(Change::Bytes);
+        }
+    }
+    let same = present.values().filter(|file| touched(&file.below));
+    same.map(|file| file.below.accept().map_err(at(&file.path))).try_fold(0, |count, done| done.map(|()| count + 1))
+}
+
+/// Files in conflict, each with the size that it had: those that the map knows of, and those that were changed while the cache has
+/// dirty pages of them.
+fn conflicts(
+    contents: &Contents,
+    present: &BTreeMap<FileKey, Present>,
+    disk: &FilesDisk,
+    held: &[(u64, bool)],
+    page_bytes: u64,
+) -> BTreeMap<FileKey, u64> {
+    let known = contents.conflicts.iter().filter(|(key, _)| present.contains_key(key));
+    let mut conflicts: BTreeMap<FileKey, u64> = known.map(|(&key, &size)| (key, size)).collect();
+    for &(page, _) in held.iter().filter(|(_, dirty)| *dirty) {
+        let Some((below, _)) = disk.file_at(page * page_bytes) else { continue };
+        if below.change() == Change::Bytes {
+            conflicts.insert(below.key, below.left().map_or(0, |left| left.size));
+            below.set_change(Change::Conflict);
+        }
+    }
+    conflicts
 }
 
 /// The files that are there as objects, in the order of their first regions.

@@ -444,6 +444,10 @@ impl OpenDirectory for SimDirectory {
         self.0.act(Call::Name, |state| state.rename((self.0.inode, from), (self.0.inode, to)))
     }
 
+    fn remove(&self, name: &str) -> rustix::io::Result<()> {
+        self.0.act(Call::Name, |state| state.unlink(self.0.inode, name))
+    }
+
     fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {
         self.0.act(Call::Name, |state| state.exchange((self.0.inode, one), (self.0.inode, other)))
     }

@@ -149,6 +149,15 @@ impl Door {
         times: Option<Timestamps>,
     ) -> io::Result<()> {
         node.settle()?;
+        node.changing(|| Self::change_attributes(node, mode, owner, times))
+    }
+
+    fn change_attributes(
+        node: &Node,
+        mode: Option<u32>,
+        owner: (Option<u32>, Option<u32>),
+        times: Option<Timestamps>,
+    ) -> io::Result<()> {
         if let Some(mode) = mode {
             node.set_mode(Mode::from_raw_mode(mode))?;
         }
@@ -280,7 +289,8 @@ impl Filesystem for Door {
         };
         self.enter(parent, name, reply, |parent| {
             let parent = parent.place()?;
-            node.by_path(|path| rustix::fs::linkat(rustix::fs::CWD, path, &*parent, name, AtFlags::SYMLINK_FOLLOW))
+            let link = |path: &str| rustix::fs::linkat(rustix::fs::CWD, path, &*parent, name, AtFlags::SYMLINK_FOLLOW);
+            node.changing(|| node.by_path(link))
         });
     }
 
@@ -328,10 +338,17 @@ impl Filesystem for Door {
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let writable = OFlags::from_bits_truncate(flags.0 as u32).intersects(OFlags::WRONLY | OFlags::RDWR);
-        match self.node(number).and_then(|node| Ok((node.data(writable)?, node))) {
-            Ok((data, node)) => {
+        let opened = self.node(number).and_then(|node| {
+            let data = node.data(writable)?;
+            Ok((data.look()?, data, node))
+        });
+        match opened {
+            Ok((stale, data, node)) => {
                 let way = self.kernel.passthrough.way(&node, &*data, |file| reply.open_backing(file));
-                let (treated, handle) = (self.treated(flags.0, &way), self.files.keep(node, data, way.clone()));
+                let mut treated = self.treated(flags.0, &way);
+                // What its page cache has of the file goes.
+                treated.set(FopenFlags::FOPEN_KEEP_CACHE, treated.contains(FopenFlags::FOPEN_KEEP_CACHE) && !stale);
+                let handle = self.files.keep(node, data, way.clone());
                 match &*way {
                     Way::Passed(backing) => reply.opened_passthrough(handle, treated, backing),
                     Way::Asked { .. } => reply.opened(handle, treated),
@@ -618,7 +635,7 @@ impl Filesystem for Door {
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |node: Arc<Node>| node.by_path(|path| rustix::fs::removexattr(path, name));
+        let remove = |node: Arc<Node>| node.changing(|| node.by_path(|path| rustix::fs::removexattr(path, name)));
         finish_call(reply, self.nodes.get(number.0).and_then(remove));
     }
 }

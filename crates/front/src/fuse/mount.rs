@@ -7,7 +7,7 @@ use super::pool::Pool;
 use crate::mounts::mounts;
 use crate::{Error, Result};
 use entresol_files::FileLayer;
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::umask;
@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -173,6 +174,8 @@ impl Mount {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::InUse(backing.into())),
             Err(error) => return Err(at_backing(error)),
         }
+        let changed = Arc::new(Mutex::new(None));
+        layer.when_stale(stale_teller(&changed));
         let nodes = Nodes::new(open(OFlags::PATH).map_err(at_backing)?, layer).map_err(at_backing)?;
         let directory = open(OFlags::PATH).map_err(at_backing)?;
         clear_dead_mount(mountpoint).map_err(at_mountpoint)?;
@@ -202,6 +205,8 @@ impl Mount {
         config.n_threads = Some(options.session_threads.max(1));
         let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         let passing = passthrough.attempt(&session, directory);
+        let stale = forget_stale(session.notifier())?;
+        *changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(stale);
         let Found { device, id, unique } = mount_at(&mountpoint).map_err(at_mountpoint_of(&mountpoint))?;
         let progress = Arc::new(Progress::new());
         let unmounter = Unmounter { mountpoint, id, unique, device, progress: Arc::clone(&progress) };
@@ -209,6 +214,8 @@ impl Mount {
         let _first = ended.unmounter.set(unmounter.clone());
         let run = move || {
             let result = session.run();
+            // The thread that tells the kernel ends with it.
+            changed.lock().unwrap_or_else(PoisonError::into_inner).take();
             progress.end();
             result
         };
@@ -271,6 +278,33 @@ impl Mount {
         self.unmounter.unmount()?;
         self.wait()
     }
+}
+
+/// Where the numbers of files go whose bytes in the kernel's page cache are out of date, while there is a mount.
+type Stale = Arc<Mutex<Option<Sender<u64>>>>;
+
+fn stale_teller(stale: &Stale) -> Box<dyn Fn(u64) + Send + Sync> {
+    let stale = Arc::downgrade(stale);
+    Box::new(move |number| {
+        if let Some(stale) = stale.upgrade()
+            && let Some(stale) = &*stale.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            // Nobody has a page cache any more.
+            let _over = stale.send(number);
+        }
+    })
+}
+
+/// A thread that has the kernel forget what it has of files: for that it may wait for requests that are answered meanwhile.
+fn forget_stale(kernel: Notifier) -> io::Result<Sender<u64>> {
+    let (stale, numbers) = channel();
+    std::thread::Builder::new().name("fuse stale".into()).spawn(move || {
+        for number in numbers {
+            // It may not know the file.
+            let _unknown = kernel.inval_inode(INodeNo(number), 0, 0);
+        }
+    })?;
+    Ok(stale)
 }
 
 fn at_mountpoint_of(mountpoint: &Path) -> impl Fn(io::Error) -> Error {

@@ -111,6 +111,14 @@ impl Node {
         data.map_or(Ok(()), |data| data.settle())
     }
 
+    /// Does something that changes what is not the file's bytes: the layer does not take it for the work of somebody else.
+    pub fn changing<T>(&self, act: impl FnOnce() -> T) -> T {
+        let ours = self.layer.changing(self.id);
+        let done = act();
+        drop(ours);
+        done
+    }
+
     /// `unlink` and `rmdir`.
     pub fn remove(&self, name: &OsStr, flags: AtFlags) -> rustix::io::Result<()> {
         let place = self.place()?;
@@ -133,7 +141,7 @@ impl Node {
 
     /// Changes mode or capabilities, which a layer that writes below later must not undo.
     fn changing_rights(&self, act: impl Fn(&str) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
-        let changed = self.layer.changing_rights(self.id, &mut || Ok(self.by_path(&act)?));
+        let changed = self.changing(|| self.layer.changing_rights(self.id, &mut || Ok(self.by_path(&act)?)));
         changed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 
@@ -141,7 +149,7 @@ impl Node {
     pub fn set_attribute(&self, name: &OsStr, value: &[u8], flags: XattrFlags) -> rustix::io::Result<()> {
         let set = |path: &str| rustix::fs::setxattr(path, name, value, flags);
         if name != CAPABILITIES {
-            return self.by_path(set);
+            return self.changing(|| self.by_path(set));
         }
         self.incapable.store(false, Relaxed);
         self.changing_rights(set)
@@ -160,7 +168,10 @@ impl Node {
         }
         match self.changing_rights(|path| rustix::fs::removexattr(path, CAPABILITIES)) {
             // Who may not take them away may set the owner that the file has, which does it.
-            Err(Errno::PERM) => Ok(rustix::fs::chownat(&*self.place()?, "", None, None, AtFlags::EMPTY_PATH)?),
+            Err(Errno::PERM) => {
+                let place = self.place()?;
+                self.changing(|| rustix::fs::chownat(&*place, "", None, None, AtFlags::EMPTY_PATH))
+            }
             other => other,
         }
     }
@@ -183,7 +194,10 @@ impl Node {
                 (self.open(OFlags::RDONLY)?, false)
             }
             // One that may be written but not read, which the kernel knows of: the layer reads what it writes.
-            Err(Errno::ACCESS) => (open_despite_mode(self.place()?.as_fd(), true)?.into(), true),
+            Err(Errno::ACCESS) => {
+                let place = self.place()?;
+                (self.changing(|| open_despite_mode(place.as_fd(), true))?.0.into(), true)
+            }
             Err(error) => return Err(error.into()),
         };
         let data = self.layer.open(self.id, File::from(file), may)?;

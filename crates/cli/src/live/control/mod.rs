@@ -10,6 +10,7 @@ mod tape;
 pub use protocol::{Answer, Question};
 pub use tape::{Listener as TapeListener, Places, Tape};
 
+use crate::live::resolve::KeepArg;
 use anyhow::{Context, Result, bail};
 use entresol_front::mounts::mounts;
 use entresol_front::nbd::Listener;
@@ -56,6 +57,9 @@ pub trait Controlled: Send + Sync {
 
     /// Carries out settings; what became of them, a line for each.
     fn set(&self, settings: &[(String, String)]) -> Result<Vec<String>>;
+
+    /// Ends the conflict of a file; what became of it, in a line.
+    fn resolve(&self, path: &str, keep: KeepArg) -> Result<String>;
 
     /// Listens to the requests from now on.
     fn record(&self) -> Result<Tape>;
@@ -132,6 +136,20 @@ fn mounted_over(directory: &Path) -> Result<PathBuf> {
     let mounts = mounts().context("/proc/self/mountinfo")?;
     let cache = mounts.iter().filter(|mount| mount.device == device).find_map(|mount| cache_of(&mount.source));
     cache.with_context(|| format!("{}: no cache is mounted there, or none that a mount can name", directory.display()))
+}
+
+/// The cache of the mount that a file lies in, and where it is in the directory that is mounted; none where it lies in no such mount.
+pub fn file_of_mount(file: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
+    let device = super::metadata(file.parent().unwrap_or(file))?.dev();
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = mounts().context("/proc/self/mountinfo")?;
+    let found = mounts.iter().filter(|mount| mount.device == device).filter_map(|mount| {
+        let (cache, rest) = (cache_of(&mount.source)?, file.strip_prefix(&mount.at).ok()?);
+        // Of a folder of it that is mounted elsewhere the way from the root is said.
+        let part = mount.root.strip_prefix("/").unwrap_or(&mount.root);
+        Some((mount.at.as_os_str().len(), (cache, part.join(rest))))
+    });
+    Ok(found.max_by_key(|(length, _)| *length).map(|(_, found)| found))
 }
 
 /// Where the control socket may be of a cache that is named by itself, by its socket or by where it is mounted.
@@ -431,7 +449,7 @@ impl Shared {
 
     fn answer(&self, question: &Question) -> Answer {
         // Before the cache is asked for: the end first takes that away, and then waits here.
-        let changes = matches!(question, Question::Set(_));
+        let changes = matches!(question, Question::Set(_) | Question::Resolve { .. });
         let _changing = changes.then(|| self.changing.read().unwrap_or_else(PoisonError::into_inner));
         let Some(cache) = self.cache() else {
             return Answer::Refused(CLOSING.to_owned());
@@ -439,6 +457,7 @@ impl Shared {
         let done = match question {
             Question::Stats => cache.stats(),
             Question::Set(settings) => cache.set(settings).map(serde_json::Value::from),
+            Question::Resolve { path, keep } => cache.resolve(path, *keep).map(serde_json::Value::from),
             Question::Record => unreachable!("it takes the connection for itself"),
         };
         done.map_or_else(|error| Answer::Refused(format!("{error:#}")), Answer::Done)
@@ -479,6 +498,10 @@ mod tests {
                 [(name, value)] => Ok(vec![format!("{name} is {value}")]),
                 _ => bail!("one at a time"),
             }
+        }
+
+        fn resolve(&self, path: &str, _keep: KeepArg) -> Result<String> {
+            Ok(path.to_owned())
         }
 
         fn record(&self) -> Result<Tape> {
@@ -608,6 +631,11 @@ mod tests {
             Ok(Vec::new())
         }
 
+        fn resolve(&self, _: &str, _: KeepArg) -> Result<String> {
+            self.wait();
+            Ok(String::new())
+        }
+
         fn record(&self) -> Result<Tape> {
             bail!("nothing to listen to")
         }
@@ -615,7 +643,8 @@ mod tests {
 
     #[test]
     fn a_stop_waits_for_settings_and_not_for_questions() {
-        for (question, waits) in [(Question::Stats, false), (Question::Set(Vec::new()), true)] {
+        let resolve = Question::Resolve { path: String::new(), keep: KeepArg::Cache };
+        for (question, waits) in [(Question::Stats, false), (Question::Set(Vec::new()), true), (resolve, true)] {
             let scratch = tempfile::tempdir().expect("a scratch directory");
             let cache = scratch.path().join("cache");
             std::fs::write(&cache, "").expect("a file");

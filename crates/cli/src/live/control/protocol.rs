@@ -1,6 +1,7 @@
 //! What a command and the process that serves a cache say to each other: one JSON object a line, each way, any number of
 //! times over one connection. Both name the version; nothing is answered in another.
 
+use crate::live::resolve::KeepArg;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 
@@ -19,6 +20,8 @@ pub enum Question {
     Stats,
     /// Names and values, carried out in this order; none of them when one is wrong.
     Set(Vec<(String, String)>),
+    /// Whose bytes of a file count that is in conflict, by where it is in the backing directory.
+    Resolve { path: String, keep: KeepArg },
     /// Every request from now on, as the tape tells it, until the client ends its half of the connection.
     Record,
 }
@@ -117,7 +120,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_sent_is_what_arrives(pairs in prop::collection::vec((".*", ".*"), 0..5), text in ".*") {
-            for ask in [Question::Stats, Question::Set(pairs)] {
+            let resolve = Question::Resolve { path: text.clone(), keep: KeepArg::Below };
+            for ask in [Question::Stats, Question::Set(pairs), resolve] {
                 let sent = encode_question(ask.clone());
                 prop_assert_eq!(sent.iter().filter(|&&byte| byte == b'\n').count(), 1, "one line");
                 prop_assert_eq!(decode_question(&sent), Ok(ask));

@@ -477,7 +477,10 @@ impl History {
         self.say(|| format!("link {name:?} {made} as {other:?}"));
         let directories = &self.live().directories;
         let Ok(Some((_, id))) = directories[name.0].find(OsStr::new(&name.1)) else { return Ok(()) };
+        let ours = self.live().files.changing(id);
+        let directories = &self.live().directories;
         let linked = directories[other.0].link(id, &other.1).map_err(io::Error::from);
+        drop(ours);
         if linked.is_ok() || self.power.is_off() {
             self.oracle.leads(&other, Some(made));
         }

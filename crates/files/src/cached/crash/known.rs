@@ -172,7 +172,7 @@ fn let_go() {
     file.again().allocate(FallocateFlags::empty(), 0, PAGE_BYTES).expect("room");
     let key = FileKey { inode: 1, made: 1 };
     let disk = FilesDisk::new(PAGE_BYTES);
-    let file = Below::new(key, File::Simulated(file), true, false, None);
+    let file = Below::new(key, File::Simulated(file), true, (None, 0), None);
     disk.join(0, file.clone(), Extent { file: key, part: 0 });
     disk.write_at(0, &page(1)).expect("a write");
     below.fail(Call::Sync, 0, Errno::IO);

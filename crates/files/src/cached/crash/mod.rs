@@ -2,6 +2,7 @@
 //! simulated cache device that lose power in the middle of any call, checked against a plain model of what POSIX promises; and
 //! mutants of the layer that these tests must find out.
 
+mod conflict;
 mod history;
 mod known;
 mod oracle;

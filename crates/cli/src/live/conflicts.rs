@@ -1,0 +1,94 @@
+//! Files that were changed below without the cache while that had dirty pages of them, in words.
+
+use super::held::{Below, Held};
+use super::log::{Level, Log};
+use super::unwritten::counted;
+use anyhow::{Result, bail};
+use entresol_files::{Conflict, News};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::path::Path;
+
+/// Files that are named; of the others their number is said.
+const NAMED_MAX: usize = 5;
+
+/// A file in conflict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConflictFigures {
+    /// Where it is in the backing directory.
+    pub path: String,
+    /// Pages that are neither served nor written to it; none where they could not be counted.
+    pub pages: Option<u64>,
+}
+
+impl From<Conflict> for ConflictFigures {
+    fn from(conflict: Conflict) -> Self {
+        ConflictFigures { path: conflict.path.to_string_lossy().into_owned(), pages: conflict.pages }
+    }
+}
+
+impl ConflictFigures {
+    /// The file and its pages.
+    pub fn line(&self) -> String {
+        let pages = self.pages.map_or_else(|| "pages".to_owned(), |pages| counted(pages as usize, "page"));
+        format!("{} ({pages})", self.path)
+    }
+}
+
+/// What is to be done about it.
+pub const ADVICE: &str = "they are kept, and neither served nor written, until `entresol resolve FILE --keep cache` or \
+                          `--keep below` says which bytes count";
+
+/// What is wrong with files of a directory, in one line.
+pub fn said(backing: &Path, conflicts: &[ConflictFigures]) -> String {
+    let mut names: Vec<String> = conflicts
+        .iter()
+        .take(NAMED_MAX)
+        .map(|conflict| {
+            ConflictFigures { path: backing.join(&conflict.path).display().to_string(), ..conflict.clone() }.line()
+        })
+        .collect();
+    if conflicts.len() > NAMED_MAX {
+        names.push(counted(conflicts.len() - NAMED_MAX, "other file"));
+    }
+    format!("{}: was changed without the cache, which has dirty pages of it: {ADVICE}", names.join(", "))
+}
+
+/// Says what became of files that were changed without the cache.
+pub fn tell(below: &Below, log: &Log) {
+    let Below::Files(files) = below else { return };
+    for (path, news) in files.news() {
+        let name = path.display();
+        let (what, message) = match news {
+            News::Attributes => {
+                ("attributes", format!("{name}: its attributes were changed without the cache; its bytes are the same"))
+            }
+            News::Dropped => {
+                let what = "was changed without the cache, which had no dirty pages of it, and reads it anew";
+                ("dropped", format!("{name}: {what}; writes that go past a cache may be lost"))
+            }
+            News::Conflict => {
+                let what = "was changed without the cache, which has dirty pages of it";
+                ("conflict", format!("{name}: {what}: {ADVICE}"))
+            }
+        };
+        log.event(Level::Warning, "changed-below", &message, json!({ "path": path.to_string_lossy(), "found": what }));
+    }
+}
+
+impl Held {
+    /// Files in conflict.
+    pub(super) fn conflicts(&self) -> Result<Vec<ConflictFigures>> {
+        let Below::Files(files) = &self.below else { return Ok(Vec::new()) };
+        Ok(files.conflicts()?.into_iter().map(ConflictFigures::from).collect())
+    }
+
+    /// Refuses to call an end a good one while there are such.
+    pub(super) fn check_conflicts(&self, conflicts: &[ConflictFigures]) -> Result<()> {
+        if !conflicts.is_empty() {
+            bail!("{}: {}", self.path.display(), said(&self.backing, conflicts));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! What a cache holds, for who has to compare it with a backing store of his own making: no request, and no decision of the policy.
+
+use super::{BlockCache, Opening, upkeep};
+use crate::store::Entry;
+use std::io;
+use std::ops::Range;
+
+impl BlockCache {
+    /// Pages of a range of bytes that the cache holds something of, in memory too, ascending, and whether each is dirty. What only
+    /// memory has counts as clean until a [`flush`](crate::Block::flush) has put it where it is durable.
+    ///
+    /// # Errors
+    /// `InvalidInput` beyond the end; when the cache has stopped after a fault of its own.
+    pub fn held_in(&self, offset: u64, bytes: u64) -> io::Result<Vec<(u64, bool)>> {
+        self.check_range(offset, bytes)?;
+        let pages = self.whole_pages(offset, bytes);
+        Ok(self.locks.turn()?.core().held_in(&pages))
+    }
+
+    /// Makes durable what was written below, and takes it for clean from then on: what counts as dirty afterwards is not there.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn settle(&self) -> io::Result<()> {
+        let mut turn = self.locks.exclusive()?;
+        if !turn.core().is_off() && upkeep::settle(&mut turn)? {
+            upkeep::sync_log(&mut turn)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the newest version of a page, wherever it is. The policy does not hear of it, and nothing is counted as a request.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn peek(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let range: Range<u64> = page..page + 1;
+        let _page = self.locks.pages.range(&range);
+        self.newest_by(page, bytes, || self.locks.turn()).map(drop)
+    }
+}
+
+impl Opening {
+    /// Reads the copy of a page that the cache device holds; false where it holds none that can be read.
+    pub fn peek(&mut self, page: u64, bytes: &mut [u8]) -> bool {
+        let log = &mut self.keeper().log;
+        let entry: Option<Entry> = log.index().get(page).filter(|entry| !entry.lost);
+        entry.is_some_and(|entry| log.read(entry, bytes).is_ok())
+    }
+}

@@ -1,0 +1,77 @@
+//! Changes of ours that do not go through a file's bytes: modes, owners, times, names. They are counted by the file's number, for a file
+//! may become known while one is under way.
+
+use super::super::Known;
+use super::super::disk::Below;
+use crate::FileId;
+use crate::below::OpenFile;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many changes of each file are under way.
+#[derive(Clone, Default)]
+pub(in super::super) struct UnderWay(Arc<Mutex<HashMap<FileId, usize>>>);
+
+/// A change that is under way, until it is dropped.
+struct Guard {
+    id: FileId,
+    under_way: UnderWay,
+    files: Arc<Mutex<HashMap<FileId, Known>>>,
+}
+
+impl UnderWay {
+    fn counts(&self) -> MutexGuard<'_, HashMap<FileId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are of a file that becomes known, by who holds the lock of the files that are.
+    pub fn of(&self, id: FileId) -> usize {
+        self.counts().get(&id).copied().unwrap_or(0)
+    }
+
+    /// Begins one.
+    pub fn begin(&self, id: FileId, files: &Arc<Mutex<HashMap<FileId, Known>>>) -> Box<dyn Send> {
+        let below = |known: &HashMap<FileId, Known>| known.get(&id).map(|known| known.file.below.clone());
+        let lock = || files.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at without the lock: it may have to be opened.
+        let before = below(&lock());
+        if let Some(before) = before {
+            let _unseen = before.look();
+        }
+        let known = lock();
+        *self.counts().entry(id).or_default() += 1;
+        // With the lock: who takes the file out of the known ones, and in again, counts this one.
+        if let Some(below) = below(&known) {
+            below.watch.seen().ours += 1;
+        }
+        drop(known);
+        Box::new(Guard { id, under_way: self.clone(), files: files.clone() })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.under_way.counts();
+        if let Some(count) = counts.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.id);
+            }
+        }
+        drop(counts);
+        let below = known.get(&self.id).map(|known| known.file.below.clone());
+        drop(known);
+        if let Some(below) = below {
+            below.end_attributes();
+        }
+    }
+}
+
+impl Below {
+    fn end_attributes(&self) {
+        // Opened without the lock under which it is looked at.
+        let file = self.opened().ok();
+        self.end_seen(|| file?.attributes().ok());
+    }
+}

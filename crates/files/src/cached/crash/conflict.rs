@@ -1,0 +1,187 @@
+//! A file that somebody else writes below while it has dirty pages: what a look has found a crash does not undo, and at whatever write
+//! or sync the power goes, the pages are in the cache or kept aside until it is said which bytes count.
+
+use super::setup::Setup;
+use crate::FileData;
+use crate::below::{File, FileSystem, OpenFile};
+use crate::cached::changed::Change;
+use crate::cached::{Backing, CachedFiles, Keep};
+use crate::simulated::SimFileSystem;
+use entresol_core::Random;
+use entresol_engine::cache::Mode;
+use entresol_engine::disk::{Power, SimDisk};
+use entresol_engine::store::Layout;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+const ID: [u8; 16] = [9; 16];
+/// Pages of the file.
+const PAGES: u64 = 12;
+/// Lives in each layout.
+const LIVES: u64 = 150;
+
+struct Place {
+    setup: Setup,
+    power: Power,
+    cache: SimDisk,
+    below: SimFileSystem,
+}
+
+impl Place {
+    fn new(seed: u64, layout: Layout) -> Self {
+        let setup = Setup { mode: Mode::WriteBack, faults: false, ..Setup::random(seed, layout) };
+        let power = Power::steady();
+        let cache = SimDisk::new(setup.geometry.size_bytes(), &power);
+        let below = SimFileSystem::new(seed, setup.ordered, &power);
+        below.directory(Path::new("/")).create("f").expect("a file");
+        below.sync_all();
+        let system = FileSystem::Simulated(below.clone());
+        Backing::format_in(&system, Path::new("/"), &cache, setup.geometry, [1; 16], ID, None).expect("room");
+        Place { setup, power, cache, below }
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.setup.geometry.page_bytes.into()
+    }
+
+    fn open(&self) -> io::Result<CachedFiles> {
+        let system = FileSystem::Simulated(self.below.clone());
+        let backing = Backing::open_in(system, Path::new("/")).map_err(io::Error::other)?;
+        let opened = CachedFiles::open(backing, self.cache.clone(), &self.setup.config(), Vec::new());
+        opened.map(|(files, _)| files).map_err(io::Error::other)
+    }
+
+    fn file(&self, files: &CachedFiles) -> io::Result<Arc<dyn FileData>> {
+        let file = self.below.directory(Path::new("/")).open("f")?;
+        let id = OpenFile::found(&file)?.id;
+        files.open_file(id, File::Simulated(file), true)
+    }
+
+    /// Somebody else writes a page, past the cache.
+    fn write_below(&self, page: u64, byte: u8) -> io::Result<()> {
+        let file = self.below.directory(Path::new("/")).open("f")?;
+        OpenFile::write_all_at(&file, page * self.page_bytes(), &vec![byte; self.page_bytes() as usize])?;
+        OpenFile::sync_all(&file)
+    }
+
+    /// The first byte of each page below.
+    fn bytes_below(&self) -> Vec<u8> {
+        let file = self.below.directory(Path::new("/")).open("f").expect("a file");
+        let mut page = vec![0; self.page_bytes() as usize];
+        let mut read = |at: u64| OpenFile::read_at(&file, at * self.page_bytes(), &mut page).map(|_| page[0]);
+        (0..PAGES).map(|at| read(at).expect("a page")).collect()
+    }
+
+    /// Writes the dirty pages and has one of the clean ones changed below; a look finds it.
+    fn begin(&self, files: &CachedFiles, dirty: &BTreeSet<u64>, changed: u64) -> io::Result<()> {
+        let file = self.file(files)?;
+        for page in dirty {
+            file.write(page * self.page_bytes(), &vec![100 + *page as u8; self.page_bytes() as usize])?;
+        }
+        file.sync(false)?;
+        self.write_below(changed, 200)?;
+        file.look()?;
+        Ok(())
+    }
+}
+
+/// What became of a life.
+#[derive(Debug, Default)]
+struct Tally {
+    /// The power went while or after pages were kept aside.
+    aside: u64,
+    /// Pages that were dirty when a look had found the change.
+    pages: u64,
+}
+
+fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
+    let place = Place::new(seed, layout);
+    let (mut random, bytes) = (Random::new(!seed), place.page_bytes() as usize);
+    let files = place.open().map_err(|error| format!("opening: {error}"))?;
+    let file = place.file(&files).map_err(|error| format!("a file: {error}"))?;
+    (0..PAGES).for_each(|page| file.write(page * bytes as u64, &vec![page as u8 + 1; bytes]).expect("a write"));
+    file.sync(false).expect("a sync");
+    files.cache().drain().expect("a drain");
+    drop(file);
+    let changed = random.below(PAGES);
+    let dirty: BTreeSet<u64> = (0..PAGES).filter(|&page| page != changed && random.chance(0.3)).collect();
+    place.begin(&files, &dirty, changed).map_err(|error| format!("a look: {error}"))?;
+    let known = files.conflicts().map_err(|error| error.to_string())?;
+    // A small cache may have written some of them below before.
+    let kept: u64 = known.iter().filter_map(|conflict| conflict.pages).sum();
+    if kept == 0 {
+        return Ok(());
+    }
+    let before = place.bytes_below();
+    tally.pages += kept;
+    let mut files = Some(files);
+    for _ in 0..3 {
+        place.power.fail_after(1 + random.below(30));
+        let cache = files.take().expect("it runs");
+        let drained = cache.cache().drain().and_then(|()| if random.chance(0.5) { cache.close() } else { Ok(()) });
+        tally.aside += u64::from(drained.is_err() && place.power.is_off());
+        place.power.fail_after(0);
+        drop(cache);
+        let crash = random.next_u64();
+        place.cache.crash(crash);
+        place.below.crash(Random::mix(crash));
+        place.power.restore();
+        if place.bytes_below() != before {
+            return Err(format!("{:?} below, before {before:?}", place.bytes_below()));
+        }
+        let opened = place.open().map_err(|error| format!("opening: {error}"))?;
+        let now = opened.conflicts().map_err(|error| error.to_string())?;
+        if now != known {
+            return Err(format!("{now:?} in conflict after a crash, before {known:?}"));
+        }
+        files = Some(opened);
+    }
+    let files = files.expect("it runs");
+    let keep = if random.chance(0.5) { Keep::Cache } else { Keep::Below };
+    // The power may go in the middle of that: then it is in conflict still, or it is over.
+    place.power.fail_after(1 + random.below(40));
+    let resolved = files.resolve(&known[0].path, keep);
+    place.power.fail_after(0);
+    drop(files);
+    let crash = random.next_u64();
+    place.cache.crash(crash);
+    place.below.crash(Random::mix(crash));
+    place.power.restore();
+    let files = place.open().map_err(|error| format!("opening: {error}"))?;
+    let is_over = files.conflicts().map_err(|error| error.to_string())?.is_empty();
+    if resolved.is_ok() && !is_over {
+        return Err("what was resolved is in conflict again".to_owned());
+    }
+    if !is_over {
+        files.resolve(&known[0].path, keep).map_err(|error| format!("resolving again: {error}"))?;
+    }
+    let file = place.file(&files).map_err(|error| format!("a file: {error}"))?;
+    for page in 0..PAGES {
+        let mut read = vec![0; bytes];
+        file.read(page * bytes as u64, &mut read).map_err(|error| format!("reading {page}: {error}"))?;
+        let expected = match page {
+            _ if page == changed => 200,
+            _ if dirty.contains(&page) && keep == Keep::Cache => 100 + page as u8,
+            _ => before[page as usize],
+        };
+        if read != vec![expected; bytes] {
+            return Err(format!("{keep:?}: page {page} reads as {}, not {expected}; {dirty:?}, {before:?}", read[0]));
+        }
+    }
+    let change = files.all_changes();
+    if change.iter().any(|&change| change != Change::None) { Err(format!("{change:?}")) } else { Ok(()) }
+}
+
+#[test]
+fn no_crash_loses_pages_of_a_file_in_conflict_or_writes_them_over_it() {
+    for layout in [Layout::Log, Layout::Slots] {
+        let mut tally = Tally::default();
+        for seed in 0..LIVES {
+            life(seed, layout, &mut tally).unwrap_or_else(|why| panic!("seed {seed}, {layout:?}: {why}"));
+        }
+        println!("{layout:?}: seeds from 0: {LIVES}, {tally:?}");
+        assert!(tally.aside > LIVES / 2 && tally.pages > LIVES, "{tally:?}");
+    }
+}
