@@ -1,15 +1,14 @@
 //! `entresol resolve`: says which bytes of a file count that was changed without its cache.
 
-use super::control::{self, Question, ask};
+use super::control::{self, KeepArg, Question, ask};
 use super::files::{self, DirectArgs};
 use super::serve::CacheArgs;
 use super::stats::TimeoutArg;
 use super::unwritten::counted;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use entresol_files::{Backing, HIDDEN, Keep};
-use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// End the conflict of a file that was changed without its cache while that had dirty pages of it
@@ -30,16 +29,6 @@ pub struct ResolveArgs {
     pub cache: Option<PathBuf>,
     #[command(flatten)]
     pub timeout: TimeoutArg,
-}
-
-/// Whose bytes of a file count
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeepArg {
-    /// Those of the cache
-    Cache,
-    /// Those of the file
-    Below,
 }
 
 impl From<KeepArg> for Keep {

@@ -435,7 +435,7 @@ impl Extents for Unchanged<'_> {
         let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let mut times = self.below.times();
         let (_ours, before) = self.below.changing(self.file).map_err(errno)?;
-        let take = || Ok(Extents::take(self.file, range)?);
+        let take = || Ok(Extents::take(&**self.file, range)?);
         match self.below.keeping_rights(self.file, take) {
             Err(error) => Err(errno(error)),
             Ok(()) => times.change(self.file, before, before.modified).map_err(errno),

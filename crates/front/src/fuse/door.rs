@@ -144,24 +144,25 @@ impl Door {
     fn change(
         node: &Node,
         mode: Option<u32>,
-        (user, group): (Option<u32>, Option<u32>),
+        ids: (Option<u32>, Option<u32>),
         owner: bool,
         times: Option<Timestamps>,
     ) -> io::Result<()> {
         node.settle()?;
+        let owner = (owner || ids != (None, None)).then_some(ids);
         node.changing(|| Self::change_attributes(node, mode, owner, times))
     }
 
     fn change_attributes(
         node: &Node,
         mode: Option<u32>,
-        owner: (Option<u32>, Option<u32>),
+        owner: Option<(Option<u32>, Option<u32>)>,
         times: Option<Timestamps>,
     ) -> io::Result<()> {
         if let Some(mode) = mode {
             node.set_mode(Mode::from_raw_mode(mode))?;
         }
-        if owner || user.is_some() || group.is_some() {
+        if let Some((user, group)) = owner {
             rustix::fs::chownat(
                 &*node.place()?,
                 "",

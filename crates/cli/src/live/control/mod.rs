@@ -7,10 +7,9 @@
 mod protocol;
 mod tape;
 
-pub use protocol::{Answer, Question};
+pub use protocol::{Answer, KeepArg, Question};
 pub use tape::{Listener as TapeListener, Places, Tape};
 
-use crate::live::resolve::KeepArg;
 use anyhow::{Context, Result, bail};
 use entresol_front::mounts::mounts;
 use entresol_front::nbd::Listener;

@@ -1,7 +1,7 @@
 //! What a command and the process that serves a cache say to each other: one JSON object a line, each way, any number of
 //! times over one connection. Both name the version; nothing is answered in another.
 
-use crate::live::resolve::KeepArg;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
 
@@ -11,6 +11,16 @@ pub const VERSION: u32 = 1;
 pub const QUESTION_MAX: u64 = 16 << 10;
 /// Bytes of an answer at most: an account of 65,536 files is some 20 MB.
 pub const ANSWER_MAX: u64 = 64 << 20;
+
+/// Whose bytes of a file count
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepArg {
+    /// Those of the cache
+    Cache,
+    /// Those of the file
+    Below,
+}
 
 /// What a command asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
