@@ -118,7 +118,7 @@ fn round_of_sqlite(seed: u64, how: How, journal: &str) -> Result<(u64, u64), Str
 
 /// The same of PostgreSQL, whose own end comes with the cut.
 fn round_of_postgres(program: Program, seed: u64, how: How, cluster: &Cluster) -> Result<(u64, u64), String> {
-    let ground = Ground::before(&program.as_nobody(), &cluster.disk());
+    let ground = Ground::before(&program.run_by_nobody(), &cluster.disk());
     let mut random = Random::new(seed);
     let running = Running::begin(&ground, Some(how));
     let server = cluster.start(&running.directory)?;

@@ -53,7 +53,7 @@ impl Program {
         Program { path: path.into(), left_out: Some(step), nobody: false }
     }
 
-    pub fn as_nobody(self) -> Self {
+    pub fn run_by_nobody(self) -> Self {
         Program { nobody: true, ..self }
     }
 
