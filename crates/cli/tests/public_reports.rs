@@ -228,7 +228,7 @@ fn a_cache_of_any_name_is_served_and_found_by_its_mount() {
             PathBuf::from(name)
         };
         let [cache, backing, place] = ["c", "b", "m"].map(with);
-        [&backing, &place].iter().for_each(|path| fs::create_dir(scratch.path(path)).expect("a directory"));
+        [&backing, &place].iter().for_each(|path| fs::create_dir(scratch.path("").join(path)).expect("a directory"));
         let command = |arguments: &[&str], paths: &[&Path]| {
             let mut command = scratch.command(arguments);
             command.args(paths);
@@ -258,7 +258,7 @@ fn a_cache_of_any_name_is_served_and_found_by_its_mount() {
             assert!(common::is_impossible(&said), "{name:?}: {said}");
             return;
         }
-        fs::write(scratch.path(&place).join(&name), "content").expect("a file of that name");
+        fs::write(scratch.path("").join(&place).join(&name), "content").expect("a file of that name");
         let by_place = ok(command(&["stats"], &[&place]));
         signal(server.id(), Signal::TERM);
         let mut said = Vec::new();
@@ -271,7 +271,7 @@ fn a_cache_of_any_name_is_served_and_found_by_its_mount() {
         let mut drain = command(&["-q", "drain"], &[]);
         options(&mut drain);
         ok(drain);
-        assert_eq!(fs::read(scratch.path(&backing).join(&name)).expect("a file"), b"content");
+        assert_eq!(fs::read(scratch.path("").join(&backing).join(&name)).expect("a file"), b"content");
     }
 }
 
@@ -302,7 +302,7 @@ fn the_uri_of_a_socket_leads_to_it_whatever_its_path_is() {
     scratch.ok(&["-q", "format", "--size", "2MiB", "--cache", "cache", "--backing", "backing"]);
     let names: [&[u8]; 5] = [b"a b", b"a%20b", b"a&tls=1", b"a#b?", b"\xc3\xa9\xff"];
     for name in names {
-        let folder = scratch.path(OsString::from_vec(name.to_vec()));
+        let folder = scratch.path("").join(OsString::from_vec(name.to_vec()));
         fs::create_dir(&folder).expect("a directory");
         let socket = folder.join("s");
         let (server, uri) = nbd(&scratch, &socket);

@@ -66,7 +66,7 @@ impl Scratch {
         scratch
     }
 
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
