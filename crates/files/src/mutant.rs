@@ -32,15 +32,24 @@ pub(crate) enum Mutant {
     CloseUnsynced,
     /// A file that was made since the start and not synced is missed when it is not there.
     UnbornUnsaid,
-    /// Attributes alone that somebody else changed are taken for all that he did.
-    AttributesTrusted,
+    /// Rule 10: a page of a file in conflict is kept aside before the record that says so is durable.
+    ConflictUnsynced,
+    /// Rule 10: a conflict is over before the bytes that count are durable in the file.
+    ResolvedEarly,
+    /// A page that was kept aside counts as clean before it is durable there.
+    AsideUnsynced,
+    /// Clean pages of a file in conflict stay in the cache.
+    CleanNotDropped,
     /// A map that could not be synced is appended to as if nothing were missing in it.
     MapNotRenewed,
 }
 
 #[cfg(test)]
 impl Mutant {
-    /// All of them.
+    /// Those of conflicts, which lives of their own find.
+    pub const CONFLICTS: [Mutant; 4] =
+        [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
+    /// All others.
     pub const ALL: [Mutant; 15] = [
         Mutant::RegionUnsynced,
         Mutant::DirectoryUnsynced,
