@@ -486,7 +486,7 @@ impl Load {
             }
             13 => fs::rename(&path, &other)?,
             14 => fs::hard_link(&path, &other)?,
-            15 if version % 4 == 0 => fs::remove_file(&path)?,
+            15 if version.is_multiple_of(4) => fs::remove_file(&path)?,
             16 => rustix::fs::setxattr(&path, "user.note", &[version], XattrFlags::empty())?,
             17 => rustix::fs::chown(&path, Some(rustix::process::getuid()), None)?,
             18 => drop(File::create(&path)?),

@@ -38,7 +38,20 @@ entresol_core::fault_points! {
         MapNotRenewed,
         /// A change of size that failed half way leaves the size that the file had before.
         SizeNotLookedAt,
-        /// Attributes alone that somebody else changed are taken for all that he did.
-        AttributesTrusted,
+        /// Rule 10: a page of a file in conflict is kept aside before the record that says so is durable.
+        ConflictUnsynced,
+        /// Rule 10: a conflict is over before the bytes that count are durable in the file.
+        ResolvedEarly,
+        /// A page that was kept aside counts as clean before it is durable there.
+        AsideUnsynced,
+        /// Clean pages of a file in conflict stay in the cache.
+        CleanNotDropped,
     }
+}
+
+#[cfg(test)]
+impl Mutant {
+    /// Those of conflicts, which lives of their own find.
+    pub(crate) const CONFLICTS: [Mutant; 4] =
+        [Mutant::ConflictUnsynced, Mutant::ResolvedEarly, Mutant::AsideUnsynced, Mutant::CleanNotDropped];
 }

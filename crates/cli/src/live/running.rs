@@ -3,7 +3,7 @@
 use super::accounts::Accounts;
 use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
-use super::control::{Controlled, Tape};
+use super::control::{Controlled, KeepArg, Tape};
 use super::figures::{Figures, HintFigures, State};
 use super::guard::Writers;
 use super::held::{Below, Held};
@@ -12,7 +12,6 @@ use super::memory;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
 use super::places::PlacesOf;
 use super::reserving::Reserving;
-use super::control::KeepArg;
 use super::resolve;
 use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
 use crate::args::{Limit, bytes_or_none, seconds_or_none, word};

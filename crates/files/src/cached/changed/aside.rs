@@ -6,6 +6,7 @@
 
 use super::super::map::{CONFLICT, FileKey, FileMap, RESOLVED, record};
 use crate::below::{Directory, File, For, OpenDirectory as _, OpenFile};
+use crate::mutant::{self, Mutant};
 use crc_fast::{CrcAlgorithm, Digest};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -103,7 +104,7 @@ impl Aside {
 
     /// Makes durable what it took.
     pub fn sync(&mut self) -> io::Result<()> {
-        if self.unsynced {
+        if self.unsynced && !mutant::is(Mutant::AsideUnsynced) {
             self.file.sync_all()?;
             self.unsynced = false;
         }
@@ -179,6 +180,9 @@ impl FileMap {
 
     fn note_in_conflict(&mut self, key: FileKey, size: u64) -> io::Result<()> {
         self.append_or_renew(&record(CONFLICT, &[key.inode, key.made, size]))?;
+        if mutant::is(Mutant::ConflictUnsynced) {
+            return Ok(());
+        }
         // The files are not complete, whatever the record said before.
         if let Some(kept) = self.record().cloned() {
             self.note_record(&kept)?;

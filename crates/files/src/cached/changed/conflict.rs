@@ -117,9 +117,6 @@ impl CachedFile {
 
     /// Whether all clean pages are what the file has now.
     fn bytes_agree(&self) -> io::Result<bool> {
-        if mutant::is(Mutant::AttributesTrusted) {
-            return Ok(true);
-        }
         let page_bytes = self.shared().page_bytes;
         let (mut above, mut below) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);
         for (page, _) in self.held()?.into_iter().filter(|(_, dirty)| !dirty) {
@@ -170,7 +167,9 @@ impl CachedFile {
         let kept = self.below.pages_aside(&self.shared().disk.changes, page_bytes)?;
         pages.extend(kept.into_iter().map(|offset| offset / page_bytes));
         // A crash may bring clean pages back as dirty: they would be kept, and written over what the file has now.
-        self.forget_clean()?;
+        if !mutant::is(Mutant::CleanNotDropped) {
+            self.forget_clean()?;
+        }
         let pages = Arc::new(pages);
         *self.unserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(pages.clone());
         Ok(pages)

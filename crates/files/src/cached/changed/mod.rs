@@ -20,6 +20,7 @@ pub(super) use under_way::UnderWay;
 use super::disk::{Below, stamp};
 use super::map::{FileKey, FileMap, Stamp};
 use crate::below::{Attributes, File, OpenFile};
+use crate::mutant::{self, Mutant};
 use aside::Aside;
 use rustix::io::Errno;
 use std::io;
@@ -336,7 +337,9 @@ impl Below {
         }
         let file = self.set_size_back(size)?;
         aside.as_ref().map_or(Ok(()), |aside| aside.write_to(&file, size))?;
-        file.sync_all()?;
+        if !mutant::is(Mutant::ResolvedEarly) {
+            file.sync_all()?;
+        }
         changes.map()?.note_resolved(self.key)?;
         *aside = None;
         self.told();

@@ -6,6 +6,7 @@ use crate::FileData;
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::changed::Change;
 use crate::cached::{Backing, CachedFiles, Keep};
+use crate::mutant::{self, Mutant};
 use crate::simulated::SimFileSystem;
 use entresol_core::Random;
 use entresol_engine::cache::Mode;
@@ -13,6 +14,7 @@ use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::Layout;
 use std::collections::BTreeSet;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ const ID: [u8; 16] = [9; 16];
 /// Pages of the file.
 const PAGES: u64 = 12;
 /// Lives in each layout.
-const LIVES: u64 = 150;
+const LIVES: u64 = 400;
 
 struct Place {
     setup: Setup,
@@ -174,14 +176,32 @@ fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
     if change.iter().any(|&change| change != Change::None) { Err(format!("{change:?}")) } else { Ok(()) }
 }
 
-#[test]
-fn no_crash_loses_pages_of_a_file_in_conflict_or_writes_them_over_it() {
+/// Lives over both layouts; the first violation ends them.
+fn lives() -> Result<(), String> {
     for layout in [Layout::Log, Layout::Slots] {
         let mut tally = Tally::default();
         for seed in 0..LIVES {
-            life(seed, layout, &mut tally).unwrap_or_else(|why| panic!("seed {seed}, {layout:?}: {why}"));
+            let lived = catch_unwind(AssertUnwindSafe(|| life(seed, layout, &mut tally)));
+            lived.unwrap_or_else(|_| Err("a panic".into())).map_err(|why| format!("seed {seed}, {layout:?}: {why}"))?;
         }
         println!("{layout:?}: seeds from 0: {LIVES}, {tally:?}");
         assert!(tally.aside > LIVES / 2 && tally.pages > LIVES, "{tally:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_crash_loses_pages_of_a_file_in_conflict_or_writes_them_over_it() {
+    lives().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn every_mutant_of_conflicts_is_found_out() {
+    for mutant in Mutant::CONFLICTS {
+        mutant::activate(Some(mutant));
+        let found = lives();
+        mutant::activate(None);
+        println!("{mutant:?}: {found:?}");
+        assert!(found.is_err(), "{mutant:?} is missed within {LIVES} lives over each layout");
     }
 }
