@@ -117,6 +117,10 @@ impl Run {
         if self.random.chance(3) {
             offset -= offset % ALIGNED;
         }
+        if self.random.chance(4) {
+            // About the end.
+            offset = size.saturating_sub(self.random.below(8000));
+        }
         if self.random.chance(8) {
             // Up to the end, exactly.
             (offset, count) = (offset.min(size), size - offset.min(size));
@@ -289,7 +293,14 @@ impl Run {
     }
 
     fn set_size(&mut self, op: u64, slot: usize) {
-        let size = if self.random.chance(3) { self.random.below(10_000) } else { self.random.below(SIZE_MAX) };
+        let now = self.of(slot).1.len() as u64;
+        // Often a little less or more than now, so that ends lie in pages that the cache has.
+        let size = match self.random.below(6) {
+            0..3 => now.saturating_sub(self.random.below(6000)),
+            3 => (now + self.random.below(20_000)).min(SIZE_MAX),
+            4 => self.random.below(10_000),
+            _ => self.random.below(SIZE_MAX),
+        };
         self.note("ftruncate", op, &format!("by {slot} to {size}"));
         let (open, _) = self.of(slot);
         let (answer, id) = (sys::set_size(&open.file, size as i64), open.id);
