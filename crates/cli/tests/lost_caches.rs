@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::image::Loop;
 use common::served::client::{Client, FUA};
 use common::{Scratch, Signal, is_impossible, says, signal};
 use std::fs;
@@ -377,26 +378,6 @@ fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
         };
         assert_eq!(bytes, [3; 8]);
         says(&said, &["closed in good order: 1 pages"]);
-    }
-}
-
-/// A file as a block device until it goes out of scope.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Result<Self, String> {
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
-        let made = made.map_err(|error| format!("losetup: {error}"))?;
-        if !made.status.success() {
-            return Err(String::from_utf8_lossy(&made.stderr).into_owned());
-        }
-        Ok(Loop(String::from_utf8(made.stdout).expect("a name").trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 
