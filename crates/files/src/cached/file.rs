@@ -378,6 +378,7 @@ impl CachedFile {
     fn forget(&self, offset: u64, end: u64) -> io::Result<()> {
         // The flush after this makes durable what was done below, too.
         self.shared.disk.note(&self.below);
+        self.leaving.voided.store(true, SeqCst);
         // Between the regions of a sparse file there may be a billion places for others.
         for (part, region) in self.regions().into_iter().filter(|(part, _)| is_in(*part, offset, end)) {
             let (from, to) = (offset.max(part * REGION_BYTES), end.min((part + 1).saturating_mul(REGION_BYTES)));
@@ -469,6 +470,9 @@ impl CachedFile {
             if now == 0 {
                 self.leaving.emptied.store(true, SeqCst);
             }
+            // What else was beyond the old end goes with its page, and comes back with it until that is durable.
+            let unknown = !shape.tail_is_zero && !size.is_multiple_of(self.page_bytes()) && self.find(size).is_some();
+            shape.tail_is_durable &= !unknown;
             shape.tail_is_zero = false;
             shape.forget_from = Some(shape.forget_from.map_or(now, |from| from.min(now)));
             // What cannot be done now is done before the file grows; it is as short as it should be.

@@ -30,6 +30,9 @@ pub(super) struct Leaving {
     pub unsynced: AtomicBool,
     /// Pages of it that may have been dirty were forgotten, and that is not durable: a crash brings them back.
     pub forgot: AtomicBool,
+    /// A range of it was cut off or made zeroes since the start. What is read of that before the file system below was synced counts as
+    /// dirty to the cache, and after a crash still.
+    pub voided: AtomicBool,
     /// It was made after the start and not synced since: a crash may leave nothing of it.
     unborn: AtomicBool,
     /// It was cut to nothing while it was open.
@@ -121,7 +124,8 @@ impl CachedFile {
         map.note_leaving(self.below.key)?;
         // Whoever writes from now on sees this after having noted the write; who noted it before is seen here.
         self.leaving.announced.store(true, SeqCst);
-        let may_be_dirty = self.may_be_dirty() || self.leaving.forgot.load(SeqCst);
+        let Leaving { forgot, voided, .. } = &self.leaving;
+        let may_be_dirty = self.may_be_dirty() || forgot.load(SeqCst) || voided.load(SeqCst);
         if may_be_dirty && !mutant::is(Mutant::LeavingUnsynced) { map.sync() } else { Ok(()) }
     }
 

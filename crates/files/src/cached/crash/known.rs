@@ -7,6 +7,7 @@ use crate::cached::{Backing, CachedFiles, FilesDisk};
 use crate::places::Holder;
 use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::{FileData, FileId};
+use entresol_engine::Block as _;
 use entresol_engine::cache::{CacheConfig, Mode, Upkeep};
 use entresol_engine::disk::{Disk as _, Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
@@ -205,8 +206,60 @@ fn closed() {
     }
 }
 
+/// What is read of a file that was cut counts as dirty until the cut is durable, though nobody wrote it.
+fn read_after_cut() {
+    for seed in 0..40 {
+        let mut scene = Scene::new("lru", 16, Mode::WriteBack);
+        let file = scene.create("a");
+        file.write(0, &[1; 3 * PAGE_BYTES as usize]).expect("room");
+        file.sync(false).expect("a sync");
+        crate::below::OpenDirectory::sync(&scene.root()).expect("a sync");
+        drop(file);
+        scene.files().cache().drain().expect("a drain");
+        scene.files().close().expect("a close");
+        scene.open();
+        let (_, file) = scene.opened(scene.root().open("a").expect("a file"));
+        file.truncate(0).expect("a cut");
+        file.truncate(PAGE_BYTES).expect("zeroes");
+        file.read(0, &mut page(9)).expect("a read");
+        scene.files().cache().flush().expect("a flush");
+        drop(file);
+        crate::remove(scene.files(), &scene.root(), OsStr::new("a")).expect("a removal");
+        // Whatever is left of it, a start is not refused.
+        scene.cut(seed);
+    }
+}
+
+/// A crash may keep a cut and not what made the end of the last page zeroes. What was beyond is not seen when the file grows again, even
+/// if it was cut to nothing in between and the power goes once more.
+fn regrown() {
+    for seed in 0..400 {
+        let mut scene = Scene::new("lru", 16, Mode::WriteBack);
+        let file = scene.create("a");
+        file.write(0, &[1; 1000]).expect("room");
+        file.sync(false).expect("a sync");
+        crate::below::OpenDirectory::sync(&scene.root()).expect("a sync");
+        file.truncate(600).expect("a cut");
+        drop(file);
+        scene.cut(seed);
+        let (_, file) = scene.opened(scene.root().open("a").expect("a file"));
+        if file.size_bytes().expect("a size") != 600 {
+            continue;
+        }
+        file.truncate(0).expect("a cut");
+        file.truncate(2 * PAGE_BYTES).expect("zeroes");
+        drop(file);
+        scene.cut(!seed);
+        let (_, file) = scene.opened(scene.root().open("a").expect("a file"));
+        let mut bytes = [0; 2 * PAGE_BYTES as usize];
+        let read = file.read(0, &mut bytes).expect("a read");
+        assert!(bytes[600.min(read)..read].iter().all(|&byte| byte == 0), "seed {seed}: {read} bytes");
+    }
+}
+
 /// All of them: mutants that random lives do not find are found by one.
-pub(super) const SCENARIOS: [fn(); 5] = [failed_sync, cut_and_renamed, half_way, let_go, closed];
+pub(super) const SCENARIOS: [fn(); 7] =
+    [failed_sync, cut_and_renamed, half_way, let_go, closed, read_after_cut, regrown];
 
 #[test]
 fn a_sync_below_that_fails_makes_no_read_older() {
@@ -231,4 +284,14 @@ fn a_sync_that_fails_where_a_descriptor_is_let_go_is_told_to_the_cache() {
 #[test]
 fn after_a_close_and_a_loss_of_power_files_are_as_the_close_left_them() {
     closed();
+}
+
+#[test]
+fn a_file_that_was_read_after_a_cut_and_removed_is_missed_by_no_start() {
+    read_after_cut();
+}
+
+#[test]
+fn a_file_that_grows_after_a_crash_kept_a_cut_shows_nothing_of_before() {
+    regrown();
 }
