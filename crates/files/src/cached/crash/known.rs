@@ -15,8 +15,12 @@ use entresol_policy::catalogue;
 use rustix::fs::{FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// A change of the size of a file.
+type SizeChange<'a> = &'a dyn Fn(&dyn FileData) -> io::Result<()>;
 
 const PAGE_BYTES: u64 = 512;
 const SEED: u64 = 7;
@@ -142,7 +146,7 @@ fn cut_and_renamed() {
 /// The file below is longer by then.
 fn half_way() {
     let zero = FallocateFlags::ZERO_RANGE;
-    let changes: [(&str, &dyn Fn(&dyn FileData) -> std::io::Result<()>); 3] = [
+    let changes: [(&str, SizeChange<'_>); 3] = [
         ("zeroes", &|file| file.allocate(zero, PAGE_BYTES / 2, 8 * PAGE_BYTES)),
         ("blocks", &|file| file.allocate(FallocateFlags::empty(), PAGE_BYTES / 2, 8 * PAGE_BYTES)),
         ("a write", &|file| file.write(PAGE_BYTES / 2, &[3; 8 * PAGE_BYTES as usize])),
