@@ -247,19 +247,10 @@ mod tests {
     const PAGES: u32 = 30;
     const OBJECT: u64 = 20;
 
-    /// Handle `h` is block `7 h mod 30` of the whole: neighbours by handle are none by address. The first object
-    /// has 20 pages, the second 10.
-    struct Scattered;
+    /// A driver of which nothing counts but which page lies so many pages behind another.
+    struct Beside<F>(F);
 
-    fn place(page: Page) -> u64 {
-        u64::from(page.0) * 7 % u64::from(PAGES)
-    }
-
-    fn handle(place: u64) -> Page {
-        Page((place * 13 % u64::from(PAGES)) as u32)
-    }
-
-    impl Driver for Scattered {
+    impl<F: Fn(Page, i64) -> Option<Page>> Driver for Beside<F> {
         fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
             true
         }
@@ -271,19 +262,33 @@ mod tests {
             0
         }
         fn address(&self, page: Page) -> Address {
-            Address { object: ObjectId((place(page) / OBJECT) as u32), block: place(page) % OBJECT }
+            Address { object: ObjectId(0), block: u64::from(page.0) }
         }
         fn successor(&self, page: Page) -> Option<Page> {
-            let next = place(page) + 1;
-            (next != OBJECT && next < u64::from(PAGES)).then(|| handle(next))
+            (self.0)(page, 1)
         }
         fn predecessor(&self, page: Page) -> Option<Page> {
-            let place = place(page);
-            (place != OBJECT && place > 0).then(|| handle(place - 1))
+            (self.0)(page, -1)
         }
         fn object_pages(&self, _object: ObjectId) -> u64 {
-            OBJECT
+            u64::from(PAGES)
         }
+    }
+
+    /// Handle `h` is block `7 h mod 30` of the whole: neighbours by handle are none by address. The first object
+    /// has 20 pages, the second 10.
+    fn scattered(page: Page, step: i64) -> Option<Page> {
+        let beside = place(page).checked_add_signed(step)?;
+        let other_object = beside.max(place(page)) == OBJECT;
+        (!other_object && beside < u64::from(PAGES)).then(|| handle(beside))
+    }
+
+    fn place(page: Page) -> u64 {
+        u64::from(page.0) * 7 % u64::from(PAGES)
+    }
+
+    fn handle(place: u64) -> Page {
+        Page((place * 13 % u64::from(PAGES)) as u32)
     }
 
     /// Runs as (first place, length), in the order in which they came to be what they are.
@@ -325,7 +330,7 @@ mod tests {
                     let page = handle(step);
                     prop_assert_eq!(runs.contains(page), model.held[step as usize]);
                     if add && !runs.contains(page) {
-                        runs.insert(page, &Scattered);
+                        runs.insert(page, &Beside(scattered));
                         model.set(step, true);
                     } else if !add && runs.contains(page) {
                         runs.remove(page);
@@ -337,7 +342,7 @@ mod tests {
                     let listed: Vec<Page> = runs.pages(run).collect();
                     prop_assert_eq!(&listed, &expected);
                     let mut taken = Vec::new();
-                    runs.take(run.first, &mut Scattered, |page, _| taken.push(page));
+                    runs.take(run.first, &mut Beside(scattered), |page, _| taken.push(page));
                     prop_assert_eq!(&taken, &expected);
                     taken.iter().for_each(|&page| model.set(place(page), false));
                 }
@@ -345,41 +350,6 @@ mod tests {
                 prop_assert_eq!(runs.len(), model.held.iter().filter(|&&held| held).count());
                 prop_assert_eq!(runs.is_empty(), model.runs.is_empty());
             }
-        }
-    }
-
-    /// Neighbours by a table that changes.
-    struct Shifting(Vec<u32>);
-
-    impl Shifting {
-        fn beside(&self, page: Page, step: isize) -> Option<Page> {
-            let at = self.0.iter().position(|&other| other == page.0).expect("each has a place");
-            self.0.get(at.checked_add_signed(step)?).map(|&page| Page(page))
-        }
-    }
-
-    impl Driver for Shifting {
-        fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-            true
-        }
-        fn emit(&mut self, _movement: Movement) {}
-        fn now_us(&self) -> u64 {
-            0
-        }
-        fn next_use(&self) -> u32 {
-            0
-        }
-        fn address(&self, page: Page) -> Address {
-            Address { object: ObjectId(0), block: u64::from(page.0) }
-        }
-        fn successor(&self, page: Page) -> Option<Page> {
-            self.beside(page, 1)
-        }
-        fn predecessor(&self, page: Page) -> Option<Page> {
-            self.beside(page, -1)
-        }
-        fn object_pages(&self, _object: ObjectId) -> u64 {
-            u64::from(PAGES)
         }
     }
 
@@ -401,18 +371,21 @@ mod tests {
             steps in proptest::collection::vec((0..40u32, any::<bool>(), 0..PAGES as usize), 0..400)
         ) {
             let mut runs = Runs::new(PAGES as usize, PAGES as usize);
-            let mut driver = Shifting((0..PAGES).collect());
+            let mut order: Vec<Page> = (0..PAGES).map(Page).collect();
             for (step, add, at) in steps {
                 let page = Page(step % PAGES);
                 if step >= PAGES {
-                    driver.0.swap(at, page.index());
+                    order.swap(at, page.index());
                     if let Some(run) = runs.longest().filter(|_| add) {
                         let mut taken = 0;
-                        runs.take(run.first, &mut driver, |_, _| taken += 1);
+                        runs.take(run.first, &mut Beside(scattered), |_, _| taken += 1);
                         prop_assert_eq!(taken, run.length);
                     }
                 } else if add && !runs.contains(page) {
-                    runs.insert(page, &driver);
+                    // By a table that changes.
+                    let at = |page| order.iter().position(|&other| other == page).expect("each has a place");
+                    let beside = |page, step| order.get(at(page).checked_add_signed(step as isize)?).copied();
+                    runs.insert(page, &Beside(beside));
                 } else if !add && runs.contains(page) {
                     runs.remove(page);
                 }
@@ -426,34 +399,10 @@ mod tests {
     #[test]
     fn a_page_that_joins_the_longest_run_costs_no_walk_of_it() {
         const MANY: u32 = 1 << 20;
-        struct InOrder;
-        impl Driver for InOrder {
-            fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
-                true
-            }
-            fn emit(&mut self, _movement: Movement) {}
-            fn now_us(&self) -> u64 {
-                0
-            }
-            fn next_use(&self) -> u32 {
-                0
-            }
-            fn address(&self, page: Page) -> Address {
-                Address { object: ObjectId(0), block: u64::from(page.0) }
-            }
-            fn successor(&self, page: Page) -> Option<Page> {
-                (page.0 + 1 < MANY).then_some(Page(page.0 + 1))
-            }
-            fn predecessor(&self, page: Page) -> Option<Page> {
-                page.0.checked_sub(1).map(Page)
-            }
-            fn object_pages(&self, _object: ObjectId) -> u64 {
-                u64::from(MANY)
-            }
-        }
+        let in_order = |page: Page, step| page.0.checked_add_signed(step as i32).filter(|&page| page < MANY).map(Page);
         // With a walk for each this is half of 10^12 steps.
         let mut runs = Runs::new(MANY as usize, MANY as usize);
-        (0..MANY).for_each(|page| runs.insert(Page(page), &InOrder));
+        (0..MANY).for_each(|page| runs.insert(Page(page), &Beside(in_order)));
         assert_eq!(runs.longest(), Some(Run { first: Page(0), length: MANY }));
     }
 }
