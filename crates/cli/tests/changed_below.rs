@@ -27,7 +27,7 @@ fn bytes(version: u8) -> Vec<u8> {
     (0..PAGES).flat_map(|page| [page as u8 * 16 + version; PAGE]).collect()
 }
 
-/// What reads of single pages give: the first byte of each, or none where it is an I/O error.
+/// The first byte of each page of a file, each read by itself; none where that is an I/O error.
 fn pages(path: &Path) -> Vec<Option<u8>> {
     let file = File::open(path).expect("it is opened");
     let mut page = [0; PAGE];
@@ -203,7 +203,7 @@ fn said_clean(mounted: &Mounted) {
     said(&command(mounted, "check"), 0);
 }
 
-/// What a program sees of a file in conflict, `by` whom it came into it.
+/// Asserts what a program sees of a file that has come into conflict by a change.
 fn is_in_conflict(mounted: &Mounted, name: &str, by: By, dirty: &[usize]) {
     let above = mounted.above().join(name);
     let below = by.applied(bytes(1));

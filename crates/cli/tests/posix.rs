@@ -35,7 +35,7 @@ fn scenarios(one_in: usize) -> Vec<Scenario> {
 /// The number of ext4, whose answers the list of known differences is about.
 const EXT4: i64 = 0xEF53;
 
-/// What all worlds answered otherwise than the file system below.
+/// The answers of all worlds that are not those of the file system below.
 #[derive(Default)]
 struct Compared {
     worlds: Vec<World>,

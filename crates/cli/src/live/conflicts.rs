@@ -16,7 +16,7 @@ const NAMED_MAX: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConflictFigures {
-    /// Where it is in the backing directory.
+    /// Its path in the backing directory.
     pub path: String,
     /// Pages that are neither served nor written to it; none where they could not be counted.
     pub pages: Option<u64>,
@@ -36,11 +36,11 @@ impl ConflictFigures {
     }
 }
 
-/// What is to be done about it.
+/// The rest of a line that names files in conflict: what ends that.
 pub const ADVICE: &str = "they are kept, and neither served nor written, until `entresol resolve FILE --keep cache` or \
                           `--keep below` says which bytes count";
 
-/// What is wrong with files of a directory, in one line.
+/// The line that names files of a directory in conflict.
 pub fn said(backing: &Path, conflicts: &[ConflictFigures]) -> String {
     let mut names: Vec<String> = conflicts
         .iter()

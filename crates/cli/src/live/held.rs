@@ -52,7 +52,7 @@ pub struct Held {
     pub recreated: Option<String>,
     /// How its events are written.
     pub log: LogArg,
-    /// How old a write may become that nobody syncs, before that is done.
+    /// The age at which a write that nobody syncs is flushed; none: never.
     pub sync_after: Option<Duration>,
 }
 

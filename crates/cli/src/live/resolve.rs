@@ -40,7 +40,7 @@ impl From<KeepArg> for Keep {
     }
 }
 
-/// What was done, in words.
+/// The line that says what was done.
 pub fn done(path: &str, keep: KeepArg, pages: u64) -> String {
     let pages = counted(pages as usize, "page");
     match keep {
@@ -54,7 +54,7 @@ struct Found {
     cache: PathBuf,
     /// The backing directory, where it is known.
     backing: Option<PathBuf>,
-    /// Where the file is in it.
+    /// The path of the file in the directory.
     path: PathBuf,
 }
 

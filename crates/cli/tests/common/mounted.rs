@@ -21,14 +21,14 @@ pub struct Mounted {
     nobody: bool,
 }
 
-/// How a directory is mounted, where a test does not take what [`Mounted::with`] has.
+/// Choices for a mount, where a test does not take those of [`Mounted::with`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
     /// Mode and policy of a cache, and what more `format` is told of it.
     pub cache: Option<([&'static str; 2], &'static [&'static str])>,
     /// The kernel's page cache above: on or off.
     pub page_cache: &'static str,
-    /// What the kernel reads and writes by itself: on or off.
+    /// Passthrough, by which the kernel reads and writes by itself: on or off.
     pub passthrough: &'static str,
     /// By nobody, for nobody and root; only root can begin that.
     pub nobody: bool,

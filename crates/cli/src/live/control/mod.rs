@@ -106,8 +106,7 @@ const ENCODED_SOURCE: &str = "entresol%:";
 /// Bytes of a source at most: all options of a mount have to fit into a page.
 const SOURCE_MAX: usize = 3000;
 
-/// What the mount of a directory over a cache has as its source: the cache, by which [`ask`] finds it. None where its name is too
-/// long for that.
+/// The source of a mount over a cache: the name of that, by which [`ask`] finds it. None where the name is too long for a source.
 pub fn mount_source(cache: &Path) -> Option<String> {
     let path = std::fs::canonicalize(cache).ok()?.into_os_string();
     let sayable = |c: char| !c.is_control() && c != ',' && c != '\\';

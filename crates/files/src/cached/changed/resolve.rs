@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 /// A file that somebody else changed while the cache had dirty pages of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Where it is in the backing directory.
+    /// Its path in the backing directory.
     pub path: PathBuf,
     /// Pages that are neither served nor written to it; none where they could not be counted.
     pub pages: Option<u64>,
