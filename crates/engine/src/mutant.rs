@@ -86,6 +86,10 @@ entresol_core::fault_points! {
         SuperblocksTogether,
         /// A table that cannot be read is not looked for elsewhere.
         CopyIgnored,
+        /// What an earlier epoch left of a segment is not told from the segment where it has fewer tables.
+        VoidNotTried,
+        /// What is queued of a page is read although the log has had something newer, which is lost.
+        OlderQueuedServed,
         /// Rule 3: what is written past the log does not wait for the word of its tail.
         TailNotAwaited,
         /// A flush asks only after the log is durable whether anything went past it.
@@ -137,7 +141,7 @@ impl Mutant {
             Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout == Layout::Slots,
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // A journal is read whole before it is known where it ends; reclaim drops nothing of slots.
-            Mutant::NothingBeyond | Mutant::TailNotAwaited => layout == Layout::Log,
+            Mutant::NothingBeyond | Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
             // Over slots no word says that a page became clean which the policy does not hold, as this one never is.
             Mutant::SupersededCleaned => layout == Layout::Log,
             // The same step in both layouts; over slots 12,000 lives did not happen to need it.

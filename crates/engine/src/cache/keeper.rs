@@ -189,8 +189,9 @@ impl Keeper {
         let logged = self.log.index().get(page);
         // What is queued of an older version is not what is looked for.
         let newest = |pending: &&Pending| match (pending.cover, logged) {
-            (Cover::Same(place), Some(entry)) => place == entry.place || !entry.dirty,
-            _ => true,
+            (Cover::Same(place) | Cover::Newer(Some(place)), Some(entry)) => place == entry.place || !entry.dirty,
+            (Cover::Newer(None), Some(entry)) => !entry.dirty || mutant::is(Mutant::OlderQueuedServed),
+            (_, None) => true,
         };
         match self.pending.get(&page).filter(newest).map(|pending| &pending.cargo) {
             Some(Cargo::Bytes(held)) => bytes.copy_from_slice(held),

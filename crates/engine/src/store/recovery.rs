@@ -84,7 +84,7 @@ struct Loaded {
     last: Option<Table>,
 }
 
-/// Where the chain of tables does not hold, and whose segments may be taken for others.
+/// Where the log does not hold, and the slots whose segments may have been taken for others.
 struct Broken {
     at: Spot,
     why: &'static str,
@@ -391,7 +391,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// Step 4. Where the first table of a segment cannot be read, what an earlier epoch left of that segment in another slot may
-    /// have been taken for it: then the chain does not hold, and it is read without.
+    /// have been taken for it: then something does not hold, whatever is found first, and it is read without.
     fn load_past_void(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
         let broken = match self.load(end)? {
             Ok(loaded) => return Ok(loaded),
@@ -415,26 +415,34 @@ impl<D: Disk> Walk<'_, D> {
             return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
         }
         let starts = self.live_segments(end)?;
-        let order = self.order(&starts, end)?;
+        let order = match self.order(&starts, end) {
+            Ok(order) => order,
+            Err(broken) => return Ok(Err(broken)),
+        };
         let mut index = Index::new(blocks, end.tail);
         let mut ages = self.keeps_ages.then(|| Ages::new(blocks as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
         for starts in starts.chunks(TABLES) {
-            for table in self.tables(starts, end)?.into_iter().flatten() {
+            let tables = match self.tables(starts, end)? {
+                Ok(tables) => tables,
+                Err(broken) => return Ok(Err(broken)),
+            };
+            for table in tables.into_iter().flatten() {
                 let at = Spot { slot: table.head.slot, place: table.head.place };
+                let broken = |why| Ok(Err(Broken { at, why, suspects: vec![at.slot] }));
                 if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                     let suspects = last.iter().map(|last: &Table| last.head.slot).chain([at.slot]).collect();
                     return Ok(Err(Broken { at, why: "the table does not follow the one before", suspects }));
                 }
                 if at.place % segment_pages + table.blocks > segment_pages {
-                    return Err(self.damaged(at, "the table names more pages than its segment has room for"));
+                    return broken("the table names more pages than its segment has room for");
                 }
                 if next_place(self.geometry(), at.place, table.blocks) > end.place {
-                    return Err(self.damaged(at, "the batch reaches beyond the end of the log"));
+                    return broken("the batch reaches beyond the end of the log");
                 }
                 let pages = self.superblock.identity.backing_pages;
                 if table.records.iter().any(|record| record.page >= pages) {
-                    return Err(self.damaged(at, "the table names a page beyond the end of the backing store"));
+                    return broken("the table names a page beyond the end of the backing store");
                 }
                 load_table(&table, &mut index, ages.as_mut());
                 chain = Some(table.crc);
@@ -522,7 +530,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// The order of all slots: those of live segments as they are, then the one that was announced, then the others.
-    fn order(&self, live: &[Spot], end: LogEnd) -> Result<Vec<u32>, StoreError> {
+    fn order(&self, live: &[Spot], end: LogEnd) -> Result<Vec<u32>, Broken> {
         let slots = self.geometry().segments;
         let mut order = vec![None; slots as usize];
         let mut used = vec![false; slots as usize];
@@ -530,7 +538,8 @@ impl<D: Disk> Walk<'_, D> {
             Some(spot(end)).filter(|end| live.len() < order.len() && !is_in_last(live, *end, self.segment_pages()));
         for &Spot { slot, place } in live.iter().chain(&announced) {
             if std::mem::replace(&mut used[slot as usize], true) {
-                return Err(self.damaged(Spot { slot, place }, "two segments lie in one slot"));
+                let at = Spot { slot, place };
+                return Err(Broken { at, why: "two segments lie in one slot", suspects: vec![slot] });
             }
             order[(place / self.segment_pages() % u64::from(slots)) as usize] = Some(slot);
         }
@@ -545,7 +554,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// The tables of segments that begin at these spots, up to the end of the log, each segment's in order.
-    fn tables(&self, starts: &[Spot], end: LogEnd) -> Result<Vec<Vec<Table>>, StoreError> {
+    fn tables(&self, starts: &[Spot], end: LogEnd) -> Result<Result<Vec<Vec<Table>>, Broken>, StoreError> {
         let page_bytes = self.page_bytes();
         let mut tables: Vec<Vec<Table>> = starts.iter().map(|_| Vec::new()).collect();
         let mut wanted: Vec<(usize, Spot)> = starts.iter().copied().enumerate().collect();
@@ -566,8 +575,13 @@ impl<D: Disk> Walk<'_, D> {
                     None => self.copy_of(spot)?,
                     table => table,
                 };
-                let table =
-                    table.ok_or_else(|| self.damaged(spot, "a table that was durable is not there any more"))?;
+                let Some(table) = table else {
+                    if mutant::is(Mutant::VoidNotTried) {
+                        return Err(self.damaged(spot, "a table is not there"));
+                    }
+                    let why = "a table that was durable is not there any more";
+                    return Ok(Err(Broken { at: spot, why, suspects: vec![spot.slot] }));
+                };
                 let next = next_place(self.geometry(), spot.place, table.blocks);
                 tables[segment].push(table);
                 if next < end.place && next / self.segment_pages() == spot.place / self.segment_pages() {
@@ -576,7 +590,7 @@ impl<D: Disk> Walk<'_, D> {
             }
             wanted = following;
         }
-        Ok(tables)
+        Ok(Ok(tables))
     }
 
     /// What another has of a table that cannot be read: the end of its batch, the table after it, or a commit record. What an
