@@ -373,27 +373,33 @@ test-posix: deps
 	cargo test --workspace --locked --test posix --test posix_bytes -- --include-ignored --nocapture --test-threads=1
 
 # The fuzzer over everything that is decoded (crates/fuzz), a minute a target or FUZZ_SECONDS of it; FUZZ names some of the targets.
-# What breaks a target is kept in target/fuzz, with a line for each run in target/fuzz/log. The compiler is the one of the house: its
-# counters are those that libFuzzer asks for, without a sanitizer. `make fuzz-corpus` keeps in crates/fuzz/corpus what adds to it.
+# What breaks a target is kept in target/fuzz. A line for each run, with its CPU time, goes to FUZZ_LOG, and `make fuzz-sum` adds it up;
+# runs that count are in crates/fuzz/log. The compiler is the one of the house: its counters are those that libFuzzer asks for, without
+# a sanitizer. `make fuzz-corpus` keeps in crates/fuzz/corpus what adds to it.
 FUZZ_SECONDS := 60
 FUZZ := configuration control hints map names native nbd readers record resumed specs store
+FUZZ_LOG := target/fuzz/log
 FUZZER := fuzz/target/x86_64-unknown-linux-gnu/release/entresol-fuzz
 COUNTERS := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing
-.PHONY: fuzz fuzz-corpus fuzzer
+.PHONY: fuzz fuzz-corpus fuzz-sum fuzzer
 fuzzer: deps
 	CARGO_TARGET_DIR=fuzz/target RUSTFLAGS="$(COUNTERS)" cargo build --release --locked --manifest-path fuzz/Cargo.toml \
 		--target x86_64-unknown-linux-gnu
 fuzz: fuzzer
 	@ended=0; for target in $(FUZZ); do mkdir -p target/fuzz/$$target; \
-		started=$$(date +%s); \
-		ENTRESOL_FUZZ=$$target $(FUZZER) -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=5 -rss_limit_mb=2048 -print_final_stats=1 \
-			-artifact_prefix=target/fuzz/$$target- target/fuzz/$$target crates/fuzz/corpus/$$target >target/fuzz/output 2>&1; \
+		ENTRESOL_FUZZ=$$target bash -c 'TIMEFORMAT="%U %S"; time "$$@" >target/fuzz/output 2>&1' fuzz $(FUZZER) \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=5 -rss_limit_mb=2048 -print_final_stats=1 \
+			-artifact_prefix=target/fuzz/$$target- target/fuzz/$$target crates/fuzz/corpus/$$target 2>target/fuzz/time; \
 		code=$$?; runs=$$(awk '/number_of_executed_units/{ print $$2 }' target/fuzz/output); \
-		echo "$$(git rev-parse --short HEAD) $$target: $${runs:-?} runs in $$(($$(date +%s) - started)) s, exit code $$code" | tee -a target/fuzz/log; \
+		spent=$$(awk '{ printf "%.0f", $$1 + $$2 }' target/fuzz/time); \
+		echo "$$(git rev-parse --short HEAD) $$target: $${runs:-?} runs in $$spent s of CPU time, exit code $$code" | tee -a $(FUZZ_LOG); \
 		test $$code = 0 || { tail -n 30 target/fuzz/output; ended=1; }; \
 	done; exit $$ended
+fuzz-sum:
+	@awk '{ runs += $$3; spent += $$6; failed += ($$NF != 0) } \
+		END { printf "%d runs in %.2f hours of CPU time, %d of %d ended otherwise than well\n", runs, spent / 3600, failed, NR }' $(FUZZ_LOG)
 fuzz-corpus: fuzzer
 	@for target in $(FUZZ); do ENTRESOL_FUZZ=$$target $(FUZZER) -merge=1 -max_len=4096 crates/fuzz/corpus/$$target target/fuzz/$$target \
 		2>&1 | tail -n 1; done
