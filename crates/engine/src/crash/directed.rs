@@ -3,7 +3,7 @@
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode, Objects, Opening, Upkeep};
 use crate::disk::{Disk, Fault, Power, SimDisk};
-use crate::store::{Generation, Geometry, Layout};
+use crate::store::{Generation, Geometry, Identity, Layout, format_before};
 use entresol_core::Random;
 use entresol_policy::catalogue;
 use std::io;
@@ -27,6 +27,16 @@ fn formatted_on(power: &Power, layout: Layout, backing_pages: u64) -> [SimDisk; 
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout };
     let disks = [SimDisk::new(geometry.size_bytes(), power), SimDisk::new(backing_pages * PAGE, power)];
     BlockCache::format_of(&disks[0], geometry, &disks[1], [1; 16], ID, generation(1)).expect("room");
+    disks
+}
+
+/// A log as programs made one before version 3, and what it stands before.
+fn formatted_before(backing_pages: u64) -> [SimDisk; 2] {
+    let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 40, layout: Layout::Log };
+    let power = Power::steady();
+    let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(backing_pages * PAGE, &power)];
+    let identity = Identity { uuid: [1; 16], backing: ID, backing_pages, backing_bytes: 0 };
+    format_before(&disks[0], geometry, identity).expect("room");
     disks
 }
 
@@ -412,6 +422,67 @@ pub(super) fn what_an_earlier_epoch_left_does_not_stand_in_for_a_misread_table()
     Ok(())
 }
 
+/// A dirty copy that durability keeps, and that something newer is on its way past, stays dirty when a sync of the backing store makes
+/// its own version durable there (rule 4).
+pub(super) fn a_copy_that_is_being_replaced_is_not_taken_for_clean() -> Result<(), String> {
+    let mut replaced = 0;
+    for seed in 0..40 {
+        let disks = formatted(Layout::Log, 200);
+        let cache = open(&disks, &config("lru", Mode::WriteAround, &[4]))?;
+        // Version 1 goes below, among others, and no sync follows: what the cache reads of it counts as dirty.
+        (0..12).try_for_each(|at| write(&cache, at, 1))?;
+        (0..30).try_for_each(|_| cache.step()).map_err(text("upkeep"))?;
+        page(&cache, 0)?;
+        (100..104).try_for_each(|at| page(&cache, at).map(drop))?;
+        // Version 2 waits to go past that copy, which the policy does not hold any more.
+        write(&cache, 0, 2)?;
+        cache.settle().map_err(text("a sync below"))?;
+        // The queue is gone through in the order of pages, from where it was left, until few are in it: past the end, and on.
+        for first in [120, 2] {
+            (first..first + 40).step_by(2).try_for_each(|at| write(&cache, at, 1))?;
+            (0..30).try_for_each(|_| cache.step()).map_err(text("upkeep"))?;
+        }
+        drop(cache);
+        disks[0].crash(seed);
+        disks[1].crash(!seed);
+        let mut below = [0; PAGE as usize];
+        disks[1].read_at(0, &mut below).map_err(text("a read"))?;
+        replaced += u64::from(below == [2; PAGE as usize]);
+        // Writes below first what it finds dirty: version 1 among it, for no flush spoke for version 2.
+        let cache = open(&disks, &config("lru", Mode::WriteAround, &[40]))?;
+        for (held, dirty) in cache.held_pages().map_err(text("a list"))? {
+            let found = page(&cache, held)?;
+            disks[1].read_at(held * PAGE, &mut below).map_err(text("a read"))?;
+            if !dirty && below != [found; PAGE as usize] {
+                return Err(format!("seed {seed}: page {held} is held as clean and is not what is below"));
+            }
+        }
+    }
+    if replaced == 0 { Err("version 2 was never below".to_owned()) } else { Ok(()) }
+}
+
+/// A bit rots in the middle one of three flushes, of a store without commit records: what lies beyond tells that it was durable, so
+/// that its page is an error, and not as it was before.
+pub(super) fn what_lies_beyond_tells_what_was_durable() -> Result<(), String> {
+    let disks = formatted_before(100);
+    let cache = open(&disks, &config("lru", Mode::WriteBack, &[64]))?;
+    for version in 1..4 {
+        write(&cache, u64::from(version), version)?;
+        write(&cache, 0, version)?;
+        cache.flush().map_err(text("a flush"))?;
+    }
+    drop(cache);
+    let copy = disks[0].copy();
+    let is_it = |block: &[u8]| block == [2; PAGE as usize];
+    let at = copy.chunks_exact(PAGE as usize).position(is_it).ok_or("version 2 is not on the device")?;
+    disks[0].flip(at as u64 * PAGE, 0);
+    let cache = open(&disks, &config("lru", Mode::WriteBack, &[64]))?;
+    match (page(&cache, 0)?, page(&cache, 2), page(&cache, 3)?) {
+        (3, Err(_), 3) => Ok(()),
+        found => Err(format!("{found:?}, not version 3, an error and version 3")),
+    }
+}
+
 /// All of them.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
@@ -419,6 +490,8 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
     }
     if layout == Layout::Log {
         what_an_earlier_epoch_left_does_not_stand_in_for_a_misread_table()?;
+        a_copy_that_is_being_replaced_is_not_taken_for_clean()?;
+        what_lies_beyond_tells_what_was_durable()?;
     }
     what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout)?;
     a_flush_covers_what_is_cached_again_meanwhile(layout)?;
