@@ -240,7 +240,8 @@ pub struct CacheStats {
 /// A cache device in front of a backing store, as one range of bytes.
 ///
 /// ```
-/// use entresol_engine::{Block, cache::{BlockCache, CacheConfig}, disk::{Power, SimDisk}, store::Geometry};
+/// use entresol_crashtest::{Power, SimDisk};
+/// use entresol_engine::{Block, cache::{BlockCache, CacheConfig}, store::Geometry};
 /// let (cache, backing) = (SimDisk::new(1 << 20, &Power::steady()), SimDisk::new(1 << 22, &Power::steady()));
 /// let geometry = Geometry::for_device(1 << 20, 4096)?;
 /// BlockCache::format(&cache, geometry, &backing, [7; 16], [1; 16])?;

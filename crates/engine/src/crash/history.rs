@@ -2,13 +2,14 @@
 
 pub(super) mod rot;
 
-use super::oracle::{Oracle, SECTOR};
 use super::tables::Tables;
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Clock, Mode, Upkeep};
-use crate::disk::{Disk, Fault, Power, SimDisk};
+use crate::disk::Disk;
 use crate::store::{Geometry, Identity, Layout, format_before, repair};
 use entresol_core::Random;
+use entresol_crashtest::pages::{Oracle, SECTOR};
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
 use std::ops::Range;

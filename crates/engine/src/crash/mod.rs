@@ -3,7 +3,6 @@
 
 mod directed;
 mod history;
-mod oracle;
 mod tables;
 
 use crate::mutant::{self, Mutant};

@@ -5,7 +5,6 @@
 mod conflict;
 mod history;
 mod known;
-mod oracle;
 mod setup;
 
 use crate::mutant::{self, Mutant};
