@@ -1,9 +1,10 @@
-//! Crash tests: the stages on which the real code runs, and the oracles that know what a crash may leave.
+//! Crash tests: the stages on which the real code runs, the oracles that know what a crash may leave, and runs over many seeds.
 //!
 //! - [`SimDisk`]: a disk in memory that loses power, tears writes, rots and fails. The engine sees a
 //!   [`Disk`](entresol_disk::Disk) like any other.
 //! - [`file_system`]: a file system in memory of which a crash keeps what one with a journal may keep.
 //! - [`pages`] and [`posix`]: the oracles of a block cache and of files.
+//! - [`lives`]: random lives of many seeds, with panics counted as violations.
 //!
 //! # Where the histories are
 //!
@@ -17,6 +18,7 @@
 
 mod disk;
 pub mod file_system;
+pub mod lives;
 pub mod pages;
 pub mod posix;
 
