@@ -34,25 +34,33 @@ pub struct CheckArgs {
     /// The UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
-    /// Repair what can be: a damaged superblock is written again, a damaged clean page is forgotten (the backing store has
+    /// Repair what can be: a damaged superblock is written again, a damaged table whose copy is whole too, a damaged clean page is forgotten (the backing store has
     /// it), a damaged dirty page is entered as lost (reading it is an error until it is written again)
     #[arg(long)]
     pub repair: bool,
 }
 
+/// A cache of which nothing was lost.
+enum Sound {
+    /// Nothing is damaged.
+    All,
+    /// Tables are damaged, and copies of them are whole.
+    BySomeCopies,
+}
+
 /// Runs the command.
 pub fn run(arguments: &CheckArgs) -> Result<()> {
     if !arguments.repair {
-        return check(arguments);
+        return check(arguments).map(drop);
     }
-    let before = check(arguments);
-    match &before {
-        Ok(()) => return before,
-        Err(error) if !is_damage(error) => return before,
+    match check(arguments) {
+        Ok(Sound::All) => return Ok(()),
+        Ok(Sound::BySomeCopies) => {}
+        Err(error) if !is_damage(&error) => return Err(error),
         Err(error) => say!("{error}"),
     }
     output::print(&repair(arguments)?)?;
-    check(arguments)
+    check(arguments).map(drop)
 }
 
 /// Repairs what can be repaired of a cache whose backing store the check has found to be its own; what was done, in words.
@@ -66,6 +74,9 @@ fn repair(arguments: &CheckArgs) -> Result<String> {
         Err(error) => return Err(beyond_repair(&arguments.cache, error)),
     };
     let mut text = "repaired: both superblocks are written again\n".to_owned();
+    for byte in &repaired.tables {
+        writeln!(text, "repaired: the table at byte {byte} is written again from its copy").expect("text grows");
+    }
     for (pages, what) in [
         (&repaired.gone, "its damaged clean copy is forgotten; the backing store has it"),
         (&repaired.lost, "its last write is lost; it is an error until it is written again"),
@@ -83,7 +94,7 @@ fn beyond_repair(path: &Path, error: impl std::fmt::Display) -> anyhow::Error {
     Damage(format!("{}: {error}; {advice}", path.display())).into()
 }
 
-fn check(arguments: &CheckArgs) -> Result<()> {
+fn check(arguments: &CheckArgs) -> Result<Sound> {
     check_apart(&arguments.cache, &arguments.backing)?;
     let cache = ReadFile::open(&arguments.cache)?;
     if arguments.backing.is_dir() {
@@ -140,7 +151,7 @@ fn report(
     backing: &impl Bytes,
     is_void: impl Fn(u64, bool) -> bool,
     mut wrong: Vec<String>,
-) -> Result<()> {
+) -> Result<Sound> {
     let name = arguments.cache.display();
     let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
@@ -154,7 +165,8 @@ fn report(
     }
     output::print(&text)?;
     match wrong.first() {
-        None => Ok(()),
+        None if found.tables_copied.is_empty() => Ok(Sound::All),
+        None => Ok(Sound::BySomeCopies),
         Some(first) => {
             let number = wrong.len();
             let text = format!("{name}: {number} finding{}, first: {first}", if number == 1 { "" } else { "s" });
@@ -192,7 +204,7 @@ fn summary(found: &Survey) -> String {
         writeln!(text, "generation {}{pending}", settled.number).expect("text grows");
     }
     for byte in &found.tables_copied {
-        let what = "is damaged; a copy of it says the same, so nothing is lost, and a turn of the cache replaces it";
+        let what = "is damaged; a copy of it says the same, so nothing is lost, and --repair or a turn of the cache replaces it";
         writeln!(text, "the table at byte {byte} {what}").expect("text grows");
     }
     text

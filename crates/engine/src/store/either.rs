@@ -60,6 +60,14 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.begin())
     }
 
+    /// Writes anew the tables, or blocks of the journal, that were taken from their copies; where they are. The store is in use.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
+        either!(self, store => store.rewrite_copied())
+    }
+
     fn standing(&self) -> &Standing {
         either!(self, store => &store.standing)
     }

@@ -16,6 +16,7 @@ mod needs;
 mod numbers;
 mod recovery;
 mod repair;
+mod rewrite;
 mod slots;
 mod standing;
 mod superblock;
@@ -37,6 +38,7 @@ pub(crate) use standing::SyncPoint;
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
+use rewrite::Copied;
 use standing::Standing;
 use std::collections::VecDeque;
 use std::io;
@@ -97,9 +99,19 @@ pub(crate) struct Log<D> {
     records: Vec<Record>,
     pages: usize,
     counts: LogCounts,
+    /// Tables that were taken from their copies.
+    copied: Vec<Copied>,
 }
 
 impl<D: Disk> Log<D> {
+    /// Writes anew the tables that were taken from their copies; where they are.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
+        rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
+    }
+
     /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         self.geometry

@@ -5,13 +5,14 @@ use super::ages::Ages;
 use super::clock::Clock;
 use super::commit::Commit;
 use super::index::{Entry, Index};
+use super::rewrite::Copied;
 use super::standing::{self, Standing};
 use super::superblock::{Geometry, LogEnd, PLACES_MAX, State, Superblock, Tables};
 use super::table::{self, Head, Kind, Table};
 use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ struct Walk<'d, D> {
     /// The first block of every slot, unless that is too much to keep.
     first_blocks: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
+    /// Tables that were taken from copies, as they can be written again.
+    copied: RefCell<Vec<Copied>>,
     /// Ages are to be kept.
     keeps_ages: bool,
 }
@@ -131,6 +134,7 @@ impl<D: Disk> Log<D> {
             void: Vec::new(),
             first_blocks: None,
             read_bytes,
+            copied: RefCell::default(),
             keeps_ages: clock.is_some(),
         };
         let newest = walk.newest_table()?;
@@ -147,6 +151,7 @@ impl<D: Disk> Log<D> {
             took: started.elapsed(),
         };
 
+        let copied = walk.copied.take();
         let geometry = superblock.geometry;
         let shown = last.as_ref().map_or(0, |last| last.head.clock);
         let mut standing = Standing::found(superblock, &walk.records, shown);
@@ -175,6 +180,7 @@ impl<D: Disk> Log<D> {
             records: Vec::new(),
             pages: 0,
             counts: LogCounts::default(),
+            copied,
             disk,
         };
         Ok((log, recovered))
@@ -414,6 +420,7 @@ impl<D: Disk> Walk<'_, D> {
         if !end.tail.is_multiple_of(segment_pages) || end.place - end.tail.min(end.place) > u64::from(blocks) {
             return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
         }
+        self.copied.borrow_mut().clear();
         let starts = self.live_segments(end)?;
         let order = self.order(&starts, end)?;
         let mut index = Index::new(blocks, end.tail);
@@ -604,7 +611,19 @@ impl<D: Disk> Walk<'_, D> {
             take(epoch, table.carried.as_ref().and_then(|carried| table::carried_table(carried, uuid)));
             take(epoch, Some(table));
         }
-        Ok(found.map(|(_, table)| table))
+        Ok(found.map(|(epoch, table)| {
+            self.copied.borrow_mut().extend(self.written_again(epoch, &table));
+            table
+        }))
+    }
+
+    /// A table that was taken from a copy which this epoch made, as it can be written again.
+    fn written_again(&self, epoch: u64, table: &Table) -> Option<Copied> {
+        let (tables, head, carried) = (self.superblock.tables, Head { epoch, ..table.head }, table.carried.as_ref());
+        let room = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
+        let encode = |block: &mut [u8]| table::encode(tables, &head, &table.records, carried, block);
+        let byte = byte_of(self.geometry(), tables, head.slot, head.place);
+        Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode, table::crc_of)
     }
 
     /// The first tables of segments that begin at a place: one of each epoch that has written it.

@@ -13,6 +13,8 @@ const PAGES: usize = 128;
 pub struct Repaired {
     /// Pages read.
     pub pages: u64,
+    /// Bytes of the device at which a table or block of the journal was damaged and is written again, from its copy.
+    pub tables: Vec<u64>,
     /// Pages whose clean copy was damaged: it is forgotten, the backing store has them.
     pub gone: Vec<u64>,
     /// Pages whose dirty copy was damaged: what was written last is lost, and reading them is an error until they are
@@ -28,8 +30,9 @@ pub struct Repaired {
 pub fn repair<D: Disk>(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Repaired, StoreError> {
     let (mut log, _) = AnyLog::find(disk, backing, backing_pages, None)?;
     log.begin()?;
+    let tables = log.rewrite_copied()?;
     let held: Vec<(u64, Entry)> = log.index().iter().filter(|(_, entry)| !entry.lost).collect();
-    let mut repaired = Repaired { pages: held.len() as u64, ..Repaired::default() };
+    let mut repaired = Repaired { pages: held.len() as u64, tables, ..Repaired::default() };
     for part in held.chunks(PAGES) {
         for (page, entry) in log.damaged(part)? {
             if entry.dirty && !mutant::is(Mutant::RepairForgets) {

@@ -2,7 +2,7 @@
 //! steps.
 
 use super::free::Free;
-use super::journal::{self, Block, Kind, Record};
+use super::journal::{self, Block, Head, Kind, Record};
 use super::{Areas, Slots};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
@@ -11,10 +11,11 @@ use crate::store::ages::Ages;
 use crate::store::clock::Clock;
 use crate::store::commit::Commit;
 use crate::store::recovery::check_owner;
+use crate::store::rewrite::Copied;
 use crate::store::standing::{self, Standing};
 use crate::store::superblock::{LogEnd, State, Superblock, Tables};
 use crate::store::{Entry, Geometry, Index, LogCounts, Recovered, StoreError, crc32c};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
@@ -37,6 +38,8 @@ struct Walk<'d, D> {
     /// The whole journal, unless that is too much to keep.
     kept: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
+    /// Blocks that were taken from copies, as they can be written again.
+    copied: RefCell<Vec<Copied>>,
     /// Ages are to be kept.
     keeps_ages: bool,
 }
@@ -58,8 +61,8 @@ impl<D: Disk> Slots<D> {
         let areas = Areas::of(&superblock.geometry, superblock.tables);
         let read_bytes = Cell::new(Superblock::READ_BYTES);
         let records = standing::records(&disk, &superblock, journal::ENTRY)?;
-        let mut walk =
-            Walk { disk: &disk, superblock, areas, records, kept: None, read_bytes, keeps_ages: clock.is_some() };
+        let (copied, keeps_ages) = (RefCell::default(), clock.is_some());
+        let mut walk = Walk { disk: &disk, superblock, areas, records, kept: None, read_bytes, copied, keeps_ages };
         let certain = walk.certain_end()?;
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
         let (index, ages, last) = walk.load(end)?;
@@ -78,7 +81,8 @@ impl<D: Disk> Slots<D> {
             read_bytes: walk.read_bytes.get(),
             took: started.elapsed(),
         };
-        Ok((Slots::new(disk, superblock.geometry, standing, end, index), recovered))
+        let copied = walk.copied.take();
+        Ok((Slots { copied, ..Slots::new(disk, superblock.geometry, standing, end, index) }, recovered))
     }
 
     /// As [`AnyLog::begin`](crate::store::AnyLog::begin).
@@ -119,6 +123,7 @@ impl<D: Disk> Slots<D> {
             fresh: Vec::new(),
             records: Vec::new(),
             counts: LogCounts::default(),
+            copied: Vec::new(),
         }
     }
 }
@@ -316,8 +321,19 @@ impl<D: Disk> Walk<'_, D> {
         let carried = recorded.chain(next.map(|block| (block.head.epoch, block.carried)));
         let here = carried.filter(|(_, carried)| carried.as_ref().is_some_and(|carried| carried.place == number));
         // What an earlier epoch left of a block that was void gives way.
-        let newest = here.max_by_key(|(epoch, _)| *epoch).and_then(|(_, carried)| carried);
-        Ok(newest.and_then(|carried| journal::carried_block(&carried, self.superblock.identity.uuid)))
+        let Some((epoch, Some(carried))) = here.max_by_key(|(epoch, _)| *epoch) else { return Ok(None) };
+        let block = journal::carried_block(&carried, self.superblock.identity.uuid);
+        self.copied.borrow_mut().extend(block.as_ref().and_then(|block| self.written_again(epoch, block)));
+        Ok(block)
+    }
+
+    /// A block that was taken from a copy which this epoch made, as it can be written again.
+    fn written_again(&self, epoch: u64, block: &Block) -> Option<Copied> {
+        let head = Head { epoch, ..block.head };
+        journal::entries_max(self.superblock.tables, self.page_bytes()).checked_sub(block.records.len())?;
+        let encode = |bytes: &mut [u8]| journal::encode(self.superblock.tables, &head, &block.records, None, bytes);
+        let byte = self.areas.byte_of_block(head.number);
+        Copied::new(byte, self.page_bytes(), block.crc, true, encode, journal::crc_of)
     }
 
     fn enter_all(&self, index: &mut Index, mut ages: Option<&mut Ages>, block: &Block) -> Result<(), StoreError> {
