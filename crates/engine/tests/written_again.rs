@@ -18,7 +18,8 @@ fn config() -> CacheConfig {
 /// A closed cache with small and large batches of two lives, all dirty.
 fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     let page = u64::from(page_bytes);
-    let geometry = Geometry { page_bytes, segment_pages: 32, segments: 20, layout };
+    let segments = if layout == Layout::Log { 20 } else { 80 };
+    let geometry = Geometry { page_bytes, segment_pages: 32, segments, layout };
     let power = Power::steady();
     let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * page, &power)];
     BlockCache::format(&disks[0], geometry, &disks[1], [1; 16], ID).expect("room");
