@@ -33,12 +33,12 @@ pub(crate) use either::AnyLog;
 pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
-pub use repair::{Repaired, repair};
+pub use repair::{Doubtful, Repaired, repair, repair_past};
 pub(crate) use standing::SyncPoint;
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
-use rewrite::Copied;
+use rewrite::{Copied, Past};
 use standing::Standing;
 use std::collections::VecDeque;
 use std::io;
@@ -101,6 +101,8 @@ pub(crate) struct Log<D> {
     counts: LogCounts,
     /// Tables that were taken from their copies.
     copied: Vec<Copied>,
+    /// Of a store that was read although tables are missing.
+    past: Option<Past>,
 }
 
 impl<D: Disk> Log<D> {

@@ -5,6 +5,7 @@
 //! what was there, so the last four bytes of the block, which nothing else uses, are those that give it this CRC again.
 
 use crate::disk::{AlignedBytes, Disk};
+use std::collections::HashSet;
 use std::io;
 
 /// Where tables and blocks of the journal have their CRC, which is computed as if there were zeros.
@@ -37,6 +38,43 @@ impl Copied {
             block[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         }
         Some(Copied { byte, block })
+    }
+}
+
+/// A table that was durable and is damaged, with every copy of it: what it said is not known.
+pub(super) struct Hole {
+    /// Where on the device it was.
+    pub byte: u64,
+    /// Pages of which it may have told, at most.
+    pub pages: u64,
+    /// A table that says nothing and takes its place, so that what came after it can be read as before.
+    pub filler: Option<Copied>,
+    /// Pages that it must have given up: what came after it says that other pages have their slots.
+    pub given_up: Vec<u64>,
+}
+
+/// What is read of a store in spite of such damage.
+#[derive(Default)]
+pub(super) struct Past {
+    pub holes: Vec<Hole>,
+    /// Pages of which something was said after the last of them.
+    pub named: HashSet<u64>,
+    /// Pages of which nothing is known any more but that they had been there.
+    pub displaced: HashSet<u64>,
+}
+
+impl Past {
+    /// Something of these pages is read.
+    pub fn names(&mut self, pages: impl Iterator<Item = u64>) {
+        if !self.holes.is_empty() {
+            self.named.extend(pages);
+        }
+    }
+
+    /// A table is missing here.
+    pub fn falls_into(&mut self, hole: Hole) {
+        self.holes.push(hole);
+        self.named.clear();
     }
 }
 

@@ -12,7 +12,7 @@ mod recovery;
 
 pub(in crate::store) use areas::Areas;
 
-use super::rewrite::{self, Copied};
+use super::rewrite::{self, Copied, Past};
 use super::standing::Standing;
 use super::superblock::{LogEnd, State, Tables};
 use super::{Batch, Entry, Geometry, Index, LogCounts, SPARE_MAX, SyncPoint, age, check_page, crc32c, sync_device};
@@ -69,6 +69,8 @@ pub(crate) struct Slots<D> {
     counts: LogCounts,
     /// Blocks of the journal that were taken from their copies.
     copied: Vec<Copied>,
+    /// Of a store that was read although blocks are missing.
+    pub(in crate::store) past: Option<Past>,
 }
 
 /// What a block of the journal says of more than its entries.
