@@ -2,8 +2,8 @@
 //! the simulator counts, and every byte is right.
 
 use entresol_core::{Op, Page, Size};
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::{BlockCache, CacheConfig, Tag};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, parse_policies, run_cell};

@@ -122,3 +122,25 @@ fn one_bit_of_any_flush_costs_the_page_that_it_touches() {
         }
     }
 }
+
+/// A damaged table of which a copy is whole: `check` names it, and a repair writes it again.
+#[test]
+fn a_damaged_table_is_written_again_by_a_repair() {
+    for layout in ["log", "slots"] {
+        let scratch = killed(layout, |client| {
+            for version in 1..=4 {
+                (0..4).for_each(|page| client.write(page * PAGE as u64, &page_of(version), 0));
+                flush(client);
+            }
+        });
+        let mut bytes = scratch.bytes("cache");
+        let at = newest_table(&bytes);
+        bytes[at + 100] ^= 1;
+        scratch.file("cache", &bytes);
+        let check = |more: &[&str]| scratch.ok(&[&["check"], &BOTH[..], more].concat());
+        let named = format!("the table at byte {at} ");
+        says(&check(&[]), &[&named, "is damaged; a copy of it says the same"]);
+        says(&check(&["--repair"]), &[&format!("repaired: {named}is written again from its copy")]);
+        assert!(!check(&[]).contains(&named), "{layout}");
+    }
+}

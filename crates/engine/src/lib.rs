@@ -10,8 +10,6 @@ pub mod buffer;
 pub mod cache;
 #[cfg(all(test, not(loom)))]
 mod crash;
-#[cfg(not(loom))]
-pub mod disk;
 #[cfg(all(target_os = "linux", not(loom)))]
 mod emulated;
 pub mod frame;
@@ -29,5 +27,7 @@ pub mod table;
 
 #[cfg(not(loom))]
 pub use block::Block;
+#[cfg(not(loom))]
+pub use entresol_disk as disk;
 #[cfg(all(feature = "mutants", not(loom)))]
 pub use mutant::leave_out;

@@ -1,9 +1,10 @@
 //! The block cache as its callers see it: bytes of any alignment, modes, restarts, wrong devices and failing ones.
 
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Upkeep};
-use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout, StoreError};
 use entresol_policy::catalogue;
 use std::io::ErrorKind;

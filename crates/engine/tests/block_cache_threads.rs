@@ -4,9 +4,10 @@
 //! What each thread does follows from the seed; how they interleave does not.
 
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Disk, Fault, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;

@@ -1,9 +1,10 @@
 //! Another policy, or other tiers, while the cache is in use.
 
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Upkeep};
-use entresol_engine::disk::{Disk, Fault, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Options, catalogue};
 

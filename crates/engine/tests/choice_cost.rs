@@ -2,9 +2,9 @@
 //! in both. The cache device and the backing store are memory, so nothing but the engine's own work is in the time.
 
 use entresol_core::{Op, Page};
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::Geometry;
 use entresol_policy::{Options, catalogue};
 use entresol_trace::{Trace, generate};

@@ -3,9 +3,10 @@
 //! of all faults with their tests.
 
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;

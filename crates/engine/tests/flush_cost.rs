@@ -1,8 +1,8 @@
 //! What a flush costs of the cache device: one sync, one write for its batch and one for the commit record.
 
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 

@@ -1,7 +1,7 @@
 //! Generations of a cache: what is proposed is durable when that returns, and what was settled is so with the next superblock.
 
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Generation, Generations, Geometry, Layout};
 use entresol_engine::{Block, cache::CacheError};
 use entresol_policy::catalogue;

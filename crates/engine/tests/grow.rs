@@ -1,9 +1,10 @@
 //! A cache that takes up more of its device while it is in use.
 
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError};
-use entresol_engine::disk::{Caching, Disk, Fault, FileDisk, Power, SimDisk};
+use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{self, Geometry, Layout, StoreError};
 use entresol_policy::catalogue;
 

@@ -1,9 +1,9 @@
 //! Faults that other caches have, as tests of this one.
 
 use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 

@@ -3,9 +3,10 @@
 //! the record of a backing store says of it ("complete") rests on this.
 
 use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Upkeep};
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 

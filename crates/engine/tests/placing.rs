@@ -1,9 +1,10 @@
 //! Objects that are placed come into the cache and leave it while requests go on.
 
 use entresol_core::{ObjectId, Random};
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Filled, Filling, Objects};
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

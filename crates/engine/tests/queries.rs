@@ -2,8 +2,8 @@
 //! the same in both.
 
 use entresol_core::{ObjectId, Op, Page, Size};
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};

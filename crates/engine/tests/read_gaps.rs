@@ -2,9 +2,10 @@
 //! whatever is dirty or on its way, the policy decides as ever, and the disk below is not asked for more than it may be.
 
 use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, KeeperCounts, Tag, Upkeep};
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;

@@ -1,9 +1,10 @@
 //! Reads of several pages: decided on page by page, as if each had been read alone, but asked of the devices together.
 
 use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag};
-use entresol_engine::disk::{Disk, Power, SimDisk, Transfer};
+use entresol_engine::disk::{Disk, Transfer};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::io;

@@ -1,9 +1,9 @@
 //! Listening to a cache: what is heard is what was asked, in order, and nobody waits for who listens.
 
 use entresol_core::Op;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Noted, Recording, Tag};
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::time::Duration;

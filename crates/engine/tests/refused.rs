@@ -1,9 +1,10 @@
 //! Pages that the backing store refuses: told at the end of a cache, by themselves, and never lost.
 
 use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Upkeep};
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::collections::BTreeSet;

@@ -1,8 +1,9 @@
 //! The room that threads of the cache's own keep: what it costs, and who waits for it.
 
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig};
-use entresol_engine::disk::{Metered, Power, SimDisk};
+use entresol_engine::disk::Metered;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::time::Duration;

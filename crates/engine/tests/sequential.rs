@@ -1,8 +1,9 @@
 //! Long sequential streams pass by: what comes after the cutoff is not admitted, and is right and durable all the same.
 
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Counts, Mode};
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 

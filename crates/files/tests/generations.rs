@@ -2,9 +2,10 @@
 //! close: the right cache is always accepted, and what is older than the last generation never.
 
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Objects, Upkeep};
-use entresol_engine::disk::{Disk, Fault, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::record::{Mismatch, Pairing, Record, RecordPlace};
 use entresol_policy::catalogue;

@@ -1,8 +1,9 @@
 //! Paced disks: bytes are those of a plain disk, whatever the time; a device that is smaller than its disk is full when it is.
 #![cfg(target_os = "linux")]
 
+use entresol_crashtest::{Power, SimDisk};
 use entresol_device::profile;
-use entresol_engine::disk::{Disk, Power, SimDisk, Transfer};
+use entresol_engine::disk::{Disk, Transfer};
 use entresol_files::{FileId, FileLayer};
 use entresol_front::paced::{Listener, Paced, PacedDisk, PacedFiles};
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! File maps: which file has which region of a cache.
 
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::CacheConfig;
-use entresol_engine::disk::{Power, SimDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::{Backing, CachedFiles, HIDDEN};
 use entresol_policy::catalogue;

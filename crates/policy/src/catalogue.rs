@@ -1,7 +1,7 @@
 //! Every policy by name.
 
 use crate::interface::{Config, Info, Policy};
-use crate::options::{BuildError, Options};
+use crate::options::{BuildError, Options, PAGES_MAX};
 use strsim::levenshtein;
 
 /// What is to be done with a policy once it is built. The generic method is instantiated once per policy, so that
@@ -108,6 +108,9 @@ pub fn build<V: Visitor>(
     for ((&tier, &min), &given) in info.tiers.iter().zip(info.min_pages).zip(&config.tiers) {
         if given < min {
             return Err(BuildError::TooSmall { policy: info.name, tier, min, given });
+        }
+        if given > PAGES_MAX {
+            return Err(BuildError::TooLarge { policy: info.name, tier, max: PAGES_MAX, given });
         }
     }
     dispatch(info, config, options, visitor)

@@ -59,6 +59,18 @@ pub enum BuildError {
         /// The capacity that was given.
         given: usize,
     },
+    /// A tier is larger than anything that there is.
+    #[error("policy '{policy}' takes at most {max} pages of {tier}, not {given}")]
+    TooLarge {
+        /// The policy.
+        policy: &'static str,
+        /// The tier.
+        tier: &'static str,
+        /// The largest capacity in pages.
+        max: usize,
+        /// The capacity that was given.
+        given: usize,
+    },
     /// Capacities were given for the wrong number of tiers.
     #[error("policy '{policy}' manages {expected} tiers, not {given}")]
     WrongTiers {
@@ -70,6 +82,10 @@ pub enum BuildError {
         given: usize,
     },
 }
+
+/// Pages of the largest tier, and the largest size that an option has: an exbibyte in pages of 4 KiB. Sums and products of them are
+/// numbers still.
+pub(crate) const PAGES_MAX: usize = 1 << 48;
 
 fn pages(count: &usize) -> &'static str {
     if *count == 1 { "page" } else { "pages" }
@@ -140,7 +156,11 @@ impl Options {
     pub fn pages(&self, name: &str, config: &Config, whole: usize) -> Result<usize, BuildError> {
         let text = self.text(name);
         let size: Size = text.parse().map_err(|_| self.bad(name, text, "is not a size"))?;
-        Ok(size.pages(config.page_bytes, whole as u64) as usize)
+        let pages = size.pages(config.page_bytes, whole as u64);
+        if pages > PAGES_MAX as u64 {
+            return Err(self.bad(name, text, &format!("is more than {PAGES_MAX} pages")));
+        }
+        Ok(pages as usize)
     }
 
     /// The options that were given, as they are written on a command line: `ties=most-recent:kin=30%`.

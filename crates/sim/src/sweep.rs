@@ -31,7 +31,9 @@ impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.error {
             // What was too small is known in pages; how it was asked for is not.
-            CellError::Build(error @ BuildError::TooSmall { .. }) => write!(f, "{error} (at size {})", self.size),
+            CellError::Build(error @ (BuildError::TooSmall { .. } | BuildError::TooLarge { .. })) => {
+                write!(f, "{error} (at size {})", self.size)
+            }
             error => error.fmt(f),
         }
     }

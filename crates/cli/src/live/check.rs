@@ -10,7 +10,7 @@ use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_engine::disk::{Caching, Disk};
-use entresol_engine::store::{self, Generations, StoreError};
+use entresol_engine::store::{self, Doubtful, Generations, StoreError};
 use entresol_files::FilesDisk;
 use entresol_files::record::compare;
 use std::fmt::Write as _;
@@ -34,25 +34,47 @@ pub struct CheckArgs {
     /// The UUID that `entresol format` was given for a backing block device
     #[arg(long, value_name = "UUID", value_parser = identity::uuid)]
     pub identity: Option<Identity>,
-    /// Repair what can be: a damaged superblock is written again, a damaged clean page is forgotten (the backing store has
+    /// Repair what can be: a damaged superblock is written again, a damaged table whose copy is whole too, a damaged clean page is forgotten (the backing store has
     /// it), a damaged dirty page is entered as lost (reading it is an error until it is written again)
     #[arg(long)]
     pub repair: bool,
+    /// With --repair, where a table is damaged and its copy too, so that nobody knows what was written there: whether dirty pages that are
+    /// older than that table are kept, though they may be out of date, or are errors until they are written again. Both are listed.
+    /// Other pages that it told of are as the backing store has them
+    #[arg(long, requires = "repair", value_name = "WHAT")]
+    pub doubtful: Option<DoubtfulArg>,
+}
+
+/// What becomes of dirty pages that may be out of date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DoubtfulArg {
+    /// They are kept
+    Keep,
+    /// They are errors until they are written again
+    Lose,
+}
+
+/// A cache of which nothing was lost.
+enum Sound {
+    /// Nothing is damaged.
+    All,
+    /// Tables are damaged, and copies of them are whole.
+    BySomeCopies,
 }
 
 /// Runs the command.
 pub fn run(arguments: &CheckArgs) -> Result<()> {
     if !arguments.repair {
-        return check(arguments);
+        return check(arguments).map(drop);
     }
-    let before = check(arguments);
-    match &before {
-        Ok(()) => return before,
-        Err(error) if !is_damage(error) => return before,
+    match check(arguments) {
+        Ok(Sound::All) => return Ok(()),
+        Ok(Sound::BySomeCopies) => {}
+        Err(error) if !is_damage(&error) => return Err(error),
         Err(error) => say!("{error}"),
     }
     output::print(&repair(arguments)?)?;
-    check(arguments)
+    check(arguments).map(drop)
 }
 
 /// Repairs what can be repaired of a cache whose backing store the check has found to be its own; what was done, in words.
@@ -60,13 +82,40 @@ fn repair(arguments: &CheckArgs) -> Result<String> {
     let name = || arguments.cache.display().to_string();
     let cache = hold(&arguments.cache, Caching::Buffered)?;
     let superblock = survey::superblock(&cache).map_err(|error| beyond_repair(&arguments.cache, error))?;
-    let repaired = match store::repair(cache, superblock.backing, superblock.backing_pages) {
+    let (backing, pages) = (superblock.backing, superblock.backing_pages);
+    let repaired = match arguments.doubtful {
+        None => store::repair(cache, backing, pages),
+        Some(DoubtfulArg::Keep) => store::repair_past(cache, backing, pages, Doubtful::Keep),
+        Some(DoubtfulArg::Lose) => store::repair_past(cache, backing, pages, Doubtful::Lose),
+    };
+    let repaired = match repaired {
         Ok(repaired) => repaired,
         Err(StoreError::Io(error)) => return Err(error).with_context(name),
+        Err(error @ StoreError::Damaged { .. }) if arguments.doubtful.is_none() => {
+            let advice = "`--doubtful keep` saves what can be read, and keeps dirty pages that may be out of date; `--doubtful lose` makes \
+                          errors of these; both list what is lost";
+            return Err(Damage(format!("{}: {error}; {advice}", name())).into());
+        }
         Err(error) => return Err(beyond_repair(&arguments.cache, error)),
     };
     let mut text = "repaired: both superblocks are written again\n".to_owned();
+    for byte in &repaired.tables {
+        writeln!(text, "repaired: the table at byte {byte} is written again from its copy").expect("text grows");
+    }
+    for (byte, pages) in &repaired.unknown {
+        let what = format!(
+            "is gone with its copy: of at most {pages} pages, nobody knows which, what was written last is lost"
+        );
+        writeln!(text, "lost: the table at byte {byte} {what}").expect("text grows");
+    }
+    let in_doubt = match arguments.doubtful {
+        Some(DoubtfulArg::Keep) => "its last write is older than that table, and may be out of date; it is kept",
+        _ => {
+            "its last write is older than that table, and may be out of date; it is an error until it is written again"
+        }
+    };
     for (pages, what) in [
+        (&repaired.doubtful, in_doubt),
         (&repaired.gone, "its damaged clean copy is forgotten; the backing store has it"),
         (&repaired.lost, "its last write is lost; it is an error until it is written again"),
     ] {
@@ -83,7 +132,7 @@ fn beyond_repair(path: &Path, error: impl std::fmt::Display) -> anyhow::Error {
     Damage(format!("{}: {error}; {advice}", path.display())).into()
 }
 
-fn check(arguments: &CheckArgs) -> Result<()> {
+fn check(arguments: &CheckArgs) -> Result<Sound> {
     check_apart(&arguments.cache, &arguments.backing)?;
     let cache = ReadFile::open(&arguments.cache)?;
     if arguments.backing.is_dir() {
@@ -140,7 +189,7 @@ fn report(
     backing: &impl Bytes,
     is_void: impl Fn(u64, bool) -> bool,
     mut wrong: Vec<String>,
-) -> Result<()> {
+) -> Result<Sound> {
     let name = arguments.cache.display();
     let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
@@ -154,7 +203,8 @@ fn report(
     }
     output::print(&text)?;
     match wrong.first() {
-        None => Ok(()),
+        None if found.tables_copied.is_empty() => Ok(Sound::All),
+        None => Ok(Sound::BySomeCopies),
         Some(first) => {
             let number = wrong.len();
             let text = format!("{name}: {number} finding{}, first: {first}", if number == 1 { "" } else { "s" });
@@ -192,7 +242,7 @@ fn summary(found: &Survey) -> String {
         writeln!(text, "generation {}{pending}", settled.number).expect("text grows");
     }
     for byte in &found.tables_copied {
-        let what = "is damaged; a copy of it says the same, so nothing is lost, and a turn of the cache replaces it";
+        let what = "is damaged; a copy of it says the same, so nothing is lost, and --repair or a turn of the cache replaces it";
         writeln!(text, "the table at byte {byte} {what}").expect("text grows");
     }
     text

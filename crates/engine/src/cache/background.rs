@@ -113,7 +113,7 @@ fn serve(locks: &Locks, duty: Duty) {
     let mut rest = None;
     // Without the lock the cache has stopped.
     while let Ok(Some(mut turn)) = locks.called(duty, rest) {
-        let failed = duty.step(&mut turn).is_err() || turn.must_mend();
+        let failed = duty.step(&mut turn).is_err();
         rest = failed.then(|| rest.map_or(REST_MIN, |rest: Duration| (2 * rest).min(REST_MAX)));
     }
 }

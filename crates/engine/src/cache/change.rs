@@ -115,6 +115,7 @@ impl BlockCache {
             upkeep: config.upkeep,
             dirty_age: config.dirty_age,
             clock: config.clock.clone(),
+            watch: config.watch,
             ..fresh
         };
         check_live(&to, self.objects_max)?;

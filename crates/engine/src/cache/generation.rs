@@ -61,8 +61,8 @@ impl BlockCache {
 mod tests {
     use super::*;
     use crate::cache::{CacheConfig, CacheError, Objects, Opening};
-    use crate::disk::{Power, SimDisk};
     use crate::store::{Geometry, Identity, Layout, format_before, leave_open};
+    use entresol_crashtest::{Power, SimDisk};
     use entresol_policy::catalogue;
 
     const BACKING: [u8; 16] = [9; 16];

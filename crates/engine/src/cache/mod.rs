@@ -68,6 +68,9 @@ use upkeep::Lease;
 /// Frames that a flush hands over to the log in one turn.
 const FRAMES_PER_TURN: usize = 16;
 
+/// How often an idle cache device is asked whether it still works: a sync of which nothing is to be written.
+const WATCH: Duration = Duration::from_secs(30);
+
 /// What becomes of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -124,6 +127,9 @@ pub struct CacheConfig {
     pub dirty_age: Option<Duration>,
     /// By which clock.
     pub clock: Clock,
+    /// How often a cache with threads of its own asks its device whether it still works, while nothing else asks it anything. None:
+    /// never.
+    pub watch: Option<Duration>,
 }
 
 impl CacheConfig {
@@ -139,6 +145,7 @@ impl CacheConfig {
             upkeep: Upkeep::default(),
             dirty_age: None,
             clock: Clock::monotonic(),
+            watch: Some(WATCH),
         }
     }
 
@@ -240,7 +247,8 @@ pub struct CacheStats {
 /// A cache device in front of a backing store, as one range of bytes.
 ///
 /// ```
-/// use entresol_engine::{Block, cache::{BlockCache, CacheConfig}, disk::{Power, SimDisk}, store::Geometry};
+/// use entresol_crashtest::{Power, SimDisk};
+/// use entresol_engine::{Block, cache::{BlockCache, CacheConfig}, store::Geometry};
 /// let (cache, backing) = (SimDisk::new(1 << 20, &Power::steady()), SimDisk::new(1 << 22, &Power::steady()));
 /// let geometry = Geometry::for_device(1 << 20, 4096)?;
 /// BlockCache::format(&cache, geometry, &backing, [7; 16], [1; 16])?;

@@ -175,7 +175,7 @@ impl Opening {
         let begun = begin()?;
         let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
         self.core.start(self.config.tiers.iter().sum(), drain).map_err(failed)?;
-        let locks = Arc::new(Locks::new(self.core));
+        let locks = Arc::new(Locks::new(self.core, self.config.watch));
         let threads = (self.config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
         let background = threads.transpose().map_err(failed)?;
         let cache = BlockCache {

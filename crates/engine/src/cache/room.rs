@@ -200,9 +200,9 @@ mod tests {
     use super::super::{BlockCache, CacheConfig, CacheStats, Upkeep};
     use super::{SYNC_IDLE, SYNC_MUST};
     use crate::Block;
-    use crate::disk::{Power, SimDisk};
     use crate::store::{Geometry, Layout, Recovered};
     use entresol_core::Random;
+    use entresol_crashtest::{Power, SimDisk};
     use entresol_policy::catalogue;
 
     const PAGE: u64 = 4096;

@@ -29,6 +29,8 @@ pub(super) struct Locks {
     servants: Vec<Servant>,
     /// They are to end.
     dismissed: AtomicBool,
+    /// How often an idle cache device is asked whether it still works.
+    watch: Option<Duration>,
     /// Of the pages.
     pub pages: PageLocks,
 }
@@ -49,12 +51,13 @@ fn stopped<T>(_: PoisonError<T>) -> io::Error {
 }
 
 impl Locks {
-    pub fn new(core: Box<dyn Core>) -> Self {
+    pub fn new(core: Box<dyn Core>, watch: Option<Duration>) -> Self {
         Locks {
             core: Mutex::new(Some(core)),
             changed: Condvar::new(),
             servants: Duty::ALL.iter().map(|_| Servant::default()).collect(),
             dismissed: AtomicBool::new(false),
+            watch,
             pages: PageLocks::new(),
         }
     }
@@ -71,18 +74,38 @@ impl Locks {
             if turn.keeper().wanting > 0 && duty == Duty::Room {
                 // They make room themselves, and have waited for it.
                 turn.wait()?;
-            } else if !turn.core().is_off() && !turn.must_mend() && duty.calls(turn.keeper()) {
+            } else if turn.must_mend() {
+                // Nobody need come for a device that failed to be taken out of use. What else fails is told to who comes next.
+                let _told = turn.mend();
+                // Others wait for the upkeep.
+                drop(turn);
+                turn = self.turn()?;
+            } else if !turn.core().is_off() && duty.calls(turn.keeper()) {
                 return Ok(Some(turn));
             } else {
                 servant.idle.store(true, Relaxed);
-                let look = turn.keeper().next_look().filter(|_| duty == Duty::Room);
+                let look = match duty {
+                    Duty::Room => turn.keeper().next_look(),
+                    Duty::Log => self.watch.filter(|_| !turn.core().is_off()),
+                };
                 servant.timed.store(look.is_some(), Relaxed);
                 let guard = turn.guard.take().expect("only I/O is performed without the lock");
-                turn.guard = Some(match look {
-                    Some(look) => servant.called.wait_timeout(guard, look).map_err(stopped)?.0,
-                    None => servant.called.wait(guard).map_err(stopped)?,
-                });
+                let passed = match look {
+                    Some(look) => {
+                        let (guard, waited) = servant.called.wait_timeout(guard, look).map_err(stopped)?;
+                        turn.guard = Some(guard);
+                        waited.timed_out()
+                    }
+                    None => {
+                        turn.guard = Some(servant.called.wait(guard).map_err(stopped)?);
+                        false
+                    }
+                };
                 servant.idle.store(false, Relaxed);
+                if duty == Duty::Log && passed && !self.dismissed.load(Relaxed) {
+                    // An error is noted with the device.
+                    let _noted = upkeep::look_at_device(&mut turn);
+                }
             }
         }
         Ok(None)

@@ -89,6 +89,14 @@ pub(super) fn store_clock(lease: &mut impl Lease) -> io::Result<()> {
     lease.keeper().noted(told)
 }
 
+/// Asks the log's device whether it still works: that it does not would be learnt with the next request only, which may be long
+/// after it failed.
+pub(super) fn look_at_device(lease: &mut impl Lease) -> io::Result<()> {
+    let disk = lease.keeper().log.disk().clone();
+    let works = lease.unlocked(|| sync_device(&*disk))?;
+    lease.keeper().noted(works)
+}
+
 /// Makes durable what is complete of the log ahead of need. If somebody does so just now, that is waited for.
 pub(super) fn sync_ahead(lease: &mut impl Lease) -> io::Result<()> {
     if lease.keeper().syncing && lease.wait_for_sync()? { Ok(()) } else { sync_sealed(lease).map(drop) }

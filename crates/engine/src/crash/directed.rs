@@ -2,9 +2,10 @@
 
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Mode, Objects, Opening, Upkeep};
-use crate::disk::{Disk, Fault, Power, SimDisk};
+use crate::disk::Disk;
 use crate::store::{Generation, Geometry, Identity, Layout, format_before};
 use entresol_core::Random;
+use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_policy::catalogue;
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -2,13 +2,14 @@
 
 pub(super) mod rot;
 
-use super::oracle::{Oracle, SECTOR};
 use super::tables::Tables;
 use crate::Block;
 use crate::cache::{BlockCache, CacheConfig, Clock, Mode, Upkeep};
-use crate::disk::{Disk, Fault, Power, SimDisk};
+use crate::disk::Disk;
 use crate::store::{Geometry, Identity, Layout, format_before, repair};
 use entresol_core::Random;
+use entresol_crashtest::pages::{Oracle, SECTOR};
+use entresol_crashtest::{Fault, Power, SimDisk, lives};
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -179,6 +180,27 @@ pub(super) struct Tally {
     pub placing_interrupted: u64,
     /// Syncs of the backing store that failed.
     pub syncs_failed: u64,
+}
+
+impl lives::Tally for Tally {
+    fn add(&mut self, other: &Self) {
+        self.crashes += other.crashes;
+        self.crashes_in_recovery += other.crashes_in_recovery;
+        self.operations += other.operations;
+        self.reclaimed += other.reclaimed;
+        self.renewed += other.renewed;
+        self.rescued += other.rescued;
+        self.cleaned_ahead += other.cleaned_ahead;
+        self.cleaned_beside += other.cleaned_beside;
+        self.aged += other.aged;
+        self.changes += other.changes;
+        self.growths += other.growths;
+        self.passed += other.passed;
+        self.placed += other.placed;
+        self.tables_in_part += other.tables_in_part;
+        self.placing_interrupted += other.placing_interrupted;
+        self.syncs_failed += other.syncs_failed;
+    }
 }
 
 /// What came of a flipped bit.

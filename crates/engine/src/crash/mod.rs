@@ -3,15 +3,14 @@
 
 mod directed;
 mod history;
-mod oracle;
 mod tables;
 
 use crate::mutant::{self, Mutant};
 use crate::store::Layout;
 use entresol_core::Random;
+use entresol_crashtest::lives::{self, number};
 use history::rot::{End, Rot};
 use history::{Damage, History, Setup, Tally};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
 /// First seed of lives in which syncs fail.
@@ -24,51 +23,25 @@ fn random_life(seed: u64, setup: Setup, crashes: u64) -> Result<Tally, String> {
     for round in 0..crashes {
         let requests = 1 + random.below(60);
         let power_for = random.chance(0.8).then(|| 1 + random.below(1 + requests / 2));
-        history.round(requests, power_for).map_err(|why| format!("seed {seed}, round {round}, {setup:?}: {why}"))?;
+        history.round(requests, power_for).map_err(|why| format!("round {round}, {setup:?}: {why}"))?;
     }
     Ok(history.tally)
 }
 
 /// Lives of many seeds; the first violation ends it.
 fn random_lives(seeds: std::ops::Range<u64>, layout: Layout, crashes: u64) -> Result<Tally, String> {
-    lives(seeds, |seed| Setup::random(seed, layout), crashes)
+    lives_of(seeds, |seed| Setup::random(seed, layout), crashes)
 }
 
 /// The same of caches of a certain kind.
-fn lives(seeds: std::ops::Range<u64>, setup: impl Fn(u64) -> Setup, crashes: u64) -> Result<Tally, String> {
-    let mut sum = Tally::default();
-    for seed in seeds {
-        let tally = catch_unwind(AssertUnwindSafe(|| random_life(seed, setup(seed), crashes)))
-            .unwrap_or_else(|panic| Err(format!("seed {seed}: a panic: {:?}", panic.downcast_ref::<String>())))?;
-        sum.crashes += tally.crashes;
-        sum.crashes_in_recovery += tally.crashes_in_recovery;
-        sum.operations += tally.operations;
-        sum.reclaimed += tally.reclaimed;
-        sum.renewed += tally.renewed;
-        sum.rescued += tally.rescued;
-        sum.cleaned_ahead += tally.cleaned_ahead;
-        sum.cleaned_beside += tally.cleaned_beside;
-        sum.aged += tally.aged;
-        sum.changes += tally.changes;
-        sum.growths += tally.growths;
-        sum.passed += tally.passed;
-        sum.placed += tally.placed;
-        sum.tables_in_part += tally.tables_in_part;
-        sum.placing_interrupted += tally.placing_interrupted;
-        sum.syncs_failed += tally.syncs_failed;
-    }
-    Ok(sum)
-}
-
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().unwrap_or_else(|error| panic!("{name}: {error}")))
+fn lives_of(seeds: std::ops::Range<u64>, setup: impl Fn(u64) -> Setup, crashes: u64) -> Result<Tally, String> {
+    lives::sum(seeds, |seed| random_life(seed, setup(seed), crashes))
 }
 
 /// The seeds of the lives that a test of many goes through.
 fn seeds() -> std::ops::Range<u64> {
-    let first = number("ENTRESOL_CRASH_FIRST").unwrap_or(0);
-    first..first + number("ENTRESOL_CRASH_SEEDS").unwrap_or(3200)
+    let first = number("ENTRESOL_CRASH_FIRST", 0);
+    first..first + number("ENTRESOL_CRASH_SEEDS", 3200)
 }
 
 /// Half as many, so that slices stay slices.
@@ -110,7 +83,7 @@ fn check_lives_of_a_kind(first: u64, kind: fn(u64, Layout) -> Setup, check: impl
     let seeds = halved(seeds());
     let seeds = first + seeds.start..first + seeds.end;
     for layout in LAYOUTS {
-        let tally = lives(seeds.clone(), |seed| kind(seed, layout), 20);
+        let tally = lives_of(seeds.clone(), |seed| kind(seed, layout), 20);
         let tally = tally.unwrap_or_else(|violation| panic!("{violation}"));
         println!("{layout:?}: {seeds:?}: {tally:?}");
         if seeds.end - seeds.start >= 100 {
@@ -159,16 +132,11 @@ fn a_crash_after_every_single_io_of_a_short_history_loses_nothing() {
 
 /// Lives that end with a flipped bit: how often each outcome came about.
 fn damaged_lives(seeds: std::ops::Range<u64>, layout: Layout) -> Result<[u64; 4], String> {
-    let mut outcomes = [0; 4];
-    for seed in seeds {
+    lives::outcomes(seeds, |seed| {
         let setup = Setup { of_before: false, ..Setup::random(2_000_000 + seed, layout) };
-        let life = AssertUnwindSafe(|| History::new(setup.clone(), seed).damage(60));
-        let outcome = catch_unwind(life)
-            .unwrap_or_else(|panic| Err(format!("a panic: {:?}", panic.downcast_ref::<String>())))
-            .map_err(|why| format!("seed {seed}, {setup:?}: {why}"))?;
-        outcomes[outcome as usize] += 1;
-    }
-    Ok(outcomes)
+        let damage = History::new(setup.clone(), seed).damage(60);
+        damage.map(|damage| damage as usize).map_err(|why| format!("{setup:?}: {why}"))
+    })
 }
 
 #[test]
@@ -189,22 +157,13 @@ fn rotting_lives(
     rot: Rot,
     end: End,
 ) -> Result<[u64; 4], String> {
-    let mut outcomes = [0; 4];
-    for seed in seeds {
+    lives::outcomes(seeds, |seed| {
         let setup = Setup { of_before, ..Setup::random(5_000_000 + seed, layout) };
-        let life = AssertUnwindSafe(|| {
-            let mut history = History::new(setup.clone(), seed);
-            for _ in 0..seed % 3 {
-                history.round(40, None)?;
-            }
-            history.rot(rot, end, 1 + seed % 80)
-        });
-        let outcome = catch_unwind(life)
-            .unwrap_or_else(|panic| Err(format!("a panic: {:?}", panic.downcast_ref::<String>())))
-            .map_err(|why| format!("seed {seed}, {rot:?}, {end:?}, {setup:?}: {why}"))?;
-        outcomes[outcome as usize] += 1;
-    }
-    Ok(outcomes)
+        let mut history = History::new(setup.clone(), seed);
+        let before = (0..seed % 3).try_for_each(|_| history.round(40, None));
+        let damage = before.and_then(|()| history.rot(rot, end, 1 + seed % 80));
+        damage.map(|damage| damage as usize).map_err(|why| format!("{rot:?}, {end:?}, {setup:?}: {why}"))
+    })
 }
 
 const ENDS: [End; 3] = [End::Kill, End::PowerLoss, End::Close];
@@ -328,7 +287,7 @@ fn missed(layout: Layout) -> Vec<Mutant> {
             .and_then(|()| random_lives(0..300, layout, 20))
             .and_then(|_| all_rotting_lives(0..300, layout))
             .and_then(|()| damaged_lives(0..4000, layout))
-            .and_then(|_| lives(FAILING..FAILING + 300, |seed| Setup::failing(seed, layout), 20))
+            .and_then(|_| lives_of(FAILING..FAILING + 300, |seed| Setup::failing(seed, layout), 20))
             .and_then(|_| random_lives(300..20_000, layout, 20).map(drop).or_else(|why| without_mutant(&why, layout)));
         mutant::activate(None);
         match found {

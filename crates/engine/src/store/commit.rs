@@ -150,7 +150,7 @@ impl Commits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Power, SimDisk};
+    use entresol_crashtest::{Power, SimDisk};
 
     fn commit(epoch: u64, place: u64) -> Commit {
         let carried = Carried {

@@ -2,6 +2,7 @@
 
 use super::clock::Clock;
 use super::generation::{Generation, Generations};
+use super::rewrite::Past;
 use super::slots::Slots;
 use super::standing::Standing;
 use super::superblock::{Identity, Superblock};
@@ -40,16 +41,40 @@ impl<D: Disk> AnyLog<D> {
         backing_pages: u64,
         clock: Option<&Clock>,
     ) -> Result<(Self, Recovered), StoreError> {
+        Self::find_in_spite(disk, backing, backing_pages, clock, None)
+    }
+
+    /// As [`find`](AnyLog::find), of a store of which tables, or blocks of the journal, are missing with all copies: a repair must see to
+    /// what is in doubt by that.
+    ///
+    /// # Errors
+    /// As there, but for that.
+    pub fn find_past(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Self, StoreError> {
+        Self::find_in_spite(disk, backing, backing_pages, None, Some(Past::default())).map(|(log, _)| log)
+    }
+
+    fn find_in_spite(
+        disk: D,
+        backing: [u8; 16],
+        backing_pages: u64,
+        clock: Option<&Clock>,
+        past: Option<Past>,
+    ) -> Result<(Self, Recovered), StoreError> {
         Ok(match Superblock::read(&disk)?.geometry.layout {
             Layout::Log => {
-                let (log, recovered) = Log::find(disk, backing, backing_pages, clock)?;
+                let (log, recovered) = Log::find(disk, backing, backing_pages, clock, past)?;
                 (AnyLog::Log(log), recovered)
             }
             Layout::Slots => {
-                let (slots, recovered) = Slots::find(disk, backing, backing_pages, clock)?;
+                let (slots, recovered) = Slots::find(disk, backing, backing_pages, clock, past)?;
                 (AnyLog::Slots(slots), recovered)
             }
         })
+    }
+
+    /// What was found of missing tables.
+    pub(super) fn take_past(&mut self) -> Option<Past> {
+        either!(self, store => store.past.take())
     }
 
     /// Makes what was found durable, and notes in the superblock that the store is in use from there on.
@@ -58,6 +83,14 @@ impl<D: Disk> AnyLog<D> {
     /// What the device answered.
     pub fn begin(&mut self) -> io::Result<()> {
         either!(self, store => store.begin())
+    }
+
+    /// Writes anew the tables, or blocks of the journal, that were taken from their copies; where they are. The store is in use.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
+        either!(self, store => store.rewrite_copied())
     }
 
     fn standing(&self) -> &Standing {

@@ -16,6 +16,7 @@ mod needs;
 mod numbers;
 mod recovery;
 mod repair;
+mod rewrite;
 mod slots;
 mod standing;
 mod superblock;
@@ -32,11 +33,12 @@ pub(crate) use either::AnyLog;
 pub(crate) use index::{Entry, Index, PageMap};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
-pub use repair::{Repaired, repair};
+pub use repair::{Doubtful, Repaired, repair, repair_past};
 pub(crate) use standing::SyncPoint;
 
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
+use rewrite::{Copied, Past};
 use standing::Standing;
 use std::collections::VecDeque;
 use std::io;
@@ -97,9 +99,21 @@ pub(crate) struct Log<D> {
     records: Vec<Record>,
     pages: usize,
     counts: LogCounts,
+    /// Tables that were taken from their copies.
+    copied: Vec<Copied>,
+    /// Of a store that was read although tables are missing.
+    past: Option<Past>,
 }
 
 impl<D: Disk> Log<D> {
+    /// Writes anew the tables that were taken from their copies; where they are.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
+        rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
+    }
+
     /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         self.geometry

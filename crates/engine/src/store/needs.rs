@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::Block;
     use crate::cache::{BlockCache, CacheConfig};
-    use crate::disk::{Power, SimDisk};
+    use entresol_crashtest::{Power, SimDisk};
     use entresol_policy::catalogue;
 
     #[test]

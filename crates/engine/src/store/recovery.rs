@@ -5,19 +5,22 @@ use super::ages::Ages;
 use super::clock::Clock;
 use super::commit::Commit;
 use super::index::{Entry, Index};
+use super::rewrite::{Copied, Hole, Past};
 use super::standing::{self, Standing};
 use super::superblock::{Geometry, LogEnd, PLACES_MAX, State, Superblock, Tables};
-use super::table::{self, Head, Kind, Table};
+use super::table::{self, Head, Kind, Record, Table};
 use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
 /// Tables that are read in one submission, each of another segment.
 const TABLES: usize = 128;
+/// In the place of a UUID: nothing is known of this table but where it was.
+const MISSING: [u8; 16] = [0; 16];
 /// First blocks of segments are kept from step 1 for step 4 if they take no more than this.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Entries of a table between the one that is entered and the one for which memory is asked.
@@ -64,6 +67,10 @@ struct Walk<'d, D> {
     /// The first block of every slot, unless that is too much to keep.
     first_blocks: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
+    /// Tables that were taken from copies, as they can be written again.
+    copied: RefCell<Vec<Copied>>,
+    /// Where tables may be missing: what was found of that.
+    past: Option<Past>,
     /// Ages are to be kept.
     keeps_ages: bool,
 }
@@ -112,11 +119,12 @@ impl<D: Disk> Log<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn find(
+    pub(super) fn find(
         disk: D,
         backing: [u8; 16],
         backing_pages: u64,
         clock: Option<&Clock>,
+        past: Option<Past>,
     ) -> Result<(Self, Recovered), StoreError> {
         let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
@@ -131,6 +139,8 @@ impl<D: Disk> Log<D> {
             void: Vec::new(),
             first_blocks: None,
             read_bytes,
+            copied: RefCell::default(),
+            past,
             keeps_ages: clock.is_some(),
         };
         let newest = walk.newest_table()?;
@@ -147,6 +157,7 @@ impl<D: Disk> Log<D> {
             took: started.elapsed(),
         };
 
+        let (copied, past) = (walk.copied.take(), walk.past.take());
         let geometry = superblock.geometry;
         let shown = last.as_ref().map_or(0, |last| last.head.clock);
         let mut standing = Standing::found(superblock, &walk.records, shown);
@@ -175,6 +186,8 @@ impl<D: Disk> Log<D> {
             records: Vec::new(),
             pages: 0,
             counts: LogCounts::default(),
+            copied,
+            past,
             disk,
         };
         Ok((log, recovered))
@@ -393,6 +406,20 @@ impl<D: Disk> Walk<'_, D> {
     /// Step 4. Where the first table of a segment cannot be read, what an earlier epoch left of that segment in another slot may
     /// have been taken for it: then something does not hold, whatever is found first, and it is read without.
     fn load_past_void(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
+        // What is to be gone past is gone past only where there is no other way.
+        let Some(past) = self.past.take() else { return self.load_sound(end) };
+        let firsts = self.firsts.clone();
+        let sound = self.load_sound(end);
+        self.past = Some(past);
+        if sound.is_ok() {
+            return sound;
+        }
+        (self.firsts, self.void) = (firsts, Vec::new());
+        self.load(end)?.map_err(|broken| self.damaged(broken.at, broken.why))
+    }
+
+    /// The same where nothing may be missing.
+    fn load_sound(&mut self, end: LogEnd) -> Result<Loaded, StoreError> {
         let broken = match self.load(end)? {
             Ok(loaded) => return Ok(loaded),
             Err(broken) => broken,
@@ -414,6 +441,8 @@ impl<D: Disk> Walk<'_, D> {
         if !end.tail.is_multiple_of(segment_pages) || end.place - end.tail.min(end.place) > u64::from(blocks) {
             return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
         }
+        self.copied.borrow_mut().clear();
+        self.past = self.past.take().map(|_| Past::default());
         let starts = self.live_segments(end)?;
         let order = match self.order(&starts, end) {
             Ok(order) => order,
@@ -422,6 +451,8 @@ impl<D: Disk> Walk<'_, D> {
         let mut index = Index::new(blocks, end.tail);
         let mut ages = self.keeps_ages.then(|| Ages::new(blocks as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
+        // A table that is missing, and the chain before it.
+        let (mut missing, mut gaps): (Option<(Table, Option<u32>)>, _) = (None, Vec::new());
         for starts in starts.chunks(TABLES) {
             let tables = match self.tables(starts, end)? {
                 Ok(tables) => tables,
@@ -430,6 +461,13 @@ impl<D: Disk> Walk<'_, D> {
             for table in tables.into_iter().flatten() {
                 let at = Spot { slot: table.head.slot, place: table.head.place };
                 let broken = |why| Ok(Err(Broken { at, why, suspects: vec![at.slot] }));
+                if let Some((gap, before)) = missing.take() {
+                    gaps.push(self.fall_into(gap, before, table.head.chain));
+                }
+                if table.head.uuid == MISSING {
+                    missing = Some((table, chain.take()));
+                    continue;
+                }
                 if chain.is_some_and(|chain| chain != table.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                     let suspects = last.iter().map(|last: &Table| last.head.slot).chain([at.slot]).collect();
                     return Ok(Err(Broken { at, why: "the table does not follow the one before", suspects }));
@@ -445,10 +483,18 @@ impl<D: Disk> Walk<'_, D> {
                     return broken("the table names a page beyond the end of the backing store");
                 }
                 load_table(&table, &mut index, ages.as_mut());
+                if let Some(past) = &mut self.past {
+                    past.names(table.records.iter().map(|record| record.page));
+                }
                 chain = Some(table.crc);
                 last = Some(table);
             }
         }
+        if let Some((gap, before)) = missing {
+            gaps.push(self.fall_into(gap, before, end.chain));
+            last = None;
+        }
+        self.fill(gaps, &index);
         if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
             let suspects = last.iter().map(|last| last.head.slot).collect();
             return Ok(Err(Broken { at: spot(end), why: "the last table is not the one that was there", suspects }));
@@ -575,6 +621,10 @@ impl<D: Disk> Walk<'_, D> {
                     None => self.copy_of(spot)?,
                     table => table,
                 };
+                let table = match table {
+                    None if self.past.is_some() => self.missing(spot, end)?,
+                    table => table,
+                };
                 let Some(table) = table else {
                     if mutant::is(Mutant::VoidNotTried) {
                         return Err(self.damaged(spot, "a table is not there"));
@@ -618,7 +668,67 @@ impl<D: Disk> Walk<'_, D> {
             take(epoch, table.carried.as_ref().and_then(|carried| table::carried_table(carried, uuid)));
             take(epoch, Some(table));
         }
-        Ok(found.map(|(_, table)| table))
+        Ok(found.map(|(epoch, table)| {
+            self.copied.borrow_mut().extend(self.written_again(epoch, &table));
+            table
+        }))
+    }
+
+    /// A table that was taken from a copy which this epoch made, as it can be written again.
+    fn written_again(&self, epoch: u64, table: &Table) -> Option<Copied> {
+        let (tables, head, carried) = (self.superblock.tables, Head { epoch, ..table.head }, table.carried.as_ref());
+        let room = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
+        let encode = |block: &mut [u8]| table::encode(tables, &head, &table.records, carried, block);
+        let byte = byte_of(self.geometry(), tables, head.slot, head.place);
+        Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode, table::crc_of)
+    }
+
+    /// A table of the size that the one at a spot had which is missing: up to the next that can be read, or to the end of its segment.
+    fn missing(&self, at: Spot, end: LogEnd) -> io::Result<Option<Table>> {
+        let within = self.rest_of_segment(at)?;
+        let stop = ((at.place / self.segment_pages() + 1) * self.segment_pages()).min(end.place);
+        let is_next = |place: &u64| {
+            let table = within.table(*place, self.superblock.tables, self.page_bytes());
+            table.is_some_and(|table| self.is_ours(&table.head))
+        };
+        let next = (at.place + 1..stop).find(is_next).unwrap_or(stop);
+        let copies = |pages| table::copies(self.superblock.tables, self.page_bytes(), pages);
+        let blocks = (next - at.place) as usize;
+        let pages = (blocks.saturating_sub(2)..blocks).find(|&pages| 1 + pages + copies(pages) == blocks);
+        let room = table::entries_max(self.superblock.tables, self.page_bytes());
+        let Some(pages) = pages.filter(|&pages| pages + 1 < room) else { return Ok(None) };
+        // One page is said to be there, as often as there are pages, and then not to be. Which one is chosen when all is read.
+        let record = |kind| Record { page: 0, kind, age: age::UNKNOWN, crc: 0 };
+        let gone = (pages > 0).then(|| record(Kind::Gone));
+        let records: Vec<Record> = std::iter::repeat_n(record(Kind::Clean), pages).chain(gone).collect();
+        let (epoch, tail) = (self.superblock.epoch, end.tail);
+        let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
+        let Spot { slot, place } = at;
+        let head = Head { uuid: MISSING, epoch, place, slot, next: slot, tail, durable, chain: 0, clock: 0 };
+        Ok(Some(Table { head, records, pages: pages as u32, crc: 0, blocks: blocks as u64, carried: None }))
+    }
+
+    /// Notes a table that is missing, between these CRCs of the chain; what is to take its place.
+    fn fall_into(&mut self, gap: Table, before: Option<u32>, crc: u32) -> Table {
+        let head = Head { uuid: self.superblock.identity.uuid, chain: before.unwrap_or(0), ..gap.head };
+        let byte = byte_of(self.geometry(), self.superblock.tables, head.slot, head.place);
+        if let Some(past) = &mut self.past {
+            past.falls_into(Hole { byte, pages: gap.pages.into(), filler: None, given_up: Vec::new() });
+        }
+        Table { head, crc, ..gap }
+    }
+
+    /// Makes what takes the places of missing tables. It speaks of a page of which no dirty version is older.
+    fn fill(&mut self, mut gaps: Vec<Table>, index: &Index) {
+        let Some(mut past) = self.past.take() else { return };
+        let is_free = |page: &u64| past.named.contains(page) || index.get(*page).is_none_or(|entry| !entry.dirty);
+        let free = (0..self.superblock.identity.backing_pages).find(is_free);
+        for (gap, hole) in gaps.iter_mut().zip(&mut past.holes) {
+            let Some(page) = free else { break };
+            gap.records.iter_mut().for_each(|record| record.page = page);
+            hole.filler = self.written_again(gap.head.epoch, gap);
+        }
+        self.past = Some(past);
     }
 
     /// The first tables of segments that begin at a place: one of each epoch that has written it.

@@ -600,8 +600,8 @@ mod tests {
     fn what_counts_is_written_last() {
         for copy in [0, 1] {
             let size = Tables::V3.size_bytes(&example().geometry);
-            let power = crate::disk::Power::steady();
-            let disk = crate::disk::SimDisk::new(size, &power);
+            let power = entresol_crashtest::Power::steady();
+            let disk = entresol_crashtest::SimDisk::new(size, &power);
             Superblock { copy, ..example() }.write(&disk).expect("a write");
             // Nothing is whole of the copy that was written last.
             disk.flip(copy as u64 * 4096, 1);

@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use entresol_core::Random;
+use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 use std::collections::HashMap;

@@ -60,8 +60,9 @@ pub struct MvFifo<const GSC: bool> {
     /// Its dirty bit is the paper's `dirty`, its `ahead` the paper's `fdirty`.
     pool: DramPool,
 
-    /// The ring of flash frames; `front` is the oldest of `len`.
+    /// The ring of flash frames, as far as it was used; `front` is the oldest of `len`.
     ring: Vec<Frame>,
+    capacity: usize,
     front: usize,
     len: usize,
     superseded: usize,
@@ -128,7 +129,9 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
             },
             batch,
             pool: DramPool::new(config.pages, dram_capacity),
-            ring: vec![Frame::default(); flash_capacity],
+            // Flash that is larger than all pages may never be full: what it would take is not asked for at once.
+            ring: Vec::with_capacity(flash_capacity.min(2 * config.pages)),
+            capacity: flash_capacity,
             front: 0,
             len: 0,
             superseded: 0,
@@ -179,7 +182,7 @@ impl<const GSC: bool> Policy for MvFifo<GSC> {
     }
 
     fn gauges(&self, visit: &mut dyn FnMut(&'static str, f64)) {
-        visit("old_versions", self.superseded as f64 / self.ring.len() as f64);
+        visit("old_versions", self.superseded as f64 / self.capacity as f64);
     }
 
     #[inline(always)]
@@ -270,8 +273,12 @@ impl<const GSC: bool> MvFifo<GSC> {
     /// Puts a frame at the rear; true when it is written together with the frame before it, which is the case
     /// within a batch-sized segment of the ring.
     fn append(&mut self, frame: Frame) -> bool {
-        let rear = (self.front + self.len) % self.ring.len();
-        self.ring[rear] = frame;
+        let rear = (self.front + self.len) % self.capacity;
+        // Frames are used in order, so that the first turn makes them.
+        match self.ring.get_mut(rear) {
+            Some(used) => *used = frame,
+            None => self.ring.push(frame),
+        }
         self.frame_of[frame.page as usize] = rear as u32;
         self.len += 1;
         !rear.is_multiple_of(self.batch)
@@ -289,14 +296,14 @@ impl<const GSC: bool> MvFifo<GSC> {
     /// Makes sure that a frame is free. When it takes a batch for that, GSC fills the rest of the batch from the tail
     /// of the pool; `entering` is the page that the room is for. False when every frame is pinned.
     fn make_room<D: Driver>(&mut self, entering: Option<Page>, driver: &mut D) -> bool {
-        if self.len < self.ring.len() {
+        if self.len < self.capacity {
             return true;
         }
         // A whole turn of the ring without a freed frame means that all are pinned.
-        let turns = self.ring.len().div_ceil(self.batch);
+        let turns = self.capacity.div_ceil(self.batch);
         let made = (0..turns).any(|_| {
             self.dequeue_batch(driver);
-            self.len < self.ring.len()
+            self.len < self.capacity
         });
         if GSC
             && made
@@ -312,7 +319,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         let depth = self.batch.min(self.len);
         for _ in 0..depth {
             let frame = self.ring[self.front];
-            self.front = (self.front + 1) % self.ring.len();
+            self.front = (self.front + 1) % self.capacity;
             self.len -= 1;
             let page = Page(frame.page);
             if !frame.valid {
@@ -362,7 +369,7 @@ impl<const GSC: bool> MvFifo<GSC> {
         let mut candidate = self.pool.back();
         for _ in 0..self.batch {
             let Some(page) = candidate else { return };
-            if self.ring.len() - self.len <= 1 {
+            if self.capacity - self.len <= 1 {
                 return;
             }
             candidate = self.pool.towards_front(page);

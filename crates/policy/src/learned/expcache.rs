@@ -289,7 +289,8 @@ impl Policy for ExpCache {
             recency: Lists::new(pages),
             frequency: FrequencyLists::new(pages, capacity + capacity / 2),
             notes: vec![Note::default(); pages],
-            lru_ghosts: Ghosts::new(capacity / 2),
+            // There are no more ghosts than pages.
+            lru_ghosts: Ghosts::new((capacity / 2).min(pages)),
             experts: Experts { lru_weight: 0.5, previous_eta: 1.0, accesses: 0, lru_ghost_hits: 0, lfu_ghost_hits: 0 },
             random: Random::new(config.seed),
         })

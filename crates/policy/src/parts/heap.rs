@@ -19,7 +19,7 @@ const ARITY: usize = 4;
 impl IndexHeap {
     /// An empty heap over handles below `pages`, with room for `capacity` of them.
     pub fn new(pages: usize, capacity: usize) -> Self {
-        IndexHeap { nodes: Vec::with_capacity(capacity), place: vec![ABSENT; pages] }
+        IndexHeap { nodes: Vec::with_capacity(capacity.min(pages)), place: vec![ABSENT; pages] }
     }
 
     /// Number of pages held.

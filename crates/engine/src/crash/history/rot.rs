@@ -4,10 +4,11 @@
 use super::{BACKING, Damage, FIRST_ENTRIES_END, History, Outcome, Stop, wrong};
 use crate::Block;
 use crate::cache::BlockCache;
-use crate::crash::oracle::SECTOR;
-use crate::disk::{Disk, Fault};
+use crate::disk::Disk;
 use crate::store::repair;
 use entresol_core::Random;
+use entresol_crashtest::Fault;
+use entresol_crashtest::pages::SECTOR;
 use std::io;
 
 /// What happens to the cache device.

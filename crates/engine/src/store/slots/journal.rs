@@ -201,7 +201,7 @@ pub(super) fn carried_block(carried: &Carried, uuid: [u8; 16]) -> Option<Block> 
 }
 
 /// CRC of a block, the four bytes where it is kept taken as zeros.
-fn crc_of(block: &[u8]) -> u32 {
+pub(super) fn crc_of(block: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&block[..CRC_AT]);
     digest.update(&[0; 4]);

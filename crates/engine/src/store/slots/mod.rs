@@ -12,6 +12,7 @@ mod recovery;
 
 pub(in crate::store) use areas::Areas;
 
+use super::rewrite::{self, Copied, Past};
 use super::standing::Standing;
 use super::superblock::{LogEnd, State, Tables};
 use super::{Batch, Entry, Geometry, Index, LogCounts, SPARE_MAX, SyncPoint, age, check_page, crc32c, sync_device};
@@ -66,6 +67,10 @@ pub(crate) struct Slots<D> {
     fresh: Vec<u32>,
     records: Vec<Record>,
     counts: LogCounts,
+    /// Blocks of the journal that were taken from their copies.
+    copied: Vec<Copied>,
+    /// Of a store that was read although blocks are missing.
+    pub(in crate::store) past: Option<Past>,
 }
 
 /// What a block of the journal says of more than its entries.
@@ -88,6 +93,14 @@ fn version_of(place: u64) -> u32 {
 }
 
 impl<D: Disk> Slots<D> {
+    /// Writes anew the blocks of the journal that were taken from their copies; where they are.
+    ///
+    /// # Errors
+    /// What the device answered.
+    pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
+        rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
+    }
+
     /// Sizes of the store.
     pub fn geometry(&self) -> Geometry {
         self.geometry

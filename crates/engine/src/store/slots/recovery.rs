@@ -2,8 +2,8 @@
 //! steps.
 
 use super::free::Free;
-use super::journal::{self, Block, Kind, Record};
-use super::{Areas, Slots};
+use super::journal::{self, Block, Head, Kind, Record};
+use super::{Areas, NO_SLOT, Slots};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 use crate::store::age;
@@ -11,10 +11,11 @@ use crate::store::ages::Ages;
 use crate::store::clock::Clock;
 use crate::store::commit::Commit;
 use crate::store::recovery::check_owner;
+use crate::store::rewrite::{Copied, Hole, Past};
 use crate::store::standing::{self, Standing};
 use crate::store::superblock::{LogEnd, State, Superblock, Tables};
 use crate::store::{Entry, Geometry, Index, LogCounts, Recovered, StoreError, crc32c};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
@@ -27,6 +28,9 @@ const AHEAD: usize = 12;
 const STRETCH_BYTES: u64 = 128 << 10;
 const AT_ONCE_BYTES: u64 = 8 << 20;
 
+/// The CRC of a block that takes the place of a missing one before another that is missing.
+const FILLED: u32 = 0x4649_4c4c;
+
 /// What an open reads of a store.
 struct Walk<'d, D> {
     disk: &'d D,
@@ -37,6 +41,10 @@ struct Walk<'d, D> {
     /// The whole journal, unless that is too much to keep.
     kept: Option<AlignedBytes>,
     read_bytes: Cell<u64>,
+    /// Blocks that were taken from copies, as they can be written again.
+    copied: RefCell<Vec<Copied>>,
+    /// Where blocks may be missing: what was found of that.
+    past: RefCell<Option<Past>>,
     /// Ages are to be kept.
     keeps_ages: bool,
 }
@@ -46,11 +54,12 @@ impl<D: Disk> Slots<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn find(
+    pub(in crate::store) fn find(
         disk: D,
         backing: [u8; 16],
         backing_pages: u64,
         clock: Option<&Clock>,
+        past: Option<Past>,
     ) -> Result<(Self, Recovered), StoreError> {
         let started = Instant::now();
         let superblock = Superblock::read(&disk)?;
@@ -58,8 +67,9 @@ impl<D: Disk> Slots<D> {
         let areas = Areas::of(&superblock.geometry, superblock.tables);
         let read_bytes = Cell::new(Superblock::READ_BYTES);
         let records = standing::records(&disk, &superblock, journal::ENTRY)?;
+        let (copied, past, keeps_ages) = (RefCell::default(), RefCell::new(past), clock.is_some());
         let mut walk =
-            Walk { disk: &disk, superblock, areas, records, kept: None, read_bytes, keeps_ages: clock.is_some() };
+            Walk { disk: &disk, superblock, areas, records, kept: None, read_bytes, copied, past, keeps_ages };
         let certain = walk.certain_end()?;
         let (end, unsynced_batches) = walk.walk_unsynced(certain)?;
         let (index, ages, last) = walk.load(end)?;
@@ -78,7 +88,8 @@ impl<D: Disk> Slots<D> {
             read_bytes: walk.read_bytes.get(),
             took: started.elapsed(),
         };
-        Ok((Slots::new(disk, superblock.geometry, standing, end, index), recovered))
+        let (copied, past) = (walk.copied.take(), walk.past.take());
+        Ok((Slots { copied, past, ..Slots::new(disk, superblock.geometry, standing, end, index) }, recovered))
     }
 
     /// As [`AnyLog::begin`](crate::store::AnyLog::begin).
@@ -119,6 +130,8 @@ impl<D: Disk> Slots<D> {
             fresh: Vec::new(),
             records: Vec::new(),
             counts: LogCounts::default(),
+            copied: Vec::new(),
+            past: None,
         }
     }
 }
@@ -270,6 +283,8 @@ impl<D: Disk> Walk<'_, D> {
         let mut index = Index::of_slots(self.areas.slots as u32);
         let mut ages = self.keeps_ages.then(|| Ages::new(self.areas.slots as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
+        // The number of a block that is missing, and the chain before it.
+        let (mut missing, mut gaps): (Option<(u64, Option<u32>)>, _) = (None, Vec::new());
         for (first, blocks) in self.stretches(end.tail, end.place) {
             let mut read;
             let bytes = match self.kept(first, blocks) {
@@ -290,8 +305,19 @@ impl<D: Disk> Walk<'_, D> {
                     None => self.copy_of(number)?,
                     block => block,
                 };
+                if block.is_none() && self.past.borrow().is_some() {
+                    // Of several in a row each takes the place of one.
+                    if let Some((gap, before)) = missing.replace((number, chain.take())) {
+                        gaps.push(self.fall_into(gap, before, FILLED, &mut index));
+                        missing = Some((number, Some(FILLED)));
+                    }
+                    continue;
+                }
                 let block =
                     block.ok_or_else(|| self.damaged(number, "a block that was durable is not there any more"))?;
+                if let Some((gap, before)) = missing.take() {
+                    gaps.push(self.fall_into(gap, before, block.head.chain, &mut index));
+                }
                 if chain.is_some_and(|chain| chain != block.head.chain) && !mutant::is(Mutant::NoLineageCheck) {
                     return Err(self.damaged(number, "the block does not follow the one before"));
                 }
@@ -300,10 +326,50 @@ impl<D: Disk> Walk<'_, D> {
                 last = Some(block);
             }
         }
+        if let Some((gap, before)) = missing {
+            gaps.push(self.fall_into(gap, before, end.chain, &mut index));
+            last = None;
+        }
+        self.fill(gaps);
         if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
             return Err(self.damaged(end.place, "the last block is not the one that was there"));
         }
         Ok((index, ages, last))
+    }
+
+    /// Notes a block that is missing, between these CRCs of the chain; what is to take its place.
+    fn fall_into(&self, number: u64, before: Option<u32>, crc: u32, index: &mut Index) -> Block {
+        let (uuid, epoch) = (self.superblock.identity.uuid, self.superblock.epoch);
+        let pages = journal::entries_max(self.superblock.tables, self.page_bytes());
+        // As many versions as it may have told of have their numbers.
+        let versions = index.versions().wrapping_add(pages as u32);
+        index.set_versions(versions);
+        if let Some(past) = &mut *self.past.borrow_mut() {
+            let byte = self.areas.byte_of_block(number);
+            past.falls_into(Hole { byte, pages: pages as u64, filler: None, given_up: Vec::new() });
+        }
+        let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
+        let (tail, chain) = (self.superblock.end.tail.min(number), before.unwrap_or(0));
+        let head = Head { uuid, epoch, number, tail, durable, chain, versions, clock: 0 };
+        Block { head, records: Vec::new(), crc, carried: None }
+    }
+
+    /// Makes what takes the places of missing blocks: it says of slots that were written again that they were free.
+    fn fill(&self, gaps: Vec<Block>) {
+        let Some(past) = &mut *self.past.borrow_mut() else { return };
+        for (mut gap, hole) in gaps.into_iter().zip(&mut past.holes) {
+            let gone = |&page| Record {
+                page,
+                kind: Kind::Gone,
+                again: false,
+                age: age::UNKNOWN,
+                slot: NO_SLOT,
+                version: 0,
+                crc: 0,
+            };
+            gap.records = hole.given_up.iter().map(gone).collect();
+            hole.filler = self.written_again(gap.head.epoch, &gap);
+        }
     }
 
     /// What the block after one, or a commit record, has of it.
@@ -316,14 +382,39 @@ impl<D: Disk> Walk<'_, D> {
         let carried = recorded.chain(next.map(|block| (block.head.epoch, block.carried)));
         let here = carried.filter(|(_, carried)| carried.as_ref().is_some_and(|carried| carried.place == number));
         // What an earlier epoch left of a block that was void gives way.
-        let newest = here.max_by_key(|(epoch, _)| *epoch).and_then(|(_, carried)| carried);
-        Ok(newest.and_then(|carried| journal::carried_block(&carried, self.superblock.identity.uuid)))
+        let Some((epoch, Some(carried))) = here.max_by_key(|(epoch, _)| *epoch) else { return Ok(None) };
+        let block = journal::carried_block(&carried, self.superblock.identity.uuid);
+        self.copied.borrow_mut().extend(block.as_ref().and_then(|block| self.written_again(epoch, block)));
+        Ok(block)
+    }
+
+    /// A block that was taken from a copy which this epoch made, as it can be written again.
+    fn written_again(&self, epoch: u64, block: &Block) -> Option<Copied> {
+        let head = Head { epoch, ..block.head };
+        journal::entries_max(self.superblock.tables, self.page_bytes()).checked_sub(block.records.len())?;
+        let encode = |bytes: &mut [u8]| journal::encode(self.superblock.tables, &head, &block.records, None, bytes);
+        let byte = self.areas.byte_of_block(head.number);
+        Copied::new(byte, self.page_bytes(), block.crc, true, encode, journal::crc_of)
     }
 
     fn enter_all(&self, index: &mut Index, mut ages: Option<&mut Ages>, block: &Block) -> Result<(), StoreError> {
         for (i, record) in block.records.iter().enumerate() {
             if let Some(later) = block.records.get(i + AHEAD) {
                 index.prefetch(later.page);
+            }
+            if let Some(past) = &mut *self.past.borrow_mut() {
+                past.names(std::iter::once(record.page));
+                let other = if record.has_page() && u64::from(record.slot) < self.areas.slots {
+                    index.page_in(record.slot).filter(|&page| page != record.page && !past.holes.is_empty())
+                } else {
+                    None
+                };
+                // What is missing said that the slot was free.
+                if let Some(other) = other {
+                    index.remove(other);
+                    past.displaced.insert(other);
+                    past.holes.last_mut().expect("there is one").given_up.push(other);
+                }
             }
             self.enter(index, record, block.head.number)?;
             let Some(ages) = &mut ages else { continue };

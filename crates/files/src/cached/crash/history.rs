@@ -1,16 +1,17 @@
 //! One random life of a directory behind a cache: what programs do with its files, crashes in the middle of that and of
 //! recoveries, and what the files read as after.
 
-use super::oracle::{ATOM, ATOMS_MAX, Change, Name, Oracle};
 use super::setup::Setup;
 use crate::below::{File, FileSystem, OpenFile};
 use crate::cached::{Backing, CachedFiles};
 use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::{FileData, FileId, FileLayer, NamesBelow};
 use entresol_core::Random;
+use entresol_crashtest::posix::{ATOM, ATOMS_MAX, Change, Name, Oracle};
+use entresol_crashtest::{Power, SimDisk, lives};
 use entresol_engine::Block;
 use entresol_engine::cache::Mode;
-use entresol_engine::disk::{Disk, Power, SimDisk};
+use entresol_engine::disk::Disk;
 use rustix::fs::{FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -59,8 +60,8 @@ pub(super) struct Tally {
     pub clean_checked: u64,
 }
 
-impl Tally {
-    pub fn add(&mut self, other: &Tally) {
+impl lives::Tally for Tally {
+    fn add(&mut self, other: &Tally) {
         let numbers = |tally: &Tally| {
             [
                 tally.crashes,
@@ -479,7 +480,7 @@ impl History {
         let Ok(Some((_, id))) = directories[name.0].find(OsStr::new(&name.1)) else { return Ok(()) };
         let ours = self.live().files.changing(id);
         let directories = &self.live().directories;
-        let linked = directories[other.0].link(id, &other.1).map_err(io::Error::from);
+        let linked = directories[other.0].link(id.inode, &other.1).map_err(io::Error::from);
         drop(ours);
         if linked.is_ok() || self.power.is_off() {
             self.oracle.leads(&other, Some(made));

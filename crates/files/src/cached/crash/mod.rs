@@ -5,16 +5,16 @@
 mod conflict;
 mod history;
 mod known;
-mod oracle;
 mod setup;
 
 use crate::mutant::{self, Mutant};
 use entresol_core::Random;
+use entresol_crashtest::lives::{self, number};
 use entresol_engine::store::Layout;
 use history::{History, Tally};
 use setup::Setup;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 
 /// Crashes in a life.
 const CRASHES: u64 = 20;
@@ -31,30 +31,20 @@ fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
     for round in 0..CRASHES {
         let steps = 1 + random.below(50);
         let power_for = random.chance(0.8).then(|| 1 + random.below(1 + 3 * steps));
-        history.round(steps, power_for).map_err(|why| format!("seed {seed}, round {round}, {setup:?}: {why}"))?;
+        history.round(steps, power_for).map_err(|why| format!("round {round}, {setup:?}: {why}"))?;
     }
     Ok(history.tally)
 }
 
 /// Lives of many seeds; the first violation ends it.
-fn lives(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
-    let mut sum = Tally::default();
-    for seed in seeds {
-        let tally = catch_unwind(AssertUnwindSafe(|| life(seed, layout)))
-            .unwrap_or_else(|panic| Err(format!("seed {seed}: a panic: {:?}", panic.downcast_ref::<String>())))?;
-        sum.add(&tally);
-    }
-    Ok(sum)
-}
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
+fn random_lives(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
+    lives::sum(seeds, |seed| life(seed, layout))
 }
 
 /// Lives in one layout, and what must have come about in them.
 fn check_lives(layout: Layout) {
     let (first, seeds) = (number("ENTRESOL_FILE_CRASH_FIRST", 0), number("ENTRESOL_FILE_CRASH_SEEDS", SEEDS));
-    let tally = lives(first..first + seeds, layout).unwrap_or_else(|violation| panic!("{violation}"));
+    let tally = random_lives(first..first + seeds, layout).unwrap_or_else(|violation| panic!("{violation}"));
     println!("{layout:?}: seeds from {first}: {seeds}, {tally:?}");
     let happened =
         [tally.syncs, tally.renames_over, tally.unlinks, tally.unlinks_while_open, tally.truncates, tally.voids];
@@ -79,7 +69,7 @@ fn every_mutant_of_the_files_layer_is_found_out() {
     for mutant in Mutant::ALL.into_iter().filter(|mutant| !Mutant::CONFLICTS.contains(mutant)) {
         mutant::activate(Some(mutant));
         let known = known::SCENARIOS.iter().any(|scenario| catch_unwind(scenario).is_err());
-        let found = lives(0..seeds, Layout::Log).and_then(|_| lives(0..seeds, Layout::Slots));
+        let found = random_lives(0..seeds, Layout::Log).and_then(|_| random_lives(0..seeds, Layout::Slots));
         mutant::activate(None);
         match (found, known) {
             (Err(violation), _) => println!("{mutant:?}: {violation}"),

@@ -1,16 +1,16 @@
-//! What a cache must read as: a plain map of versions, sector by sector.
+//! The oracle of pages: what a cache of blocks must read as, from a plain map of versions, sector by sector.
 
 use entresol_core::Random;
 use std::collections::VecDeque;
 
-/// Atom of a disk: what is never torn.
-pub(super) const SECTOR: usize = 512;
+/// Bytes of a disk that are never torn.
+pub const SECTOR: usize = 512;
 
 /// The versions of a page's sectors.
 type Versions = Vec<u64>;
 
-/// For every page the states that a crash may leave: the last durable one and all after it.
-pub(super) struct Oracle {
+/// The states of every page that a crash may leave: the last durable one and all after it.
+pub struct Oracle {
     pages: Vec<VecDeque<Versions>>,
     /// What a crash might have left before the last flush returned.
     earlier: Vec<VecDeque<Versions>>,
@@ -33,12 +33,14 @@ fn fill(page: u64, sector: usize, version: u64, bytes: &mut [u8]) {
 }
 
 impl Oracle {
+    /// A store of zeros; whether its pages are `atomic`, so that none is ever torn between two states.
     pub fn new(pages: u64, page_bytes: usize, atomic: bool) -> Self {
         let zeros = VecDeque::from([vec![0; page_bytes / SECTOR]]);
         let pages = vec![zeros; pages as usize];
         Oracle { earlier: pages.clone(), pages, page_bytes, next: 1, atomic }
     }
 
+    /// The pages that the store has.
     pub fn pages(&self) -> u64 {
         self.pages.len() as u64
     }

@@ -1,4 +1,5 @@
-//! All I/O of the engine goes through one trait, so that a crash test is a run of the real code over a [`SimDisk`].
+//! The trait through which all I/O of the engine goes, and real devices and files behind it. A crash test is a run of the real
+//! code over another implementation, in memory (`crates/crashtest`).
 //!
 //! Calls block. Whoever has several transfers to make hands them over together ([`Disk::submit`]): an implementation
 //! with a queue can then keep it full, and one without performs them in order. Reads that are named one after the other
@@ -11,7 +12,6 @@ mod metered;
 mod queue;
 mod rings;
 mod room;
-mod sim;
 
 pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
@@ -19,7 +19,6 @@ pub use identity::file_identity;
 pub use metered::{CallCounts, DeviceCounts, Gauge, Metered, TIME_BUCKETS};
 pub use queue::{QueuedRead, ReadSource};
 pub use room::{Taken, take_room};
-pub use sim::{Fault, Power, SimDisk};
 
 use std::io;
 use std::sync::Arc;

@@ -9,5 +9,5 @@
 mod handles;
 mod state;
 
-pub(crate) use handles::{SimDirectory, SimFile, SimFileSystem};
-pub(crate) use state::Call;
+pub use handles::{Found, SimDirectory, SimFile, SimFileSystem};
+pub use state::Call;

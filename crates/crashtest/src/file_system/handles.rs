@@ -1,12 +1,8 @@
 //! Handles of the simulated file system, which answer as the operating system's do.
 
 use super::state::{BLOCK, Call, Node, ROOT, State};
-use crate::below::{
-    Attributes, Directory, Entries, File, For, Found, Kind, Modified, OpenDirectory, OpenFile, Paths, Rights,
-};
-use crate::{FileId, NamesBelow, Sought};
-use entresol_engine::disk::Power;
-use rustix::fs::{FallocateFlags, RenameFlags};
+use crate::Power;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -17,11 +13,27 @@ use std::sync::{Arc, Mutex, MutexGuard};
 const SHORT: f64 = 0.05;
 /// A write that fails has done so many bytes, times some number: less is of no interest, and harder to compare.
 const GRAIN: usize = 128;
-const DEVICE: u64 = 1;
+
+/// What is said of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Number, which returns with another node when this one is gone.
+    pub inode: u64,
+    /// Moment of making: no other node's.
+    pub made: u64,
+    /// Directory, or file.
+    pub is_directory: bool,
+    /// Bytes.
+    pub size: u64,
+    /// Time of the last change of its bytes: seconds and nanoseconds.
+    pub modified: (i64, i64),
+    /// Time of the last change of anything about it: seconds and nanoseconds.
+    pub changed: (i64, i64),
+}
 
 /// The file system; clones are handles of the same one.
 #[derive(Clone)]
-pub(crate) struct SimFileSystem {
+pub struct SimFileSystem {
     state: Arc<Mutex<State>>,
     power: Power,
 }
@@ -167,45 +179,39 @@ fn text(name: &OsStr) -> String {
 }
 
 fn found(inode: u64, node: &Node) -> Found {
-    let kind = if node.names.is_some() { Kind::Directory } else { Kind::File };
-    Found { kind, id: FileId { device: DEVICE, inode }, made: Some(node.made), size: node.size }
+    let Node { made, size, modified, changed, .. } = *node;
+    Found { inode, made, is_directory: node.names.is_some(), size, modified, changed }
 }
 
-impl Paths for SimFileSystem {
-    fn open_directory(&self, path: &Path) -> io::Result<Directory> {
+/// Calls by paths.
+impl SimFileSystem {
+    /// `open` of a directory.
+    pub fn open_directory(&self, path: &Path) -> io::Result<SimDirectory> {
         let mut state = self.look()?;
         let inode = self.walk(&state, path)?;
-        Ok(Directory::Simulated(SimDirectory(self.open_in(&mut state, inode))))
+        Ok(SimDirectory(self.open_in(&mut state, inode)))
     }
 
-    fn open_file(&self, path: &Path, _writable: bool) -> io::Result<File> {
+    /// `open` of a file.
+    pub fn open_file(&self, path: &Path) -> io::Result<SimFile> {
         let mut state = self.look()?;
         let inode = self.walk(&state, path)?;
-        Ok(File::Simulated(SimFile(self.open_in(&mut state, inode))))
+        Ok(SimFile(self.open_in(&mut state, inode)))
     }
 
-    fn open_despite_mode(&self, path: &Path) -> io::Result<(File, Attributes)> {
-        let file = Paths::open_file(self, path, false)?;
-        let attributes = file.attributes()?;
-        Ok((file, attributes))
-    }
-
-    fn entries(&self, path: &Path) -> io::Result<Entries> {
+    /// `readdir`: the names in a directory, in order.
+    pub fn names(&self, path: &Path) -> io::Result<Vec<String>> {
         let state = self.look()?;
         let inode = self.walk(&state, path)?;
         let names = state.node(inode).names.clone().ok_or(Errno::NOTDIR)?;
-        let path = path.to_owned();
-        Ok(Box::new(names.into_keys().map(move |name| Ok(path.join(name)))))
+        Ok(names.into_keys().collect())
     }
 
-    fn found(&self, path: &Path) -> io::Result<Found> {
+    /// `stat`.
+    pub fn found(&self, path: &Path) -> io::Result<Found> {
         let state = self.look()?;
         let inode = self.walk(&state, path)?;
         Ok(found(inode, state.node(inode)))
-    }
-
-    fn is_directory(&self, path: &Path) -> bool {
-        Paths::found(self, path).is_ok_and(|found| found.kind == Kind::Directory)
     }
 }
 
@@ -228,13 +234,6 @@ impl Open {
         Ok(found(self.inode, self.look()?.node(self.inode)))
     }
 
-    fn attributes(&self) -> rustix::io::Result<Attributes> {
-        let state = self.look()?;
-        let node = state.node(self.inode);
-        let id = FileId { device: DEVICE, inode: self.inode };
-        Ok(Attributes { id, size: node.size, modified: node.modified, changed: node.changed })
-    }
-
     /// Where it is: by the first name that leads to it, as nobody here asks for more.
     fn path(&self) -> PathBuf {
         Path::new("/").join(self.inode.to_string())
@@ -246,10 +245,19 @@ impl SimFile {
     pub fn again(&self) -> SimFile {
         SimFile(self.0.system.open(self.0.inode))
     }
-}
 
-impl OpenFile for SimFile {
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    /// Its number.
+    pub fn inode(&self) -> u64 {
+        self.0.inode
+    }
+
+    /// Whether a name leads to it.
+    pub fn has_name(&self) -> bool {
+        self.0.look().is_ok_and(|state| state.live.links(self.0.inode) > 0)
+    }
+
+    /// `pread`, which may read less than it was asked for.
+    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut state = self.0.look()?;
         if let Some(error) = state.fails(Call::Read) {
             return Err(error.into());
@@ -259,12 +267,14 @@ impl OpenFile for SimFile {
         Ok(state.read(self.0.inode, offset, &mut bytes[..len]))
     }
 
-    fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    /// `preadv2` of what needs no waiting for a device: as good as none half the time.
+    pub fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut state = self.0.look()?;
         if state.random.chance(0.5) { Ok(0) } else { Ok(state.read(self.0.inode, offset, bytes)) }
     }
 
-    fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    /// `pwrite`, of a part alone where it fails or the power goes.
+    pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let cut = self.0.system.power.consume().map_err(|_| Errno::IO)?;
         let mut state = self.0.look().or_else(|error| if cut { Ok(self.0.system.lock()) } else { Err(error) })?;
         let error = if cut { Some(Errno::IO) } else { state.fails(Call::Write) };
@@ -276,26 +286,16 @@ impl OpenFile for SimFile {
         error.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn rights(&self) -> io::Result<Rights> {
-        Ok(Rights::default())
-    }
-
-    fn restore(&self, _rights: &Rights) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn to_write(&self) -> io::Result<File> {
-        Ok(File::Simulated(self.again()))
-    }
-
-    fn set_size(&self, bytes: u64) -> io::Result<()> {
+    /// `ftruncate`.
+    pub fn set_size(&self, bytes: u64) -> io::Result<()> {
         Ok(self.0.act(Call::Write, |state| {
             state.resize(self.0.inode, bytes);
             Ok(())
         })?)
     }
 
-    fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+    /// `fallocate` of blocks, holes and zeros.
+    pub fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> rustix::io::Result<()> {
         let keep = how.contains(FallocateFlags::KEEP_SIZE);
         let (inode, end) = (self.0.inode, offset + bytes);
         self.0.act(Call::Write, |state| {
@@ -309,52 +309,51 @@ impl OpenFile for SimFile {
         })
     }
 
-    fn seek(&self, sought: Sought, offset: u64) -> rustix::io::Result<u64> {
+    /// `lseek`: the next place from `offset` on that is `stored`, or is not; `ENXIO` without one.
+    pub fn seek(&self, stored: bool, offset: u64) -> rustix::io::Result<u64> {
         let state = self.0.look()?;
         let node = state.node(self.0.inode);
-        let data = |at: &u64| node.blocks.contains_key(&(at / BLOCK as u64)) == (sought == Sought::Data);
+        let fits = |at: &u64| node.blocks.contains_key(&(at / BLOCK as u64)) == stored;
         let next = |at: &u64| Some((at / BLOCK as u64 + 1) * BLOCK as u64);
-        let found = std::iter::successors(Some(offset), next).take_while(|&at| at < node.size).find(data);
-        match (found, sought) {
+        let found = std::iter::successors(Some(offset), next).take_while(|&at| at < node.size).find(fits);
+        match (found, stored) {
             (Some(found), _) => Ok(found),
-            (None, Sought::Hole) if offset < node.size => Ok(node.size),
+            (None, false) if offset < node.size => Ok(node.size),
             (None, _) => Err(Errno::NXIO),
         }
     }
 
-    fn sync_all(&self) -> io::Result<()> {
+    /// `fsync`.
+    pub fn sync_all(&self) -> io::Result<()> {
         Ok(self.0.sync(false)?)
     }
 
-    fn sync_data(&self) -> io::Result<()> {
+    /// `fdatasync`.
+    pub fn sync_data(&self) -> io::Result<()> {
         Ok(self.0.sync(true)?)
     }
 
-    fn sync_file_system(&self) -> rustix::io::Result<()> {
+    /// `syncfs`.
+    pub fn sync_file_system(&self) -> rustix::io::Result<()> {
         self.0.system.sync(None, false)
     }
 
-    fn found(&self) -> io::Result<Found> {
-        Ok(self.0.found()?)
+    /// `fstat`.
+    pub fn found(&self) -> rustix::io::Result<Found> {
+        self.0.found()
     }
 
-    fn attributes(&self) -> rustix::io::Result<Attributes> {
-        self.0.attributes()
-    }
-
-    fn set_modified(&self, modified: Modified) -> rustix::io::Result<()> {
-        let modified = match modified {
-            Modified::At(time) => Some(time),
-            Modified::Now => None,
-        };
+    /// `futimens` of the time of modification; none means now.
+    pub fn set_modified(&self, modified: Option<(i64, i64)>) -> rustix::io::Result<()> {
         self.0.act(Call::Write, |state| {
             state.set_modified(self.0.inode, modified);
             Ok(())
         })
     }
 
-    fn path(&self) -> io::Result<PathBuf> {
-        Ok(self.0.path())
+    /// A path that tells it from others.
+    pub fn path(&self) -> PathBuf {
+        self.0.path()
     }
 }
 
@@ -371,11 +370,11 @@ impl SimDirectory {
     }
 
     /// Gives a file another name, in this directory.
-    pub fn link(&self, file: FileId, name: &str) -> rustix::io::Result<()> {
+    pub fn link(&self, inode: u64, name: &str) -> rustix::io::Result<()> {
         self.0.act(Call::Name, |state| match state.look_up(self.0.inode, name) {
             Ok(_) => Err(Errno::EXIST),
             Err(_) => {
-                state.link(file.inode, self.0.inode, name);
+                state.link(inode, self.0.inode, name);
                 Ok(())
             }
         })
@@ -393,28 +392,32 @@ impl SimDirectory {
         let state = self.0.system.lock();
         state.node(self.0.inode).names.as_ref().expect("a directory").keys().cloned().collect()
     }
-}
 
-impl OpenDirectory for SimDirectory {
-    fn found(&self) -> io::Result<Found> {
-        Ok(self.0.found()?)
+    /// Another handle of the same directory.
+    pub fn again(&self) -> rustix::io::Result<SimDirectory> {
+        drop(self.0.look()?);
+        Ok(SimDirectory(self.0.system.open(self.0.inode)))
     }
 
-    fn attributes(&self) -> rustix::io::Result<Attributes> {
-        self.0.attributes()
+    /// `fstat`.
+    pub fn found(&self) -> rustix::io::Result<Found> {
+        self.0.found()
     }
 
-    fn path(&self) -> io::Result<PathBuf> {
-        Ok(self.0.path())
+    /// A path that tells it from others.
+    pub fn path(&self) -> PathBuf {
+        self.0.path()
     }
 
-    fn open_directory(&self, name: &str) -> rustix::io::Result<Directory> {
+    /// `openat` of a directory.
+    pub fn open_directory(&self, name: &str) -> rustix::io::Result<SimDirectory> {
         let mut state = self.0.look()?;
         let inode = state.look_up(self.0.inode, name)?;
-        Ok(Directory::Simulated(SimDirectory(self.0.system.open_in(&mut state, inode))))
+        Ok(SimDirectory(self.0.system.open_in(&mut state, inode)))
     }
 
-    fn make_directory(&self, name: &str) -> rustix::io::Result<()> {
+    /// `mkdirat`.
+    pub fn make_directory(&self, name: &str) -> rustix::io::Result<()> {
         self.0.act(Call::Name, |state| match state.look_up(self.0.inode, name) {
             Ok(_) => Err(Errno::EXIST),
             Err(_) => {
@@ -424,72 +427,34 @@ impl OpenDirectory for SimDirectory {
         })
     }
 
-    /// There is but one process.
-    fn lock(&self) -> rustix::io::Result<()> {
-        Ok(())
-    }
-
-    fn open_file(&self, name: &str, how: For) -> rustix::io::Result<File> {
-        let opened = self.open(name);
-        let opened = if how == For::Making && matches!(opened, Err(Errno::NOENT)) { self.create(name) } else { opened };
-        Ok(File::Simulated(opened?))
-    }
-
-    fn size_of(&self, name: &str) -> rustix::io::Result<u64> {
+    /// `fstatat`: the size of a file in it.
+    pub fn size_of(&self, name: &str) -> rustix::io::Result<u64> {
         let state = self.0.look()?;
         Ok(state.node(state.look_up(self.0.inode, name)?).size)
     }
 
-    fn rename(&self, from: &str, to: &str) -> rustix::io::Result<()> {
-        self.0.act(Call::Name, |state| state.rename((self.0.inode, from), (self.0.inode, to)))
+    /// `renameat` to a name in this directory or another.
+    pub fn rename(&self, name: &str, to: &Self, new_name: &str) -> rustix::io::Result<()> {
+        self.0.act(Call::Name, |state| state.rename((self.0.inode, name), (to.0.inode, new_name)))
     }
 
-    fn remove(&self, name: &str) -> rustix::io::Result<()> {
+    /// `unlinkat`.
+    pub fn remove(&self, name: &str) -> rustix::io::Result<()> {
         self.0.act(Call::Name, |state| state.unlink(self.0.inode, name))
     }
 
-    fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {
+    /// `renameat2` with `RENAME_EXCHANGE`.
+    pub fn exchange(&self, one: &str, other: &str) -> rustix::io::Result<()> {
         self.0.act(Call::Name, |state| state.exchange((self.0.inode, one), (self.0.inode, other)))
     }
 
-    fn sync(&self) -> rustix::io::Result<()> {
+    /// `fsync`: the names in it.
+    pub fn sync(&self) -> rustix::io::Result<()> {
         self.0.sync(false)
     }
 
-    fn sync_file_system(&self) -> rustix::io::Result<()> {
+    /// `syncfs`.
+    pub fn sync_file_system(&self) -> rustix::io::Result<()> {
         self.0.system.sync(None, false)
-    }
-}
-
-impl NamesBelow for SimDirectory {
-    type Place = SimFile;
-
-    fn find(&self, name: &OsStr) -> io::Result<Option<(SimFile, FileId)>> {
-        match self.open(&text(name)) {
-            Ok(file) => {
-                let id = FileId { device: DEVICE, inode: file.0.inode };
-                Ok(Some((file, id)))
-            }
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn has_name(place: &SimFile) -> bool {
-        place.0.look().is_ok_and(|state| state.live.links(place.0.inode) > 0)
-    }
-
-    fn open_to_sync(&self) -> io::Result<Directory> {
-        drop(self.0.look()?);
-        Ok(Directory::Simulated(SimDirectory(self.0.system.open(self.0.inode))))
-    }
-
-    fn unlink(&self, name: &OsStr) -> io::Result<()> {
-        Ok(self.0.act(Call::Name, |state| state.unlink(self.0.inode, &text(name)))?)
-    }
-
-    fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()> {
-        assert!(flags.is_empty(), "a plain rename");
-        Ok(self.0.act(Call::Name, |state| state.rename((self.0.inode, &text(name)), (to.0.inode, &text(new_name))))?)
     }
 }

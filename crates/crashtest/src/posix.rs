@@ -1,4 +1,4 @@
-//! What files must read as: a plain model of what POSIX and a journalling file system promise, without a cache.
+//! The oracle of files: what they must read as, from a plain model of what POSIX and a journalling file system promise.
 //!
 //! A file is a row of atoms. Of each the model knows what a read may give now, and what a crash may leave: what it was at the
 //! last sync that was acknowledged, and whatever it was made since.
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes that are written together; sizes are multiples of it.
-pub(super) const ATOM: u64 = 128;
+pub const ATOM: u64 = 128;
 /// Atoms that a file has at most.
-pub(super) const ATOMS_MAX: u64 = 320;
+pub const ATOMS_MAX: u64 = 320;
 
 /// Version 0 is zeros.
 type Version = u32;
@@ -66,17 +66,18 @@ struct Model {
 }
 
 /// A change that is about to be made.
-pub(super) struct Change {
+pub struct Change {
     made: u64,
     atoms: Range<u64>,
     version: Version,
 }
 
-/// What leads where: a directory's number here and a name.
-pub(super) type Name = (usize, String);
+/// A name: the number of its directory in the test, and the text.
+pub type Name = (usize, String);
 
 /// All files, by the moment when each was made.
-pub(super) struct Oracle {
+#[derive(Default)]
+pub struct Oracle {
     files: BTreeMap<u64, Model>,
     /// Where a name may lead after a crash; the last is where it leads now.
     names: BTreeMap<Name, Vec<Option<u64>>>,
@@ -103,6 +104,7 @@ fn version_of(made: u64, atom: u64, bytes: &[u8]) -> Option<Version> {
 }
 
 impl Oracle {
+    /// A file system without files.
     pub fn new() -> Self {
         Self { files: BTreeMap::new(), names: BTreeMap::new(), may_be_made: None, next: 1 }
     }

@@ -3,8 +3,8 @@
 //! It remembers what was written since the last sync. A crash keeps of every such 512-byte sector any one of its
 //! versions, so writes are lost, torn and reordered. Other faults are injected one by one.
 
-use super::{Disk, Transfer};
 use entresol_core::Random;
+use entresol_disk::{Disk, Transfer};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,7 +12,8 @@ type Bytes = [u8; BLOCK];
 
 /// Calls that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
+pub enum Call {
+    /// Reads.
     Read,
     /// Writes, and changes of size or allocation.
     Write,
@@ -24,7 +25,7 @@ pub(crate) enum Call {
 
 /// A file or directory, as its metadata describe it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Node {
+pub(super) struct Node {
     /// When it was made: no other node's.
     pub made: u64,
     /// Names in it, if it is a directory.

@@ -1,0 +1,116 @@
+//! A table, or block of the journal, that is damaged and has a whole copy: a repair writes it again, so that damage of the copy after
+//! that loses nothing.
+
+use entresol_crashtest::{Power, SimDisk};
+use entresol_engine::Block;
+use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
+use entresol_engine::store::{Geometry, Layout, repair};
+use entresol_policy::catalogue;
+
+const ID: [u8; 16] = [6; 16];
+const PAGES: u64 = 60;
+
+fn config() -> CacheConfig {
+    let policy = catalogue::info("lru").expect("a policy");
+    CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[80]) }
+}
+
+/// A closed cache with small and large batches of two lives, all dirty.
+fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
+    let page = u64::from(page_bytes);
+    let segments = if layout == Layout::Log { 20 } else { 80 };
+    let geometry = Geometry { page_bytes, segment_pages: 32, segments, layout };
+    let power = Power::steady();
+    let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * page, &power)];
+    BlockCache::format(&disks[0], geometry, &disks[1], [1; 16], ID).expect("room");
+    for life in 0..2 {
+        let cache = open(&disks).expect("a cache in order");
+        for flush in 0..6 {
+            // Of seventeen pages of 512 bytes the table is at the end of its batch once more.
+            let (first, pages) = if flush == 3 { (20, 24) } else { (8 * flush, 3) };
+            for at in first..first + pages {
+                cache.write(at * page, &vec![version(life, at); page as usize], false).expect("a write");
+            }
+            cache.flush().expect("a flush");
+        }
+        cache.close().expect("a close");
+    }
+    disks
+}
+
+fn version(life: u64, page: u64) -> u8 {
+    (1 + 100 * life + page) as u8
+}
+
+fn open(disks: &[SimDisk; 2]) -> Result<BlockCache, String> {
+    BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config()).map_err(|error| error.to_string())
+}
+
+/// Where tables are that begin a batch or are blocks of the journal.
+fn tables(disk: &SimDisk, page_bytes: u64) -> Vec<u64> {
+    let (image, mut place) = (disk.copy(), None);
+    let mut tables = Vec::new();
+    for (at, block) in (0..).step_by(page_bytes as usize).zip(image.chunks_exact(page_bytes as usize)) {
+        if block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN") {
+            // A copy at the end of a batch has its place.
+            if place.replace(block[32..40].to_vec()).is_none_or(|before| before != block[32..40]) {
+                tables.push(at);
+            }
+        }
+    }
+    tables
+}
+
+/// What is read of all pages; none where that is an error.
+fn read(disks: &[SimDisk; 2], page_bytes: u64) -> Result<Vec<Option<u8>>, String> {
+    let cache = open(disks)?;
+    let mut bytes = vec![0; page_bytes as usize];
+    Ok((0..PAGES).map(|page| cache.read(page * page_bytes, &mut bytes).ok().map(|()| bytes[0])).collect())
+}
+
+#[test]
+fn a_table_that_its_copy_replaced_is_written_again_by_a_repair() {
+    let mut written_again = 0;
+    for layout in [Layout::Log, Layout::Slots] {
+        for page_bytes in [512, 4096] {
+            let page = u64::from(page_bytes);
+            let sound = closed(layout, page_bytes);
+            let right = read(&sound, page).expect("a cache in order");
+            let sound = closed(layout, page_bytes);
+            let all = tables(&sound[0], page);
+            assert!(all.len() >= 10, "{layout:?}: {} tables", all.len());
+            for (number, &table) in all.iter().enumerate() {
+                let what = format!("{layout:?}, pages of {page_bytes} bytes, the table at byte {table}");
+                let disks = closed(layout, page_bytes);
+                disks[0].flip(table + 40, 3);
+                let repaired = repair(disks[0].clone(), ID, PAGES);
+                let repaired = repaired.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(
+                    (&repaired.tables, &repaired.gone, &repaired.lost),
+                    (&vec![table], &vec![], &vec![]),
+                    "{what}"
+                );
+                let again = repair(disks[0].clone(), ID, PAGES).expect("a cache in order");
+                assert_eq!(again.tables, Vec::<u64>::new(), "{what}: it is whole now");
+                // What has its copy is damaged now, and had been fatal.
+                if let Some(&next) = all.get(number + 1) {
+                    disks[0].flip(next + 40, 3);
+                }
+                assert_eq!(read(&disks, page).as_ref(), Ok(&right), "{what}");
+                written_again += 1;
+            }
+        }
+    }
+    println!("{written_again} tables");
+}
+
+#[test]
+fn a_table_and_its_copy_that_are_both_damaged_are_named() {
+    for layout in [Layout::Log, Layout::Slots] {
+        let disks = closed(layout, 4096);
+        let all = tables(&disks[0], 4096);
+        all[4..6].iter().for_each(|table| disks[0].flip(table + 40, 3));
+        let why = open(&disks).err().expect("what it said cannot be told");
+        assert!(why.contains(&format!("byte {} ", all[4])), "{why}");
+    }
+}
