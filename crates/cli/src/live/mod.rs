@@ -18,6 +18,7 @@ pub mod guard;
 pub mod held;
 pub mod hints;
 mod identity;
+mod lease;
 pub mod log;
 pub mod lost;
 mod memory;
