@@ -185,11 +185,15 @@ impl Running {
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
             }
             Setting::DeviceSize(bytes) => {
-                if let Ok(grown) = self.geometry.grown_to(bytes) {
+                let grown = self.geometry.grown_to(bytes);
+                if let Ok(grown) = &grown {
                     let CacheConfig { tiers, .. } = self.cache.config();
-                    memory::check(&grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
+                    memory::check(grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
                 }
                 let room = self.cache.grow(bytes).context("device-size")?;
+                self.pair.note_grown(grown?).with_context(|| {
+                    format!("device-size: the cache has room for {room} pages; by its record one made anew has the size of before")
+                })?;
                 Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
             }
             Setting::DirtyHigh(high) => {

@@ -406,7 +406,8 @@ impl FileMap {
         Ok(())
     }
 
-    fn write_anew(&mut self) -> io::Result<()> {
+    /// Writes the whole map, durably: over a crash it is this one or the one before.
+    pub(super) fn write_anew(&mut self) -> io::Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
