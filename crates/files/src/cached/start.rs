@@ -435,6 +435,7 @@ impl CachedFiles {
         let record = record.map(|record| Record { complete: record.complete && conflicts.is_empty(), ..record });
         let contents =
             Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), conflicts, record, ..contents };
+        let contents = contents.of_open(was_left);
         let (cache, (map, started)) = opening.start(|| {
             let map = FileMap::start(hidden, contents, read_only)?;
             let started = map.written_at()?;
