@@ -251,8 +251,23 @@ impl Below {
         if inside == 0 {
             return Ok(());
         }
-        self.keeping_rights(&file, || file.write_all_at(offset, &bytes[..inside]))?;
-        times.change(&file, before, before.modified)
+        let written = self.keeping_rights(&file, || file.write_all_at(offset, &bytes[..inside]));
+        self.put_back_time(written, &mut times, &file, before)
+    }
+
+    /// Gives the file the time of modification that it had before an act of the cache's own, which has ended so.
+    fn put_back_time(
+        &self,
+        done: io::Result<()>,
+        times: &mut Times,
+        file: &File,
+        before: Attributes,
+    ) -> io::Result<()> {
+        let is_back = done.and_then(|()| times.change(file, before, before.modified));
+        if !matches!(is_back, Ok(true)) {
+            self.watch.expect_any_time();
+        }
+        is_back.map(drop)
     }
 
     /// A write that the cache took.
@@ -277,7 +292,9 @@ impl Below {
             return Ok(());
         }
         let told = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
-        match times.change(&file, before, told) {
+        // A file system may keep it less exactly.
+        self.watch.expect_any_time();
+        match times.change(&file, before, told).map(drop) {
             // It will be told if the file system can be written again; meanwhile the file can be looked at.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 let _newer = self.modified.compare_exchange(0, modified, Relaxed, Relaxed);
@@ -372,10 +389,12 @@ impl Below {
         self.blocks.forget(bytes..u64::MAX);
         let file = self.opened()?;
         let _ours = self.changing(&file)?;
-        self.reshape(|| {
+        let resized = self.reshape(|| {
             let _alone = self.alone();
             file.set_size(bytes)
-        })
+        });
+        self.watch.expect_size(resized.is_ok().then_some(bytes));
+        resized
     }
 
     /// Changes size or allocation, and notes that they need not be durable: before the change a sync that came in between would
@@ -389,15 +408,17 @@ impl Below {
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.file()?;
-        let _ours = self.changing(&file)?;
-        self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
+        let (_ours, before) = self.changing(&file)?;
+        let grown = self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
             other => {
                 other?;
                 self.blocks.note(offset..offset + bytes);
                 Ok(())
             }
-        })
+        });
+        self.watch.expect_size(grown.is_ok().then_some(before.size.max(offset + bytes)));
+        grown
     }
 
     /// `fallocate`.
@@ -407,8 +428,11 @@ impl Below {
             self.blocks.forget(range.clone());
         }
         let file = self.file()?;
-        let _ours = self.changing(&file)?;
-        self.reshape(|| Ok(file.allocate(how, offset, bytes)?))?;
+        let (_ours, before) = self.changing(&file)?;
+        let allocated = self.reshape(|| Ok(file.allocate(how, offset, bytes)?));
+        let end = if how.contains(FallocateFlags::KEEP_SIZE) { 0 } else { range.end };
+        self.watch.expect_size(allocated.is_ok().then_some(before.size.max(end)));
+        allocated?;
         if !how.contains(FallocateFlags::PUNCH_HOLE) {
             self.blocks.note(range);
         }
@@ -436,10 +460,8 @@ impl Extents for Unchanged<'_> {
         let mut times = self.below.times();
         let (_ours, before) = self.below.changing(self.file).map_err(errno)?;
         let take = || Ok(Extents::take(&**self.file, range)?);
-        match self.below.keeping_rights(self.file, take) {
-            Err(error) => Err(errno(error)),
-            Ok(()) => times.change(self.file, before, before.modified).map_err(errno),
-        }
+        let taken = self.below.keeping_rights(self.file, take);
+        self.below.put_back_time(taken, &mut times, self.file, before).map_err(errno)
     }
 }
 
@@ -485,16 +507,20 @@ pub(super) fn stamp(found: &Attributes) -> Stamp {
 impl Times {
     /// Sets the time of modification after an act of the cache's own. That attributes have changed by it is of no
     /// importance to who asks for them to be durable.
-    fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<()> {
+    /// Whether it has that time now.
+    fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<bool> {
         // Who may write a file but does not own it can set no other time than now.
-        match file.set_modified(Modified::At(modified)) {
-            Err(Errno::PERM | Errno::ACCESS) => drop(file.set_modified(Modified::Now)),
-            other => other?,
-        }
+        let is_set = match file.set_modified(Modified::At(modified)) {
+            Err(Errno::PERM | Errno::ACCESS) => {
+                let _as_close_as_can_be = file.set_modified(Modified::Now);
+                false
+            }
+            other => other.map(|()| true)?,
+        };
         if self.durable == Some(before.changed) {
             self.durable = Some(file.attributes()?.changed);
         }
-        Ok(())
+        Ok(is_set)
     }
 }
 
