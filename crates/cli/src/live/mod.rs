@@ -36,6 +36,7 @@ pub mod stats;
 mod survey;
 mod survey_slots;
 pub mod tables;
+mod tally;
 mod unseen;
 mod unwritable;
 mod unwritten;

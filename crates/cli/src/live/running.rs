@@ -355,6 +355,10 @@ impl Controlled for Running {
             devices: self.cache.devices(),
             objects,
             conflicts,
+            directory_sync_errors: match &self.below {
+                Below::Store => 0,
+                Below::Files(files) => files.failed_directory_syncs().0,
+            },
             accounts_late: late,
             writers: self.writers.get().map(Writers::seen).unwrap_or_default(),
             mountpoint: seen.map(|seen| seen.mountpoint.clone()),
