@@ -26,11 +26,16 @@ pub fn signals() -> Result<Signals> {
     Ok(signals)
 }
 
-/// Has a panic in any thread end the process as SIGTERM does, whose handler is the caller's; SIGXFSZ is taken without acting on it,
-/// by a handler rather than `SIG_IGN`, which commands that are started would inherit.
+/// Has a panic in any thread end the process as SIGTERM does, whose handler is the caller's, and heeds limits of size.
 pub fn watch() -> Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).context("signals")?;
+    heed_size_limit()?;
     watch_panics()
+}
+
+/// A file that grew beyond the limit of this process is an error of its write alone from now on: SIGXFSZ is taken without acting on
+/// it, by a handler rather than `SIG_IGN`, which commands that are started would inherit.
+pub fn heed_size_limit() -> Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).context("signals")
 }
 
 /// Was this process started with a signal ignored?

@@ -160,17 +160,18 @@ pub fn open(
         Ok(heard) => heard,
         Err(error) => return Err(held.close().err().unwrap_or(error)),
     };
+    let (found_dirty, at_open) = (held.found.dirty, held.found.dropped);
     let served = held.serve(quiet);
     served.running.seen_at(&seen, heard.hints());
-    let Found { files: known, gone, changed, touched, conflicts, dropped_pages } = names;
-    let dropped = match dropped_pages {
-        0 => String::new(),
-        pages => format!("; {pages} dirty pages of files that are gone were dropped, as --drop-gone asked"),
+    let Found { files: known, gone, changed, touched, conflicts, dropped_pages, removed_pages, beyond_pages } = names;
+    let dropped = match (at_open.said(), found_dirty) {
+        (none, _) if none.is_empty() => String::new(),
+        (dropped, dirty) => format!("; of {dirty} dirty pages found{dropped}"),
     };
     let message = format!("{known} files known, {gone} gone, {changed} changed without the cache{dropped}");
     let figures = json!({
         "known": known, "gone": gone, "changed": changed, "touched": touched, "conflicts": conflicts,
-        "dropped_pages": dropped_pages
+        "dropped_pages": dropped_pages, "removed_pages": removed_pages, "beyond_pages": beyond_pages
     });
     served.log().event(Level::Info, "files", &message, figures);
     if touched > 0 {

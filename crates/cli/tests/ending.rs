@@ -143,6 +143,20 @@ fn a_hang_up_ends_a_mount_as_a_termination_does_unless_it_was_ignored() {
     let Some(mut mount) = Mount::start(test, Stdio::null(), |_| {}) else { return };
     assert_eq!(mount.end(Signal::HUP), Some(0));
     assert!(is_closed(&mount.scratch) && !is_mounted(&mount.scratch.path("mount")));
+    // As `nohup` starts it.
+    let ignoring = |command: &mut Command| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' HUP && exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell.current_dir(command.get_current_dir().expect("a directory")).stdout(Stdio::piped()).stderr(Stdio::null());
+        *command = shell;
+    };
+    let mut mount = Mount::start(test, Stdio::null(), ignoring).expect("it could be mounted before");
+    signal(mount.server.id(), Signal::HUP);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(is_mounted(&mount.scratch.path("mount")), "the end of a terminal is none of its");
+    assert_eq!(mount.end(Signal::TERM), Some(0));
+    assert!(is_closed(&mount.scratch));
 }
 
 #[test]

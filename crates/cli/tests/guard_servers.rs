@@ -196,6 +196,72 @@ fn where_processes_of_others_are_hidden_that_is_said() {
     assert!(!said.contains("hides"), "{said}");
 }
 
+/// What a command of nobody's says when it is refused, by a command that gets its arguments.
+fn refused_to_nobody(scratch: &Scratch, prefix: &[&str], words: &[&str]) -> String {
+    let mut command = Command::new(prefix[0]);
+    command.args(&prefix[1..]).arg(env!("CARGO_BIN_EXE_entresol")).args(words).current_dir(scratch.path(""));
+    let output = command.output().expect("the command runs");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    said
+}
+
+/// The only processes that nobody may look at are those of others, whose open files `/proc` does not tell.
+#[test]
+fn a_file_that_another_user_has_open_for_writing_is_found_by_a_lease_where_proc_does_not_tell() {
+    let test = "a_file_that_another_user_has_open_for_writing_is_found_by_a_lease_where_proc_does_not_tell";
+    if !rustix::process::geteuid().is_root() {
+        return skipped(test, "only root can act as other users");
+    }
+    let scratch = nobodys(0o600);
+    if said_to_nobody(&scratch, test, &[]).is_none() {
+        return;
+    }
+    let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let hidden =
+        "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+    let unseen = ["unshare", "--mount", "--propagation", "private", "sh", "-c", hidden, "sh"];
+    for name in ["data", "data/deep"] {
+        std::fs::create_dir(scratch.path(name)).expect("a directory");
+        chown(scratch.path(name), Some(NOBODY), Some(NOBODY)).expect("its owner");
+    }
+    scratch.file("data/deep/table", "rows");
+    chown(scratch.path("data/deep/table"), Some(NOBODY), Some(NOBODY)).expect("its owner");
+    let format = ["format", "--cache", "other", "--backing", "data", "--size", "2MiB"];
+    let mut command = Command::new(as_nobody[0]);
+    command.args(&as_nobody[1..]).arg(env!("CARGO_BIN_EXE_entresol")).args(format).current_dir(scratch.path(""));
+    assert!(command.output().expect("it runs").status.success());
+    let of_file = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];
+    let of_directory = ["mount", "data", "data", "--cache", "other"];
+    for (name, words, expected) in [
+        ("disk", &of_file[..], "disk: a process that may not be looked at has it open for writing; "),
+        (
+            "data/deep/table",
+            &of_directory[..],
+            "data: a process that may not be looked at has deep/table open for writing; ",
+        ),
+    ] {
+        let open = |write: bool| {
+            let file = std::fs::File::options().read(true).write(write).open(scratch.path(name)).expect("a file");
+            let mut command = Command::new("sleep");
+            let command = command.arg("600").uid(SOMEBODY).gid(SOMEBODY).current_dir("/").stdin(file);
+            Sleeper(command.spawn().expect("sleep"))
+        };
+        let writer = open(true);
+        for prefix in [&as_nobody[..], &unseen[..]] {
+            let said = refused_to_nobody(&scratch, prefix, words);
+            says(&said, &[expected, "--writers-ok"]);
+        }
+        drop(writer);
+        // Who only reads is no writer.
+        let _reader = open(false);
+        if name == "disk" {
+            let said = said_to_nobody(&scratch, test, &[]).expect("it ran before");
+            assert!(!said.contains("open for writing"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn writers_that_were_allowed_are_listed_by_stats() {
     let scratch = common::served::formatted();

@@ -563,3 +563,50 @@ fn a_missing_cache_is_made_where_it_was_and_nowhere_else() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&there).expect("it").permissions());
     assert_eq!((mode & 0o777, fs::metadata(&there).expect("it").len()), (0o600, CACHE_BYTES));
 }
+
+/// Pages that a cache in use has room for.
+fn room(scratch: &Scratch) -> u64 {
+    let figures: serde_json::Value = serde_json::from_str(&scratch.ok(&["stats", "--json", "cache"])).expect("JSON");
+    figures["room_pages"].as_u64().expect("a count")
+}
+
+#[test]
+fn a_cache_that_is_made_anew_has_the_size_that_it_had_grown_to() {
+    const GROWN: u64 = 3 * CACHE_BYTES;
+    let grow = |scratch: &Scratch| {
+        let before = room(scratch);
+        scratch.ok(&["set", "--cache", "cache", &format!("device-size={GROWN}")]);
+        let grown = room(scratch);
+        assert!(grown > 2 * before, "{before} pages, then {grown}");
+        grown
+    };
+    let lose = |scratch: &Scratch, backing: &str| {
+        scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", backing]);
+        let bytes = fs::metadata(scratch.path("cache")).expect("a cache").len();
+        fs::remove_file(scratch.path("cache")).expect("it is lost");
+        bytes
+    };
+    let scratch = common::served::formatted();
+    let mut server = common::served::start(&scratch, "lru", "write-back");
+    let client = common::served::reached(&scratch, &mut server);
+    let grown = grow(&scratch);
+    drop(client);
+    common::served::terminate(server);
+    let bytes = lose(&scratch, "disk");
+    let mut server = common::served::start(&scratch, "lru", "write-back");
+    drop(common::served::reached(&scratch, &mut server));
+    assert_eq!((room(&scratch), fs::metadata(scratch.path("cache")).expect("a cache").len()), (grown, bytes));
+    common::served::terminate(server);
+    // Of a directory the map keeps the choices, over a kill too.
+    let Some(mut mounted) = common::mounted::Mounted::with(Some(["write-back", "lru"])) else { return };
+    let grown = grow(&mounted.scratch);
+    mounted.signal(Signal::KILL);
+    mounted.end();
+    rustix::mount::unmount(mounted.above(), rustix::mount::UnmountFlags::DETACH).expect("a mount");
+    let bytes = lose(&mounted.scratch, "backing");
+    assert!(mounted.start());
+    assert_eq!(
+        (room(&mounted.scratch), fs::metadata(mounted.scratch.path("cache")).expect("a cache").len()),
+        (grown, bytes)
+    );
+}

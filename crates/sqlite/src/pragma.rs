@@ -37,7 +37,7 @@ impl Asked {
         let text = match &*self.name {
             "entresol_stats" => stats(shared)?,
             "entresol_drain" => {
-                cache.drain()?;
+                shared.drain()?;
                 "drained: the database file is complete".to_owned()
             }
             _ => {

@@ -16,7 +16,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
 /// No page: what no request continues.
@@ -48,6 +48,9 @@ pub(crate) struct Shared {
     read_only: bool,
     /// Time of the first request counts as 0.
     started: std::sync::OnceLock<Instant>,
+    /// The record says that the database has every byte although the mode is write-back: until the next write, which takes that back
+    /// first. Held by writes, and alone to change it.
+    complete: RwLock<bool>,
     /// Permissions that the cache file had, if others could open it; 0 once that is said.
     permissions: AtomicU32,
 }
@@ -120,6 +123,7 @@ impl Shared {
             recorder,
             read_only: !writable || options.mode == Mode::ReadOnly,
             started: std::sync::OnceLock::new(),
+            complete: RwLock::new(false),
             permissions: AtomicU32::new(permissions.unwrap_or(0)),
         };
         if !shared.read_only {
@@ -196,7 +200,44 @@ impl Shared {
         self.put(offset, bytes)
     }
 
+    /// Before a write may be answered that is in the cache alone, the record no longer says that the database has every byte. Nobody
+    /// says so again as long as what is returned is held.
+    fn begin_write(&self) -> io::Result<RwLockReadGuard<'_, bool>> {
+        loop {
+            let complete = self.complete.read().unwrap_or_else(PoisonError::into_inner);
+            if !*complete {
+                return Ok(complete);
+            }
+            drop(complete);
+            let mut complete = self.complete.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(pair) = self.pair.as_ref().filter(|_| *complete) {
+                pair.note_complete(false)?;
+            }
+            *complete = false;
+        }
+    }
+
+    /// Writes every dirty page below, and has the record say that the database has every byte.
+    ///
+    /// # Errors
+    /// What the cache, the database file or the record answered.
+    pub fn drain(&self) -> io::Result<()> {
+        let Some(cache) = self.cache() else { return Ok(()) };
+        // Writes go on meanwhile; they wait while what they made dirty is written.
+        cache.drain()?;
+        let mut complete = self.complete.write().unwrap_or_else(PoisonError::into_inner);
+        cache.drain()?;
+        if let Some(pair) = &self.pair {
+            // Where the database is longer than is durable, it has not every byte.
+            self.file.sync()?;
+            pair.note_complete(true)?;
+            *complete = cache.config().mode == Mode::WriteBack;
+        }
+        Ok(())
+    }
+
     fn put(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let _incomplete = self.begin_write()?;
         let tag = self.tag(Op::Write, offset, bytes.len());
         match &self.store {
             Store::Cache(cache) => cache.write_tagged(offset, bytes, tag),
@@ -247,6 +288,8 @@ impl Shared {
     /// # Errors
     /// What the cache or the record answered.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        // What the next mode makes of the mark is not for the next write to take back.
+        drop(self.begin_write()?);
         match (&self.pair, self.cache()) {
             (Some(pair), _) => pair.set_mode(mode),
             (None, Some(cache)) => cache.set_mode(mode),

@@ -66,3 +66,44 @@ fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
         }
     }
 }
+
+/// Whether the database has every byte, by its record.
+fn is_complete(database: &Path) -> bool {
+    let file = Arc::new(File::open(database).expect("the database"));
+    let place = FileRecord::over(database, file, identity(database).expect("its identity")).expect("a place");
+    read_record(&place).expect("a record").expect("there is one").complete
+}
+
+#[test]
+fn a_drain_says_that_the_database_is_complete_and_the_next_write_takes_that_back_first() {
+    for mode in [Mode::WriteBack, Mode::WriteThrough] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let database = scratch.path().join("db");
+        std::fs::write(&database, b"").expect("a file");
+        let cache = scratch.path().join("cache");
+        let options = Options { cache: Some(cache.clone()), size_bytes: 1 << 20, mode, ..Options::default() };
+        let shared = Shared::open(&database, &options, true).expect("a cache");
+        let through = mode == Mode::WriteThrough;
+        for round in 1..5_u8 {
+            shared.write(0, &[round; 20_000]).and_then(|()| shared.sync()).expect("a write");
+            assert_eq!(is_complete(&database), through, "{mode:?}, round {round}: it is in the cache alone");
+            shared.drain().expect("a drain");
+            assert!(is_complete(&database), "{mode:?}, round {round}");
+            let mut bytes = [0; 20_000];
+            shared.read(0, &mut bytes).expect("a read");
+            assert!(bytes == [round; 20_000] && is_complete(&database), "a read changes nothing of that");
+        }
+        // Killed now, its cache may be lost: another is made.
+        drop(shared);
+        std::fs::remove_file(&cache).expect("a cache");
+        let shared = Shared::open(&database, &options, true).expect("another cache");
+        let mut bytes = [0; 20_000];
+        shared.read(0, &mut bytes).expect("a read");
+        assert!(bytes == [4; 20_000]);
+        shared.write(0, &[5; 100]).and_then(|()| shared.sync()).expect("a write");
+        drop(shared);
+        std::fs::remove_file(&cache).expect("a cache");
+        let lost = Shared::open(&database, &options, true);
+        assert_eq!(lost.is_err(), !through, "{mode:?}: what the cache alone had is missed");
+    }
+}

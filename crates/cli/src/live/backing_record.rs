@@ -23,6 +23,9 @@ pub trait Paired: Send + Sync {
     /// As [`Pairing::set_mode`](record::Pairing::set_mode).
     fn set_mode(&self, mode: Mode) -> io::Result<()>;
 
+    /// As [`Pairing::note_grown`](record::Pairing::note_grown).
+    fn note_grown(&self, geometry: Geometry) -> io::Result<()>;
+
     /// Closes the cache in good order, a generation further on both sides.
     fn close(&self) -> io::Result<()>;
 }
@@ -34,6 +37,10 @@ impl Paired for CachedFiles {
 
     fn set_mode(&self, mode: Mode) -> io::Result<()> {
         self.set_mode(mode)
+    }
+
+    fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
+        self.note_grown(geometry)
     }
 
     fn close(&self) -> io::Result<()> {
@@ -48,6 +55,10 @@ impl Paired for StorePair {
 
     fn set_mode(&self, mode: Mode) -> io::Result<()> {
         self.set_mode(mode)
+    }
+
+    fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
+        self.note_grown(geometry)
     }
 
     fn close(&self) -> io::Result<()> {

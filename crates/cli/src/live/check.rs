@@ -5,14 +5,16 @@ use super::conflicts::{self, ConflictFigures};
 use super::identity::{self, Identity};
 use super::serve::{check_size, is_database};
 use super::survey::{self, Bytes, State, Survey, SurveyError, Version};
+use super::tally::Dropped;
+use super::unwritten::counted;
 use super::{Damage, ReadFile, check_apart, hold, is_damage};
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_engine::disk::{Caching, Disk};
 use entresol_engine::store::{self, Doubtful, Generations, StoreError};
-use entresol_files::FilesDisk;
 use entresol_files::record::compare;
+use entresol_files::{FilesDisk, Nowhere};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -150,7 +152,7 @@ fn check(arguments: &CheckArgs) -> Result<Sound> {
         missing.map_err(|error| super::files::refusal(&arguments.backing, error))?;
         let conflicts = backing.conflicts(&disk, &dirty, page_bytes)?.into_iter().map(ConflictFigures::from);
         let conflicts = conflicts.map(|conflict| conflicts::said(&arguments.backing, &[conflict])).collect();
-        return report(arguments, &cache, &Files(&disk), |at, dirty| disk.is_void(at, dirty), conflicts);
+        return report(arguments, &cache, &Files(&disk), |at, dirty| disk.nowhere(at, dirty), conflicts);
     }
     let mut backing = ReadFile::open(&arguments.backing)?;
     let superblock = survey::superblock(&cache).map_err(|error| refusal(&arguments.cache, error))?;
@@ -159,14 +161,15 @@ fn check(arguments: &CheckArgs) -> Result<Sound> {
     backing_record::check(&arguments.cache, superblock.uuid, superblock.generations, &*place)?;
     if is_database(&superblock) {
         // What lies beyond the end of the database is nobody's.
-        return report(arguments, &cache, &backing, |at, _| at >= backing.size_bytes(), Vec::new());
+        let beyond = |at, _| (at >= backing.size_bytes()).then_some(Nowhere::Beyond);
+        return report(arguments, &cache, &backing, beyond, Vec::new());
     }
     check_size(&arguments.backing, backing.size_bytes(), &superblock)?;
     if superblock.backing_bytes.div_ceil(superblock.geometry.page_bytes.into()) == superblock.backing_pages {
         // Of what was added the cache knows nothing yet, also in the page in which the old end lies.
         backing.size_bytes = superblock.backing_bytes;
     }
-    report(arguments, &cache, &backing, |_, _| false, Vec::new())
+    report(arguments, &cache, &backing, |_, _| None, Vec::new())
 }
 
 /// The files of a directory, as the cache sees them.
@@ -187,16 +190,25 @@ fn report(
     arguments: &CheckArgs,
     cache: &ReadFile,
     backing: &impl Bytes,
-    is_void: impl Fn(u64, bool) -> bool,
+    nowhere: impl Fn(u64, bool) -> Option<Nowhere>,
     mut wrong: Vec<String>,
 ) -> Result<Sound> {
     let name = arguments.cache.display();
     let mut found = survey::survey(cache, true).map_err(|error| refusal(&arguments.cache, error))?;
     let page_bytes = u64::from(found.superblock.geometry.page_bytes);
-    found.pages.retain(|page, version| !is_void(page * page_bytes, version.dirty));
+    let mut dropped = Dropped::default();
+    found.pages.retain(|page, version| {
+        let nowhere = nowhere(page * page_bytes, version.dirty);
+        match nowhere.filter(|_| version.dirty && !version.lost) {
+            Some(Nowhere::Removed) => dropped.removed += 1,
+            Some(Nowhere::Beyond) => dropped.beyond += 1,
+            Some(Nowhere::Outdated) | None => {}
+        }
+        nowhere.is_none()
+    });
     wrong.extend(wrong_pages(&found, cache, backing)?);
     let named: Vec<&str> = wrong.iter().take(NAMED_MAX).map(String::as_str).collect();
-    let mut text = summary(&found);
+    let mut text = summary(&found, dropped);
     named.iter().for_each(|line| writeln!(text, "{line}").expect("text grows"));
     if wrong.len() > NAMED_MAX {
         writeln!(text, "... and {} more", wrong.len() - NAMED_MAX).expect("text grows");
@@ -223,7 +235,7 @@ pub(super) fn refusal(path: &Path, error: SurveyError) -> anyhow::Error {
     }
 }
 
-fn summary(found: &Survey) -> String {
+fn summary(found: &Survey, dropped: Dropped) -> String {
     let dirty = found.count(|version| version.dirty && !version.lost);
     let lost = found.count(|version| version.lost);
     let mut text = format!(
@@ -236,6 +248,10 @@ fn summary(found: &Survey) -> String {
         found.versions - (found.pages.len() as u64 - lost),
         found.obsolete_damaged,
     );
+    if dropped != Dropped::default() {
+        let all = counted((dirty + dropped.removed + dropped.beyond) as usize, "dirty page");
+        writeln!(text, "{all} found, {dirty} of them to be written{}", dropped.said()).expect("text grows");
+    }
     let Generations { settled, pending } = found.superblock.generations;
     if settled.number > 0 {
         let pending = pending.map_or(String::new(), |pending| format!(", {} begun", pending.number));

@@ -3,9 +3,13 @@
 use super::files::{self, DirectArgs};
 use super::identity::{self, Identity};
 use super::serve::{CacheArgs, open_to_drain};
-use anyhow::Result;
+use super::unwritten::{ADVICE, counted, list};
+use super::{ReadFile, survey};
+use crate::ending;
+use anyhow::{Result, anyhow};
 use clap::Args;
-use std::path::PathBuf;
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::path::{Path, PathBuf};
 
 /// Write everything dirty of a cache that is not in use to the backing store, which is complete without the cache then
 #[derive(Args)]
@@ -30,12 +34,34 @@ pub struct DrainArgs {
 
 /// Runs the command.
 pub fn run(arguments: &DrainArgs, quiet: bool) -> Result<()> {
+    ending::heed_size_limit()?;
     let &DrainArgs { ref cache, ref backing, identity, drop_gone, generation_ok } = arguments;
     let direct = DirectArgs { drop_gone, generation_ok, nested_ok: true, ..DirectArgs::default() };
     let held = if backing.is_dir() {
-        files::open(cache, backing, &CacheArgs::any_policy(), &direct)?.cached()?.0
+        let opened = files::open(cache, backing, &CacheArgs::any_policy(), &direct);
+        opened.map_err(|error| read_only(cache, backing).unwrap_or(error))?.cached()?.0
     } else {
         open_to_drain(cache, backing, identity, generation_ok)?
     };
     held.drain(quiet)
+}
+
+/// The refusal of a directory on a file system that is read-only, which names what the cache alone has; none of any other.
+fn read_only(cache: &Path, directory: &Path) -> Option<anyhow::Error> {
+    if !statvfs(directory).ok()?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return None;
+    }
+    let store = ReadFile::open(cache).ok()?;
+    let (backing, superblock) = files::backing_of(cache, &store, directory).ok()?;
+    let page_bytes = u64::from(superblock.geometry.page_bytes);
+    let found = survey::survey(&store, false).ok()?;
+    let dirty = found.pages.iter().filter(|(_, version)| version.dirty).map(|(page, _)| page * page_bytes);
+    let counts = backing.by_file(&backing.disk(page_bytes).ok()?, &dirty.collect::<Vec<_>>()).ok()?;
+    let pages = counted(counts.values().sum(), "page");
+    let named = list(counts.into_iter().map(|(path, count)| (path.display().to_string(), count)).collect());
+    let (cache, directory) = (cache.display(), directory.display());
+    (!named.is_empty()).then(|| {
+        let why = "its file system is read-only";
+        anyhow!("{cache}: {pages} could not be written below ({directory}: {why}): {named}; they are dirty in the cache, and {ADVICE}")
+    })
 }

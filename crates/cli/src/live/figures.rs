@@ -186,6 +186,9 @@ pub struct Backing {
     pub syncs: u64,
     pub read_pages: u64,
     pub rescued_pages: u64,
+    /// Syncs of directories that failed after a name was removed in them; they are tried again each second.
+    #[serde(default)]
+    pub directory_sync_errors: u64,
     pub calls: DeviceFigures,
 }
 
@@ -277,6 +280,7 @@ pub struct State {
     pub accounts_late: bool,
     pub writers: Vec<String>,
     pub conflicts: Vec<ConflictFigures>,
+    pub directory_sync_errors: u64,
     pub mountpoint: Option<String>,
     pub hints: Option<HintFigures>,
 }
@@ -340,6 +344,7 @@ impl Figures {
                 syncs: keeper.below_syncs,
                 read_pages: keeper.below_reads,
                 rescued_pages: keeper.rescued,
+                directory_sync_errors: state.directory_sync_errors,
                 calls: backing_calls,
             },
             policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
@@ -471,8 +476,12 @@ impl Figures {
 
     fn backing_line(&self) -> String {
         let backing = &self.backing;
+        let directories = match backing.directory_sync_errors {
+            0 => String::new(),
+            errors => format!(", {} syncs of directories failed", count(errors)),
+        };
         format!(
-            "{} pages in {} writes of {} on average, {} syncs, {} pages read",
+            "{} pages in {} writes of {} on average, {} syncs, {} pages read{directories}",
             count(backing.written_pages),
             count(backing.writes),
             size(backing.written_pages as f64 * f64::from(self.page_bytes) / backing.writes.max(1) as f64),

@@ -6,6 +6,7 @@ use super::chosen::Chosen;
 use super::held::{Below, Held};
 use super::lost::{self, IfLost, Opened};
 use super::serve::{CacheArgs, Found, ModeArg, config};
+use super::tally::Dropped;
 use super::{ReadFile, hold_cache, survey};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -166,7 +167,7 @@ fn open_once(
     if let Err(error) = arguments.adjust(&cache) {
         return Err(files.close().err().map_or(error, anyhow::Error::from));
     }
-    let found = Found::new(&cache.recovered(), started, executor);
+    let found = Found::new(&cache.recovered(), started, executor).with_dropped(Dropped::from(&names));
     let (path, backing, below) = (path.to_owned(), directory.to_owned(), Below::Files(Arc::clone(&files)));
     let pair = Arc::clone(&files) as Arc<dyn Paired>;
     let log = arguments.log;

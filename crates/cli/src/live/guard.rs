@@ -4,6 +4,7 @@
 //! looks for such writers before a cache is opened, and again each minute of the first ten.
 
 use super::held::Served;
+use super::lease;
 use super::log::{Level, Log};
 use super::unseen;
 use anyhow::{Context, Result, bail};
@@ -55,6 +56,8 @@ struct Look {
     writers: Vec<String>,
     /// Processes whose files this user may not see, and which could write there.
     hidden: Vec<u32>,
+    /// There are processes whose files this user may not see, whether they could write there or not.
+    blind: bool,
 }
 
 impl Guard {
@@ -70,9 +73,13 @@ impl Guard {
         if guard.is_locked() {
             return Ok(guard);
         }
-        let look = guard.look();
+        let mut look = guard.look();
         if writers_ok {
             return Ok(guard);
+        }
+        if look.writers.is_empty() && (look.blind || unseen::hidden().is_some()) {
+            // Later this process has files open itself.
+            look.writers = guard.leased();
         }
         if let Some(first) = look.writers.first() {
             let name = path.display();
@@ -101,6 +108,17 @@ impl Guard {
         }
         let hidden = unseen::list(&look.hidden, named);
         (!hidden.is_empty()).then(|| format!("these could, and may not be looked at: {hidden}"))
+    }
+
+    /// Files that a process which may not be looked at has open for writing, as far as leases tell.
+    fn leased(&self) -> Vec<String> {
+        const WHO: &str = "a process that may not be looked at has";
+        if self.found.is_dir() {
+            let written = lease::written_below(&self.root(), &self.found);
+            return written.into_iter().map(|name| format!("{WHO} {name} open for writing")).collect();
+        }
+        let is_written = self.found.is_file() && lease::is_written(&self.held) == Some(true);
+        is_written.then(|| format!("{WHO} it open for writing")).into_iter().collect()
     }
 
     /// Whether another process holds the lock that the open is about to take.
@@ -221,6 +239,7 @@ impl Guard {
                     }
                 }),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    look.blind = true;
                     look.hidden.extend(unseen::could_write(process, &self.found).then_some(process));
                 }
                 // It has ended.

@@ -9,7 +9,8 @@ use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
 use super::running::Running;
 use super::serve::Found;
-use super::unwritten::{by_file, counted};
+use super::tally::Dropped;
+use super::unwritten::{self, ADVICE, by_file};
 use super::watchman::Watchman;
 use crate::args::word;
 use anyhow::{Context, Result, bail};
@@ -117,14 +118,14 @@ impl Held {
         }
     }
 
-    /// Writes everything dirty below and closes the cache; says how much that was.
+    /// Writes everything dirty below and closes the cache; says how much was found, and how much written.
     pub fn drain(self, quiet: bool) -> Result<()> {
         let (name, backing) = (self.path.display(), self.backing.display());
-        let drained = past_lost_pages(|| self.cache.drain(), || Ok(self.cache.lost_pages()?.len()));
-        if let Err(error) = drained {
-            self.check_writable()?;
-            return Err(error).with_context(|| name.to_string());
+        let before = self.mark()?;
+        if let Err(error) = past_lost_pages(|| self.cache.drain(), || Ok(self.cache.lost_pages()?.len())) {
+            return Err(self.undrained(error));
         }
+        let tally = self.tally(self.found.dirty, self.found.dropped, before)?;
         let conflicts = self.conflicts()?;
         let stats = self.close()?;
         self.check_conflicts(&conflicts)?;
@@ -136,8 +137,7 @@ impl Held {
             bail!("{name}: {} pages are dirty still", stats.dirty_pages);
         }
         if !quiet {
-            let (found, written) = (self.found.dirty, stats.keeper.below_pages);
-            say!("{found} dirty pages found, {written} pages written; {backing} is complete without the cache");
+            say!("{tally}; {backing} is complete without the cache");
         }
         Ok(())
     }
@@ -202,10 +202,12 @@ impl Served {
         let refused = self.refused();
         // What is durable in a file that the next start does not find must be below before this process ends.
         let change = self.file.look().filter(|change| change.is_loss());
+        let (before, found) = (self.held.mark()?, self.held.cache.stats()?.dirty_pages);
         let drained = change.map_or(Ok(()), |_| {
             let cache = &self.held.cache;
             past_lost_pages(|| cache.drain(), || Ok(cache.lost_pages()?.len()))
         });
+        let tally = self.held.tally(found, Dropped::default(), before)?;
         let writable = self.held.check_writable();
         if let Below::Files(files) = &self.held.below {
             files.look();
@@ -235,13 +237,11 @@ impl Served {
             drained.with_context(unwritten)?;
             // A file that was cut off is found at the next start, which says what it lacks.
             if change.is_nameless() || dirty > 0 {
-                bail!("{name}: {what}; it was drained, {dirty} pages are left in it");
+                bail!("{name}: {what}; it was drained: {tally}, {dirty} pages are left in it");
             }
         }
         if let Some(refused) = refused {
-            bail!(
-                "{refused}; they are dirty in the cache, and `entresol drain` writes them when what refuses them is mended"
-            );
+            bail!("{refused}; they are dirty in the cache, and {ADVICE}");
         }
         let lost = self.held.lost()?;
         if let Some(first) = lost.first() {
@@ -256,11 +256,12 @@ impl Served {
 impl Served {
     /// Says which pages the backing store refuses, if there are such: they have been tried once more.
     fn refused(&self) -> Option<String> {
+        if let Below::Files(files) = &self.held.below {
+            // What failed before may succeed now.
+            drop(files.failures());
+        }
         let refused = self.held.cache.retry_refused().ok().filter(|refused| !refused.pages.is_empty())?;
-        let why = refused.error.map_or_else(String::new, |error| format!(" ({error})"));
-        let pages = counted(refused.pages.len(), "page");
-        let files = by_file(&self.held, &refused.pages);
-        let message = format!("{pages} could not be written below{why}: {files}");
+        let message = unwritten::refused(&self.held, &refused);
         let figures = json!({ "pages": refused.pages.len() });
         self.log.event(Level::Warning, "refused-pages", &message, figures);
         let name = self.path().display();

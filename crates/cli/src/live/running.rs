@@ -185,11 +185,15 @@ impl Running {
                 self.change(&PolicySpec { info: policy, options }, &tiers).context("cache-size")
             }
             Setting::DeviceSize(bytes) => {
-                if let Ok(grown) = self.geometry.grown_to(bytes) {
+                let grown = self.geometry.grown_to(bytes);
+                if let Ok(grown) = &grown {
                     let CacheConfig { tiers, .. } = self.cache.config();
-                    memory::check(&grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
+                    memory::check(grown, above_bytes(&tiers, self.page_bytes)).context("device-size")?;
                 }
                 let room = self.cache.grow(bytes).context("device-size")?;
+                self.pair.note_grown(grown?).with_context(|| {
+                    format!("device-size: the cache has room for {room} pages; by its record one made anew has the size of before")
+                })?;
                 Ok(format!("the cache has room for {room} pages; cache-size=100% gives the policy all of it"))
             }
             Setting::DirtyHigh(high) => {
@@ -351,6 +355,10 @@ impl Controlled for Running {
             devices: self.cache.devices(),
             objects,
             conflicts,
+            directory_sync_errors: match &self.below {
+                Below::Store => 0,
+                Below::Files(files) => files.failed_directory_syncs().0,
+            },
             accounts_late: late,
             writers: self.writers.get().map(Writers::seen).unwrap_or_default(),
             mountpoint: seen.map(|seen| seen.mountpoint.clone()),

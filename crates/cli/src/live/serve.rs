@@ -8,6 +8,7 @@ use super::log::LogArg;
 use super::lost::{self, IfLost, Opened};
 use super::memory;
 use super::survey::{self, Superblock};
+use super::tally::Dropped;
 use super::{ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
 use crate::args::{Limit, bytes_or_none, seconds_or_none};
 use anyhow::{Context, Result, bail};
@@ -166,6 +167,8 @@ impl From<ModeArg> for Mode {
 pub struct Found {
     pub pages: u64,
     pub dirty: u64,
+    /// Of the dirty ones those that the open dropped.
+    pub dropped: Dropped,
     clean_shutdown: bool,
     unsynced_batches: u64,
     took: Duration,
@@ -179,6 +182,7 @@ impl Found {
         Found {
             pages: recovered.pages,
             dirty: recovered.dirty_pages,
+            dropped: Dropped::default(),
             clean_shutdown: recovered.clean_shutdown,
             unsynced_batches: recovered.unsynced_batches,
             took: started.elapsed(),
@@ -189,6 +193,11 @@ impl Found {
 }
 
 impl Found {
+    /// The same with what the open dropped of it.
+    pub(super) fn with_dropped(self, dropped: Dropped) -> Self {
+        Found { dropped, ..self }
+    }
+
     /// The same as figures.
     pub(super) fn figures(&self) -> serde_json::Value {
         serde_json::json!({

@@ -52,14 +52,18 @@ pub fn could_write(process: u32, found: &Metadata) -> bool {
 /// Why no processes of others can be seen at all, if so and if others could write to what has these attributes.
 pub fn blindness(found: &Metadata) -> Option<&'static str> {
     let others = found.mode() & 0o022 != 0 || found.uid() != rustix::process::geteuid().as_raw();
-    let why = if !Path::new("/proc/self/fd").exists() {
-        "there is no /proc here"
+    hidden().filter(|_| others)
+}
+
+/// Why no processes of others can be seen at all, if so.
+pub fn hidden() -> Option<&'static str> {
+    if !Path::new("/proc/self/fd").exists() {
+        Some("there is no /proc here")
     } else if !Path::new("/proc/1").exists() {
-        "/proc hides processes of other users (hidepid)"
+        Some("/proc hides processes of other users (hidepid)")
     } else {
-        return None;
-    };
-    others.then_some(why)
+        None
+    }
 }
 
 /// Some processes by number and name.

@@ -1,27 +1,100 @@
 //! Pages that could not be written below, in words: how many of which files.
 
 use super::held::{Below, Held};
-use std::collections::BTreeMap;
+use anyhow::anyhow;
+use entresol_engine::cache::Refused;
+use entresol_files::CachedFiles;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 
 /// Files that are named; of the others their number is said.
 const NAMED_MAX: usize = 5;
 
-/// Counts pages of the cache by file, those with the most first.
+/// Counts pages of the cache by file, those with the most first; of a file or a device the bytes are told.
 pub fn by_file(held: &Held, pages: &[u64]) -> String {
     let Below::Files(files) = &held.below else {
-        let first = pages.first().map_or_else(String::new, |page| format!(", first: page {page}"));
-        return format!("{} of {}{first}", counted(pages.len(), "page"), held.backing.display());
+        let ranges = ranges(pages, u64::from(held.geometry.page_bytes));
+        return format!("{} of {}{ranges}", counted(pages.len(), "page"), held.backing.display());
     };
-    let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
-    let root = held.backing.canonicalize().unwrap_or_else(|_| held.backing.clone());
-    for (path, _) in files.named(pages) {
-        *counts.entry(path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path)).or_default() += 1;
-    }
-    list(counts.into_iter().map(|(path, count)| (path.display().to_string(), count)).collect())
+    list(counts(held, files, pages).into_iter().map(|(path, count)| (path.display().to_string(), count)).collect())
 }
 
-fn list(mut counts: Vec<(String, usize)>) -> String {
+fn counts(held: &Held, files: &CachedFiles, pages: &[u64]) -> BTreeMap<PathBuf, usize> {
+    let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for (path, _) in files.named(pages) {
+        *counts.entry(within(held, path)).or_default() += 1;
+    }
+    counts
+}
+
+/// A path in the backing directory.
+fn within(held: &Held, path: PathBuf) -> PathBuf {
+    let root = held.backing.canonicalize().unwrap_or_else(|_| held.backing.clone());
+    path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path)
+}
+
+/// The bytes of ascending pages, in ranges.
+fn ranges(pages: &[u64], page_bytes: u64) -> String {
+    let Some(first) = pages.first() else { return String::new() };
+    let runs: Vec<&[u64]> = pages.chunk_by(|one, next| one + 1 == *next).collect();
+    let bytes = |run: &&[u64]| format!("{}-{}", run[0] * page_bytes, (run[run.len() - 1] + 1) * page_bytes - 1);
+    let mut named: Vec<String> = runs.iter().take(NAMED_MAX).map(bytes).collect();
+    if runs.len() > NAMED_MAX {
+        named.push(counted(runs.len() - NAMED_MAX, "other range"));
+    }
+    format!(", first: page {first}, bytes {}", named.join(", "))
+}
+
+/// Pages that the backing store has refused, in words: how many, why, and of which files.
+pub fn refused(held: &Held, refused: &Refused) -> String {
+    let why = refused.error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
+    let pages = counted(refused.pages.len(), "page");
+    format!("{pages} could not be written below{why}: {}", of_failures(held, &refused.pages))
+}
+
+/// Pages by file, as far as those have failed; the others were only to be synced with them.
+fn of_failures(held: &Held, pages: &[u64]) -> String {
+    let Below::Files(files) = &held.below else { return by_file(held, pages) };
+    let failed: BTreeSet<PathBuf> = files.failures().into_iter().map(|path| within(held, path)).collect();
+    let (failed, others): (Vec<_>, Vec<_>) =
+        counts(held, files, pages).into_iter().partition(|(path, _)| failed.contains(path));
+    if failed.is_empty() || others.is_empty() {
+        return by_file(held, pages);
+    }
+    let others: usize = others.iter().map(|(_, count)| count).sum();
+    let named = list(failed.into_iter().map(|(path, count)| (path.display().to_string(), count)).collect());
+    format!("{named}; not known to be durable for their failure: {} of other files", counted(others, "page"))
+}
+
+impl Held {
+    /// The error of a drain that failed, which names what could not be written. All else is written, and the cache closed.
+    pub(super) fn undrained(&self, error: io::Error) -> anyhow::Error {
+        if let Below::Files(files) = &self.below {
+            // What failed before may succeed now.
+            drop(files.failures());
+        }
+        let name = self.path.display();
+        let said = match self.cache.drain_past_refused() {
+            Ok(found) if !found.pages.is_empty() => {
+                let what = refused(self, &found);
+                anyhow!("{name}: {what}; they are dirty in the cache, and {ADVICE}")
+            }
+            Ok(_) => anyhow::Error::new(error).context(format!("{name}: the drain")),
+            // The device of the cache has failed too: it cannot be told apart any more.
+            Err(of_cache) => anyhow::Error::new(error).context(format!("{name}: {of_cache}; before that")),
+        };
+        // A close that fails leaves the cache as a kill does.
+        let _as_after_a_kill = self.close();
+        said
+    }
+}
+
+/// What ends it that pages are refused.
+pub const ADVICE: &str = "`entresol drain` writes them when what refuses them is mended";
+
+/// Files and their pages in words, those with the most first.
+pub fn list(mut counts: Vec<(String, usize)>) -> String {
     // Of as many pages by name, as they came.
     counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     let more = counts.split_off(counts.len().min(NAMED_MAX));
@@ -55,5 +128,12 @@ mod tests {
             list((0..6).map(|n| (format!("{n}"), 1)).collect()).split(", ").last(),
             Some("1 page of 1 other file")
         );
+    }
+
+    #[test]
+    fn bytes_are_told_in_ranges() {
+        assert_eq!(ranges(&[768, 769, 800], 4096), ", first: page 768, bytes 3145728-3153919, 3276800-3280895");
+        let apart: Vec<u64> = (0..7).map(|n| n * 2).collect();
+        assert!(ranges(&apart, 1024).ends_with("8192-9215, 2 other ranges"), "{}", ranges(&apart, 1024));
     }
 }

@@ -31,6 +31,7 @@ struct Seen {
     change: Option<Change>,
     descriptors_closed: u64,
     unraised: bool,
+    directories_unsynced: bool,
 }
 
 impl Watchman {
@@ -59,12 +60,14 @@ impl Watchman {
                 seen.look(&cache, &log);
                 seen.look_at_descriptors(&log);
                 seen.raise(&*pair, &log);
+                seen.look_at_directories(&below, &log);
                 conflicts::tell(&below, &log);
             }
             // What happened at the end is seen too.
             seen.look_at_file(&file, &log);
             seen.look(&cache, &log);
             seen.look_at_descriptors(&log);
+            seen.look_at_directories(&below, &log);
             conflicts::tell(&below, &log);
         };
         let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
@@ -182,6 +185,20 @@ impl Seen {
             log.event(Level::Info, "descriptors", &message, json!({ "bound": bound, "closed": closed }));
         }
         self.descriptors_closed = closed;
+    }
+
+    /// The first directory that could not be synced after a name was removed in it.
+    fn look_at_directories(&mut self, below: &Below, log: &Log) {
+        let Below::Files(files) = below else { return };
+        let (failed, why) = files.failed_directory_syncs();
+        if let Some(why) = why.filter(|_| !self.directories_unsynced) {
+            let message = format!(
+                "a directory below could not be synced after a name was removed in it: {why}; what the cache has of the file is kept \
+                 until it can be, and that is tried each second"
+            );
+            log.event(Level::Warning, "directory-sync", &message, json!({ "error": why, "failed": failed }));
+        }
+        self.directories_unsynced = failed > 0;
     }
 
     /// A policy that has one of several decide may have taken another one.

@@ -322,6 +322,12 @@ const FAMILIES: &[Family] = &[
         samples: |f| count(f.backing.read_pages),
     },
     Family {
+        name: "entresol_backing_directory_sync_errors_total",
+        kind: "counter",
+        help: "Syncs of directories that failed after a name was removed in them.",
+        samples: |f| count(f.backing.directory_sync_errors),
+    },
+    Family {
         name: "entresol_backing_rescued_pages_total",
         kind: "counter",
         help: "Pages that reclaim had to write to the backing store.",
@@ -569,7 +575,7 @@ pub mod tests {
                 "writes": 1, "written_bytes": 2, "written_pages": 3, "syncs": 4, "read_pages": 5, "copied_pages": 6,
                 "segments_reclaimed": 7, "clean_copies_bad": 8, "calls": device
             },
-            "backing": { "writes": 1, "written_pages": 2, "syncs": 3, "read_pages": 4, "rescued_pages": 5, "calls": device },
+            "backing": { "writes": 1, "written_pages": 2, "syncs": 3, "read_pages": 4, "rescued_pages": 5, "directory_sync_errors": 6, "calls": device },
             "policy_gauges": { "weight lru": 0.25 },
             "choice": {
                 "candidates": [{ "name": "lru", "hit_ratio": 0.5, "cost": 0.75 }, { "name": "arc", "hit_ratio": null, "cost": null }],
@@ -621,6 +627,7 @@ pub mod tests {
         }
         for sample in [
             "entresol_up{cache=\"a\\\\b\\n\\\"c\\\"\"} 1",
+            "entresol_backing_directory_sync_errors_total{cache=\"a\\\\b\\n\\\"c\\\"\"} 6",
             "entresol_policy_switches_total{cache=\"a\\\\b\\n\\\"c\\\"\"} 3",
             "entresol_candidate_active{cache=\"a\\\\b\\n\\\"c\\\"\",candidate=\"arc\"} 1",
             "entresol_candidate_cost{cache=\"a\\\\b\\n\\\"c\\\"\",candidate=\"lru\"} 0.75",

@@ -224,6 +224,11 @@ fn device_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
             lines.push(device_line(view, format!("{name} {kind}"), &since, calls(of(now)).errors, view.elapsed(now)));
         }
     }
+    let unsynced = now.backing.directory_sync_errors;
+    if unsynced > 0 {
+        let text = format!(" {} syncs of directories below failed", grouped(unsynced.into()));
+        lines.push(view.alarm(text, unsynced).into());
+    }
     lines
 }
 

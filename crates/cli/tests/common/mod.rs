@@ -12,6 +12,7 @@ use rustix::process::{Pid, kill_process};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// Was nothing mounted because nothing can be here? It is said then that the test is skipped.
@@ -31,6 +32,22 @@ pub fn wait_for(file: &Path, running: &mut Child) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
     file.exists()
+}
+
+/// Has commands start with the signals that end a server as a login shell leaves them, whoever started the test: under `nohup`, or in
+/// the background of a shell, they would inherit them as ignored. A signal that has a handler here has none there.
+fn heed_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let status = std::fs::read_to_string("/proc/self/status").expect("what this process is");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("signals that are ignored");
+        let mask = u64::from_str_radix(mask.trim(), 16).expect("a mask");
+        for heeded in [Signal::HUP, Signal::INT, Signal::TERM].map(Signal::as_raw) {
+            if mask & 1 << (heeded - 1) != 0 {
+                signal_hook::flag::register(heeded, Arc::default()).expect("a handler");
+            }
+        }
+    });
 }
 
 /// Sends a signal to the process of this number, by no program that a machine could lack.
@@ -93,6 +110,7 @@ impl Scratch {
 
     /// The command in this directory, not started yet.
     pub fn command(&self, arguments: &[&str]) -> Command {
+        heed_signals();
         let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
         command.args(arguments).current_dir(self.0.path()).env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
         // Records that have no place beside their backing store are not the machine's.

@@ -92,6 +92,8 @@ pub(super) trait Core: Send {
     fn lost_pages(&self) -> Vec<u64>;
     /// Dirty pages that the backing store refuses. Does I/O.
     fn retry_refused(&mut self) -> io::Result<Refused>;
+    /// Writes every dirty page below that the backing store takes; those that it refuses. Does I/O.
+    fn drain_past_refused(&mut self) -> io::Result<Refused>;
     /// Pages that the log holds, in no order, and whether each is dirty.
     fn held_pages(&self) -> Vec<(u64, bool)>;
     /// Pages of a range of which anything is held, ascending, and whether the log has each as dirty.
@@ -549,6 +551,10 @@ impl<P: Policy> Core for Engine<P> {
 
     fn retry_refused(&mut self) -> io::Result<Refused> {
         if self.off { Ok(Refused::default()) } else { self.world.keeper.retry_refused() }
+    }
+
+    fn drain_past_refused(&mut self) -> io::Result<Refused> {
+        if self.off { Ok(Refused::default()) } else { self.world.keeper.drain_past_refused() }
     }
 
     fn held_pages(&self) -> Vec<(u64, bool)> {

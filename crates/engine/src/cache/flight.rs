@@ -101,10 +101,11 @@ impl Keeper {
         self.board(pages)
     }
 
-    /// Takes this page, if it is queued and need not wait for the log, and nothing beside it.
-    pub fn take_off_alone(&mut self, page: u64) -> Flight {
-        let ripe = self.pending.get(&page).is_some_and(|pending| self.is_ripe(pending));
-        self.board(if ripe { vec![page] } else { Vec::new() })
+    /// Takes those of these pages that are queued and need not wait for the log, and nothing beside them; they are ascending.
+    pub fn take_off_only(&mut self, pages: &[u64]) -> Flight {
+        let is_ripe = |page: &&u64| self.pending.get(page).is_some_and(|pending| self.is_ripe(pending));
+        let ripe = pages.iter().filter(is_ripe).copied().collect();
+        self.board(ripe)
     }
 
     /// Takes, in the order of pages and going on where the last such flight ended, what need not wait for the log: so many
@@ -190,7 +191,9 @@ impl Keeper {
     /// What was taken has been written below, or not.
     pub fn land(&mut self, flight: Flight, landing: Landing) -> io::Result<()> {
         self.log.count_reads(landing.log_reads);
-        self.counts.below_pages += landing.pages;
+        if landing.result.is_ok() {
+            self.counts.below_pages += landing.pages;
+        }
         self.counts.below_ios += landing.ios;
         let mut bad = landing.bad.into_iter().peekable();
         for (at, passenger) in flight.pages.into_iter().enumerate() {

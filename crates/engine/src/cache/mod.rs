@@ -661,6 +661,15 @@ impl BlockCache {
         self.locks.exclusive()?.core().retry_refused()
     }
 
+    /// After a [`drain`](BlockCache::drain) that failed: writes every dirty page of the cache device below that the backing store
+    /// takes, and syncs. The rest as [`retry_refused`](BlockCache::retry_refused).
+    ///
+    /// # Errors
+    /// What the cache device answered.
+    pub fn drain_past_refused(&self) -> io::Result<Refused> {
+        self.locks.exclusive()?.core().drain_past_refused()
+    }
+
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty: for who has to bring what
     /// was recovered together with a backing store of his own making.
     ///

@@ -6,13 +6,17 @@
 
 use super::flight::Cover;
 use super::keeper::Keeper;
+use super::room::DEPTH_MAX;
 use super::upkeep;
 use std::collections::BTreeSet;
 use std::io;
 
-/// Tries that fail one after another until the rest is taken for refused untried: each may take as long as a device takes to
-/// give up.
+/// Tries that fail one after another until the rest of a stretch is taken for refused untried, and stretches in which all tries failed
+/// until all the rest is: each may take as long as a device takes to give up.
 const FAILURES_MAX: usize = 16;
+
+/// A stretch of the backing store, in bytes: a region of a file, where that is a directory.
+const STRETCH_BYTES: u64 = 1 << 30;
 
 /// Dirty pages that could not be written to the backing store, and why.
 #[derive(Debug, Default)]
@@ -42,28 +46,57 @@ impl Keeper {
     /// # Errors
     /// What the log's device answered.
     pub(super) fn retry_refused(&mut self) -> io::Result<Refused> {
-        let pages = std::mem::take(&mut self.refused);
+        let pages: Vec<u64> = self.refused.iter().copied().collect();
+        self.write_what_can_be(&pages)
+    }
+
+    /// Writes every dirty page below that the backing store takes, and syncs; those that it refuses, as
+    /// [`retry_refused`](Keeper::retry_refused).
+    ///
+    /// # Errors
+    /// What the log's device answered.
+    pub(super) fn drain_past_refused(&mut self) -> io::Result<Refused> {
+        let mut pages: BTreeSet<u64> = self.owed().into_iter().map(|(page, _)| page).collect();
+        // What is queued is owed, and on its way.
+        pages.extend(self.pending.keys().chain(&self.refused));
+        self.write_what_can_be(&Vec::from_iter(pages))
+    }
+
+    /// Writes those of these ascending pages below that have to be there and can be.
+    fn write_what_can_be(&mut self, pages: &[u64]) -> io::Result<Refused> {
+        self.refused.clear();
         if pages.is_empty() {
             return Ok(Refused::default());
         }
-        for &page in &pages {
-            let owed = self.log.index().get(page).filter(|&entry| self.is_owed(page, entry) && !entry.lost);
-            if let Some(entry) = owed.filter(|_| !self.pending.contains_key(&page)) {
-                self.write_back_logged(page, entry);
-            }
-        }
-        upkeep::sync_log(self)?;
         let mut error = None;
-        let mut failures = 0;
-        for &page in &pages {
-            if failures == FAILURES_MAX {
-                self.note_refused(page);
-                continue;
+        let mut patience = Patience::new(STRETCH_BYTES / self.page_bytes as u64);
+        for pages in pages.chunks(DEPTH_MAX) {
+            for &page in pages {
+                let owed = self.log.index().get(page).filter(|&entry| self.is_owed(page, entry) && !entry.lost);
+                if let Some(entry) = owed.filter(|_| !self.pending.contains_key(&page)) {
+                    self.write_back_logged(page, entry);
+                }
             }
-            let flight = self.take_off_alone(page);
-            let result = upkeep::fly(self, flight);
-            failures = if result.is_err() { failures + 1 } else { 0 };
-            error = error.or(result.err());
+            upkeep::sync_log(self)?;
+            if !patience.is_over(pages[0]) {
+                let together = self.take_off_only(pages);
+                if upkeep::fly(self, together).is_ok() {
+                    patience.note(true);
+                    continue;
+                }
+            }
+            for &page in pages {
+                if patience.is_over(page) {
+                    self.note_refused(page);
+                    continue;
+                }
+                let alone = self.take_off_only(&[page]);
+                let result = upkeep::fly(self, alone);
+                patience.note(result.is_ok());
+                error = error.or(result.err());
+            }
+            let refused = pages.iter().copied().filter(|page| self.refused.contains(page)).collect();
+            self.leave_to_the_log(&refused);
         }
         match upkeep::settle(self) {
             Ok(urgent) if urgent => upkeep::sync_log(self)?,
@@ -81,6 +114,41 @@ impl Keeper {
             if self.pending.get(page).is_some_and(|pending| pending.cover == Cover::Same(entry.place)) {
                 self.pending.remove(page);
             }
+        }
+    }
+}
+
+/// How long tries go on that fail.
+struct Patience {
+    stretch_pages: u64,
+    /// The stretch of the last try.
+    stretch: u64,
+    /// Tries that failed there since one succeeded.
+    failures: usize,
+    /// Stretches before it without a try that succeeded, one after another.
+    stretches: usize,
+}
+
+impl Patience {
+    fn new(stretch_pages: u64) -> Self {
+        Patience { stretch_pages, stretch: 0, failures: 0, stretches: 0 }
+    }
+
+    /// Whether a page is not worth a try; pages come in ascending order.
+    fn is_over(&mut self, page: u64) -> bool {
+        let stretch = page / self.stretch_pages;
+        if stretch != self.stretch {
+            self.stretches += usize::from(self.failures > 0);
+            (self.stretch, self.failures) = (stretch, 0);
+        }
+        self.failures.max(self.stretches) >= FAILURES_MAX
+    }
+
+    fn note(&mut self, succeeded: bool) {
+        if succeeded {
+            (self.failures, self.stretches) = (0, 0);
+        } else {
+            self.failures += 1;
         }
     }
 }

@@ -1,16 +1,20 @@
 //! The backing store of a cache that is all files of a directory: an address space in which each file has regions.
 
-use super::FilesError;
+mod nowhere;
+
+pub use nowhere::{NotWritten, Nowhere};
+
 use super::blocks::{Blocks, Extents};
-use super::changed::{Change, Changes, Watch};
+use super::changed::{Changes, Watch};
 use super::map::{Extent, FileKey, REGION_BYTES, Stamp};
 use crate::below::{Attributes, File, Modified, OpenFile};
 use crate::mutant::{self, Mutant};
 use crate::places::{Holder, Place, Places};
 use entresol_engine::disk::Disk;
+use nowhere::{NotWrittenCounts, Went};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::ops::Deref;
 use std::ops::Range;
@@ -36,6 +40,8 @@ pub(super) struct Below {
     unsynced: AtomicBool,
     /// A sync failed and the cache has not been told.
     failed: AtomicBool,
+    /// A write or a sync of the cache's failed since that was last asked.
+    fails: AtomicBool,
     /// Size or allocation may not be durable.
     reshaped: AtomicBool,
     /// What has blocks of it.
@@ -83,6 +89,7 @@ impl Below {
             watch: Watch::new(left.0, left.1),
             unsynced: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            fails: AtomicBool::new(false),
             reshaped: AtomicBool::new(true),
             blocks: Blocks::default(),
             syncing: Mutex::default(),
@@ -230,29 +237,46 @@ impl Below {
     /// Writes what the cache has, except what is beyond the end. That is no change of the file, so its time and its rights stay. Where
     /// somebody
     /// else has changed the file it is kept aside.
-    fn write(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<()> {
+    fn write(&self, offset: u64, bytes: &[u8], changes: &Changes, page_bytes: u64) -> io::Result<Went> {
         loop {
             if self.change().is_apart() && self.put_aside(offset, bytes, changes, page_bytes)? {
-                return Ok(());
+                return Ok(Went::Aside);
             }
             match self.write_ours(offset, bytes) {
                 Err(_) if self.change().is_apart() => {}
-                done => return done,
+                done => return done.map(Went::Below),
             }
         }
     }
 
-    fn write_ours(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Writes what lies inside the file; how many bytes that are.
+    fn write_ours(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
         self.ensure_writable()?;
         let file = self.file()?;
         let mut times = self.times();
         let (_ours, before) = self.changing(&file)?;
         let inside = before.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
         if inside == 0 {
-            return Ok(());
+            return Ok(0);
         }
-        self.keeping_rights(&file, || file.write_all_at(offset, &bytes[..inside]))?;
-        times.change(&file, before, before.modified)
+        let written = self.keeping_rights(&file, || file.write_all_at(offset, &bytes[..inside]));
+        self.put_back_time(written, &mut times, &file, before)?;
+        Ok(inside)
+    }
+
+    /// Gives the file the time of modification that it had before an act of the cache's own, which has ended so.
+    fn put_back_time(
+        &self,
+        done: io::Result<()>,
+        times: &mut Times,
+        file: &File,
+        before: Attributes,
+    ) -> io::Result<()> {
+        let is_back = done.and_then(|()| times.change(file, before, before.modified));
+        if !matches!(is_back, Ok(true)) {
+            self.watch.expect_any_time();
+        }
+        is_back.map(drop)
     }
 
     /// A write that the cache took.
@@ -277,7 +301,9 @@ impl Below {
             return Ok(());
         }
         let told = (modified.div_euclid(1_000_000_000), modified.rem_euclid(1_000_000_000));
-        match times.change(&file, before, told) {
+        // A file system may keep it less exactly.
+        self.watch.expect_any_time();
+        match times.change(&file, before, told).map(drop) {
             // It will be told if the file system can be written again; meanwhile the file can be looked at.
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
                 let _newer = self.modified.compare_exchange(0, modified, Relaxed, Relaxed);
@@ -372,10 +398,12 @@ impl Below {
         self.blocks.forget(bytes..u64::MAX);
         let file = self.opened()?;
         let _ours = self.changing(&file)?;
-        self.reshape(|| {
+        let resized = self.reshape(|| {
             let _alone = self.alone();
             file.set_size(bytes)
-        })
+        });
+        self.watch.expect_size(resized.is_ok().then_some(bytes));
+        resized
     }
 
     /// Changes size or allocation, and notes that they need not be durable: before the change a sync that came in between would
@@ -389,15 +417,17 @@ impl Below {
     /// Lengthens the file by a range whose blocks are taken now, so that they are not missing later.
     pub fn grow(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.file()?;
-        let _ours = self.changing(&file)?;
-        self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
+        let (_ours, before) = self.changing(&file)?;
+        let grown = self.reshape(|| match file.allocate(FallocateFlags::empty(), offset, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_size(offset + bytes),
             other => {
                 other?;
                 self.blocks.note(offset..offset + bytes);
                 Ok(())
             }
-        })
+        });
+        self.watch.expect_size(grown.is_ok().then_some(before.size.max(offset + bytes)));
+        grown
     }
 
     /// `fallocate`.
@@ -407,8 +437,11 @@ impl Below {
             self.blocks.forget(range.clone());
         }
         let file = self.file()?;
-        let _ours = self.changing(&file)?;
-        self.reshape(|| Ok(file.allocate(how, offset, bytes)?))?;
+        let (_ours, before) = self.changing(&file)?;
+        let allocated = self.reshape(|| Ok(file.allocate(how, offset, bytes)?));
+        let end = if how.contains(FallocateFlags::KEEP_SIZE) { 0 } else { range.end };
+        self.watch.expect_size(allocated.is_ok().then_some(before.size.max(end)));
+        allocated?;
         if !how.contains(FallocateFlags::PUNCH_HOLE) {
             self.blocks.note(range);
         }
@@ -436,10 +469,8 @@ impl Extents for Unchanged<'_> {
         let mut times = self.below.times();
         let (_ours, before) = self.below.changing(self.file).map_err(errno)?;
         let take = || Ok(Extents::take(&**self.file, range)?);
-        match self.below.keeping_rights(self.file, take) {
-            Err(error) => Err(errno(error)),
-            Ok(()) => times.change(self.file, before, before.modified).map_err(errno),
-        }
+        let taken = self.below.keeping_rights(self.file, take);
+        self.below.put_back_time(taken, &mut times, self.file, before).map_err(errno)
     }
 }
 
@@ -485,16 +516,20 @@ pub(super) fn stamp(found: &Attributes) -> Stamp {
 impl Times {
     /// Sets the time of modification after an act of the cache's own. That attributes have changed by it is of no
     /// importance to who asks for them to be durable.
-    fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<()> {
+    /// Whether it has that time now.
+    fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<bool> {
         // Who may write a file but does not own it can set no other time than now.
-        match file.set_modified(Modified::At(modified)) {
-            Err(Errno::PERM | Errno::ACCESS) => drop(file.set_modified(Modified::Now)),
-            other => other?,
-        }
+        let is_set = match file.set_modified(Modified::At(modified)) {
+            Err(Errno::PERM | Errno::ACCESS) => {
+                let _as_close_as_can_be = file.set_modified(Modified::Now);
+                false
+            }
+            other => other.map(|()| true)?,
+        };
         if self.durable == Some(before.changed) {
             self.durable = Some(file.attributes()?.changed);
         }
-        Ok(())
+        Ok(is_set)
     }
 }
 
@@ -510,6 +545,7 @@ pub struct FilesDisk {
     /// Pages that are kept from files that are missing, each by its file.
     missing_aside: Vec<FileKey>,
     absent: Vec<PathBuf>,
+    not_written: NotWrittenCounts,
     /// What is done with files that somebody else changed.
     pub(super) changes: Changes,
 }
@@ -527,6 +563,7 @@ impl FilesDisk {
             missing: HashMap::new(),
             missing_aside: Vec::new(),
             absent: Vec::new(),
+            not_written: NotWrittenCounts::default(),
             changes: Changes::default(),
         }
     }
@@ -559,56 +596,6 @@ impl FilesDisk {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let files: HashMap<FileKey, Arc<Below>> = regions.values().map(|(file, _)| (file.key, file.clone())).collect();
         files.into_values().collect()
-    }
-
-    /// Whether the page at an address belongs to no file, or lies beyond the end of its file: what a cache has of it will
-    /// never be asked for.
-    ///
-    /// A clean copy is void as well where a crash may have come between a change of the file and the word of it: the file
-    /// has what counts. A dirty one has not been written to the file, so it is whole, of before or after the change.
-    pub fn is_void(&self, at: u64, dirty: bool) -> bool {
-        let Some((file, offset)) = self.file_at(at) else { return true };
-        if file.change() == Change::Conflict {
-            // Its clean pages are dropped; its dirty ones stay until it is said which bytes count, whatever size it has now.
-            return !dirty;
-        }
-        if file.size().is_ok_and(|size| offset >= size) {
-            return true;
-        }
-        let voids = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
-        let touches = |range: &Range<u64>| range.start < offset + self.page_bytes && offset < range.end;
-        !dirty && voids.get(&file.key).is_some_and(|ranges| ranges.iter().any(touches))
-    }
-
-    /// Takes the regions of files that are missing, and where they may be.
-    pub(super) fn miss(&mut self, missing: HashMap<u64, FileKey>, absent: Vec<PathBuf>) {
-        (self.missing, self.absent) = (missing, absent);
-    }
-
-    /// Takes pages that are kept from files that are missing.
-    pub(super) fn miss_aside(&mut self, pages: Vec<FileKey>) {
-        self.missing_aside = pages;
-    }
-
-    /// What a start refuses: how many of these dirty pages belong to files that are missing, in words; none if no one does.
-    ///
-    /// # Errors
-    /// [`FilesError::Missing`].
-    pub fn check_missing(&self, dirty: impl Iterator<Item = u64>) -> Result<(), FilesError> {
-        let of = |at: u64| self.missing.get(&(at / REGION_BYTES));
-        let lost: Vec<&FileKey> = dirty.filter_map(of).chain(&self.missing_aside).collect();
-        let files = lost.iter().collect::<HashSet<_>>().len();
-        match lost.len() {
-            0 => Ok(()),
-            pages => Err(FilesError::Missing { pages, files, absent: self.absent.clone() }),
-        }
-    }
-
-    /// Takes the ranges that were announced to be void before a crash, in place of others.
-    pub(super) fn remember(&self, voids: &[(FileKey, Range<u64>)]) {
-        let mut known = self.voids.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clear();
-        voids.iter().for_each(|(key, range)| known.entry(*key).or_default().push(range.clone()));
     }
 
     /// Something of a file was changed that the next sync shall make durable.
@@ -658,14 +645,17 @@ impl Disk for FilesDisk {
         while done < bytes.len() {
             let at = at + done as u64;
             let count = within(at, (bytes.len() - done) as u64) as usize;
+            let mut went = None;
             if let Some((file, offset)) = self.file_at(at) {
                 // Before too: whose sync fails meanwhile must know that this may be gone with it.
                 self.note(&file);
                 let written = file.write(offset, &bytes[done..done + count], &self.changes, self.page_bytes);
                 // A sync may have come while it was written.
                 self.note(&file);
-                written?;
+                file.fails.fetch_or(written.is_err(), Relaxed);
+                went = Some(written?);
             }
+            self.count(count, went);
             done += count;
         }
         Ok(())
@@ -678,7 +668,9 @@ impl Disk for FilesDisk {
         let mut files = std::mem::take(&mut *self.to_sync());
         let mut failed = None;
         while let Some(file) = files.pop() {
-            if let Err(error) = file.sync_writes() {
+            let synced = file.sync_writes();
+            file.fails.fetch_or(synced.is_err(), Relaxed);
+            if let Err(error) = synced {
                 failed.get_or_insert(error);
                 // What is written there again has to be synced again; so has what else was not.
                 file.unsynced.store(true, Relaxed);

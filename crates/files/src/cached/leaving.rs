@@ -13,7 +13,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// How long a removal waits whose directory could not be synced.
@@ -167,18 +167,46 @@ impl CachedFile {
     }
 }
 
+/// Count of directories that could not be synced. Nobody waits for these syncs, so nobody else hears of it.
+#[derive(Default)]
+pub(super) struct DirectorySyncs(Mutex<(u64, Option<String>)>);
+
+impl DirectorySyncs {
+    fn lock(&self) -> MutexGuard<'_, (u64, Option<String>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one if it failed; whether it succeeded.
+    fn count(&self, synced: io::Result<()>) -> bool {
+        if let Err(error) = &synced {
+            let mut failed = self.lock();
+            *failed = (failed.0 + 1, Some(error.to_string()));
+        }
+        synced.is_ok()
+    }
+
+    /// How many failed, and what the system answered last.
+    pub fn failed(&self) -> (u64, Option<String>) {
+        self.lock().clone()
+    }
+}
+
 /// Syncs the directories of files that are gone, each once; those whose directories could not be synced come back.
-fn sync_directories(gone: Vec<Arc<CachedFile>>) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
+fn sync_directories(
+    gone: Vec<Arc<CachedFile>>,
+    syncs: &DirectorySyncs,
+) -> (Vec<Arc<CachedFile>>, Vec<Arc<CachedFile>>) {
     let mut synced: BTreeMap<FileId, bool> = BTreeMap::new();
     gone.into_iter().partition(|file| {
         let directories = file.leaving.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = || file.below.file().is_ok_and(|file| file.sync_file_system().is_ok());
+        let all = || syncs.count(file.below.file().and_then(|file| Ok(file.sync_file_system()?)));
         if file.leaving.unreadable.load(SeqCst) && !all() {
             return false;
         }
         directories.iter().all(|(&id, directory)| {
             // Without its sync a crash could bring the name back when the bytes are forgotten.
-            *synced.entry(id).or_insert_with(|| mutant::is(Mutant::DirectoryUnsynced) || directory.sync().is_ok())
+            let sync = || syncs.count(directory.sync().map_err(io::Error::from));
+            *synced.entry(id).or_insert_with(|| mutant::is(Mutant::DirectoryUnsynced) || sync())
         })
     })
 }
@@ -224,7 +252,7 @@ impl Janitor {
     pub fn turn(&mut self) {
         let more: Vec<Errand> = self.errands.try_iter().take(AT_ONCE).collect();
         more.into_iter().for_each(|errand| self.take(errand));
-        let (over, again) = sync_directories(std::mem::take(&mut self.gone));
+        let (over, again) = sync_directories(std::mem::take(&mut self.gone), &self.shared.directory_syncs);
         for file in over {
             self.shared.drop_file(&file);
             drop(file);
@@ -237,4 +265,50 @@ impl Janitor {
 /// Makes durable whatever is gone from the backing directory, before a start forgets what the cache has of it.
 pub(super) fn sync_names(root: &Directory) -> io::Result<()> {
     Ok(root.sync_file_system()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::below::{File, FileSystem, OpenFile as _};
+    use crate::cached::{Backing, CachedFiles};
+    use crate::simulated::{Call, SimFileSystem};
+    use entresol_engine::cache::{CacheConfig, Upkeep};
+    use entresol_engine::disk::{Power, SimDisk};
+    use entresol_engine::store::{Geometry, Layout};
+    use entresol_policy::catalogue;
+    use rustix::io::Errno;
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_counted_and_its_removed_file_kept_until_it_can() {
+        let geometry = Geometry { page_bytes: 512, segment_pages: 8, segments: 16, layout: Layout::Log };
+        let power = Power::steady();
+        let (cache, below) = (SimDisk::new(geometry.size_bytes(), &power), SimFileSystem::new(3, true, &power));
+        let system = || FileSystem::Simulated(below.clone());
+        Backing::format_in(&system(), Path::new("/"), &cache, geometry, [1; 16], [9; 16], None).expect("room");
+        let lru = catalogue::info("lru").expect("a policy");
+        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[40]) };
+        let backing = Backing::open_in(system(), Path::new("/")).expect("a map");
+        let (files, _) = CachedFiles::open(backing, cache, &config, Vec::new()).expect("a cache in good order");
+        let root = below.directory(Path::new("/"));
+        let file = root.create("a").expect("a new file");
+        let id = file.found().expect("attributes").id;
+        let open = files.open_file(id, File::Simulated(file), true).expect("a file");
+        open.write(0, &[7; 2048]).and_then(|()| open.sync(false)).expect("a write");
+        drop(open);
+        crate::remove(&files, &root, OsStr::new("a")).expect("its name goes");
+        crate::FileLayer::removed(&files, id);
+        for failed in 1..=3 {
+            below.fail(Call::Sync, 0, Errno::IO);
+            files.run_errands();
+            let (count, why) = files.failed_directory_syncs();
+            assert_eq!(count, failed);
+            assert!(why.is_some_and(|why| why.contains("Input/output error")));
+            assert_eq!(files.shared.map().contents().regions.len(), 1, "nothing of it is forgotten");
+        }
+        files.run_errands();
+        assert_eq!(files.failed_directory_syncs().0, 3, "a sync that succeeds is none of them");
+        assert_eq!(files.shared.map().contents().regions.len(), 0);
+    }
 }

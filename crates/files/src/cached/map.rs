@@ -4,6 +4,8 @@
 //! room beside it. Records are appended; the whole is written anew, over a spare file that is then exchanged with it, at
 //! every open and close. So a file system that has become full meanwhile keeps no cache from being closed.
 
+mod version;
+
 use super::FilesError;
 use super::kept::{self, Gathered};
 use crate::below::{Directory, File, For, OpenDirectory, OpenFile};
@@ -40,9 +42,6 @@ pub(super) const CONFLICT: u32 = 12;
 pub(super) const RESOLVED: u32 = 13;
 /// Kinds from here on may be passed by.
 const KNOWN_MAX: u32 = 32;
-
-/// The version that is written; version 1 is the same without [`LEAVING`], [`STAYS`], [`CONFLICT`] and [`RESOLVED`].
-const VERSION: u32 = 2;
 
 /// What tells a file from all others that were or will be in the directory: an inode may return, the moment of its
 /// making does not.
@@ -86,6 +85,8 @@ pub(super) enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     pub state: State,
+    /// Of the layout that it was read in, or is written in unless it has to say more.
+    pub version: u32,
     /// What the cache was made for.
     pub id: [u8; 16],
     /// The backing directory itself.
@@ -177,6 +178,7 @@ impl Contents {
     pub fn new(id: [u8; 16], directory: FileKey) -> Self {
         Self {
             state: State::Clean,
+            version: version::NEWEST,
             id,
             directory,
             next: 0,
@@ -197,8 +199,14 @@ impl Contents {
             State::Dirty => 2,
         };
         let id = [0, 8].map(|at| u64::from_le_bytes(self.id[at..at + 8].try_into().expect("eight bytes")));
-        let header =
-            [u64::from(VERSION) | state << 32, id[0], id[1], self.directory.inode, self.directory.made, self.next];
+        let header = [
+            u64::from(self.needed_version()) | state << 32,
+            id[0],
+            id[1],
+            self.directory.inode,
+            self.directory.made,
+            self.next,
+        ];
         let mut bytes = block(MAGIC, &header).to_vec();
         self.regions.iter().for_each(|(&region, &extent)| bytes.extend(region_record(region, extent)));
         self.stamps.iter().for_each(|(&file, &stamp)| bytes.extend(stamp_record(file, stamp)));
@@ -214,7 +222,7 @@ impl Contents {
         let mut blocks = bytes.chunks_exact(BLOCK);
         let header = blocks.next().filter(|block| block[..8] == MAGIC).ok_or(FilesError::NotAMap)?;
         let version = number(header, 0) as u32;
-        if !(1..=VERSION).contains(&version) {
+        if !(1..=version::NEWEST).contains(&version) {
             return Err(FilesError::MapVersion(version));
         }
         let state = match (is_whole(header), number(header, 0) >> 32) {
@@ -226,7 +234,7 @@ impl Contents {
         let mut id = [0; 16];
         id.copy_from_slice(&header[16..32]);
         let directory = FileKey { inode: number(header, 3), made: number(header, 4) };
-        let mut found = Contents { state, next: number(header, 5), ..Contents::new(id, directory) };
+        let mut found = Contents { state, version, next: number(header, 5), ..Contents::new(id, directory) };
         let (mut end, mut kept) = (BLOCK, Gathered::default());
         // A kill or a crash leaves the last record torn, or records after one that is missing: none of them was used.
         for block in blocks.take_while(|block| is_whole(block)) {
@@ -388,6 +396,7 @@ impl FileMap {
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
+        let contents = Contents { version: contents.needed_version(), ..contents };
         let (written, spare) = write(&directory, &contents)?;
         Ok(Self { directory, written: Some(written), spare, unsynced: false, torn: false, contents })
     }
@@ -406,12 +415,14 @@ impl FileMap {
         Ok(())
     }
 
-    fn write_anew(&mut self) -> io::Result<()> {
+    /// Writes the whole map, durably: over a crash it is this one or the one before.
+    pub(super) fn write_anew(&mut self) -> io::Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
         // Until this succeeds it is not known which of the two files is the map.
         self.torn = true;
+        self.contents.version = self.contents.needed_version();
         let (written, spare) = write(&self.directory, &self.contents)?;
         (self.written, self.spare) = (Some(written), spare);
         (self.unsynced, self.torn) = (false, false);
@@ -542,6 +553,10 @@ impl FileMap {
 
     /// Appends what the contents say, or will.
     fn append(&mut self, record: &[u8; BLOCK]) -> io::Result<()> {
+        if !self.contents.has_word_for(record) {
+            self.contents.version = version::NEWEST;
+            self.write_anew()?;
+        }
         if self.torn && !mutant::is(Mutant::MapNotRenewed) {
             self.write_anew()?;
         }

@@ -22,9 +22,10 @@ mod places;
 mod placing;
 mod reserved;
 mod start;
+mod unwritten;
 
 pub use changed::{Conflict, Keep, News};
-pub use disk::FilesDisk;
+pub use disk::{FilesDisk, NotWritten, Nowhere};
 pub use pair::{Standing, standing};
 pub use places::FilePage;
 pub use reserved::Reserved;
@@ -40,7 +41,7 @@ use disk::Below;
 use entresol_core::ObjectId;
 use entresol_engine::cache::{BlockCache, CacheError, ObjectCounts, REST};
 use file::CachedFile;
-use leaving::{Backlog, Emptied, Errand, Janitor};
+use leaving::{Backlog, DirectorySyncs, Emptied, Errand, Janitor};
 use map::{FileKey, FileMap, REGION_BYTES, State};
 use placing::Placer;
 use rustix::fs::FallocateFlags;
@@ -142,6 +143,7 @@ struct Shared {
     page_bytes: u64,
     emptied: Emptied,
     backlog: Backlog,
+    directory_syncs: DirectorySyncs,
     /// The map cannot be written: nothing may become dirty that it does not know of.
     read_only: bool,
     /// When it was started by the clock of the file system, in nanoseconds since 1970: files made since then may be gone after a
@@ -394,41 +396,6 @@ impl CachedFiles {
     /// [`close`](Self::close).
     pub fn cache(&self) -> &Arc<BlockCache> {
         &self.shared.cache
-    }
-
-    /// Pages whose only copy could not be read, with the file that each belongs to and the byte in it.
-    ///
-    /// # Errors
-    /// When the cache has stopped after a fault of its own.
-    pub fn lost_pages(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        Ok(self.named(&self.shared.cache.lost_pages()?))
-    }
-
-    /// Where these pages of the cache are below: the file and the byte in it.
-    pub fn named(&self, pages: &[u64]) -> Vec<(PathBuf, u64)> {
-        let root = self.root.path().unwrap_or_default();
-        let named = pages.iter().filter_map(|page| {
-            let (below, offset) = self.shared.disk.file_at(page * self.shared.page_bytes)?;
-            let path = below.path(&root).map(|path| root.join(path)).unwrap_or_default();
-            Some((path, offset))
-        });
-        named.collect()
-    }
-
-    /// Files that the cache has dirty pages of and that cannot be written, each with what the system says of that.
-    ///
-    /// # Errors
-    /// When the cache has stopped after a fault of its own.
-    pub fn unwritable(&self) -> io::Result<Vec<(PathBuf, io::Error)>> {
-        let (dirty, root) = (self.shared.cache.dirty_by_object()?, self.root.path()?);
-        let known: Vec<Arc<CachedFile>> = self.files().values().map(|known| known.file.clone()).collect();
-        let is_dirty = |file: &Arc<CachedFile>| file.object().is_some_and(|object| dirty.contains_key(&object));
-        let refused = |file: Arc<CachedFile>| {
-            let error = file.below.ensure_writable().err()?;
-            let path = file.below.path(&root).unwrap_or_default();
-            Some((path, error))
-        };
-        Ok(known.into_iter().filter(is_dirty).filter_map(refused).collect())
     }
 
     /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.

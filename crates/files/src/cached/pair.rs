@@ -6,6 +6,7 @@ use super::{CachedFiles, FilesError, HIDDEN, Shared, key};
 use crate::below::{Directory, OpenDirectory, Paths, System};
 use crate::record::{Pairing, Record, RecordPlace, volume};
 use entresol_engine::cache::{Mode, Opening};
+use entresol_engine::store::Geometry;
 use rustix::fs::FlockOperation;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -125,8 +126,14 @@ impl FileMap {
     pub fn note_record(&mut self, record: &Record) -> io::Result<()> {
         let complete = record.complete && self.contents().conflicts.is_empty();
         let record = &Record { complete, ..record.clone() };
-        let blocks = super::kept::changes(self.contents().record.as_ref(), record);
+        let before = self.contents().record.as_ref();
+        let blocks = super::kept::changes(before, record);
+        let other_choices = before.is_some_and(|before| before.choices != record.choices);
         self.contents_mut().record = Some(record.clone());
+        if other_choices {
+            // They take several blocks, of which a crash must not leave some.
+            return self.write_anew();
+        }
         blocks.iter().try_for_each(|block| self.append_or_renew(block))?;
         self.sync()
     }
@@ -166,6 +173,14 @@ impl CachedFiles {
             return Ok(());
         }
         self.pairing.raise_if_due(&self.shared.cache, &MapPlace(&self.shared))
+    }
+
+    /// As [`Pairing::note_grown`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
+        self.pairing.note_grown(&self.shared.cache, &MapPlace(&self.shared), geometry)
     }
 
     /// As [`Pairing::set_mode`].

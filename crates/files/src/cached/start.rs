@@ -1,8 +1,8 @@
 //! From a formatted directory to files that are served: what the cache holds is brought together with what is there.
 
 use super::changed::{Change, kept, remove_aside};
-use super::disk::{Below, FilesDisk, stamp};
-use super::leaving::{Backlog, Emptied, sync_names};
+use super::disk::{Below, FilesDisk, Nowhere, stamp};
+use super::leaving::{Backlog, DirectorySyncs, Emptied, sync_names};
 use super::map::{self, Contents, Extent, FileKey, FileMap, REGION_BYTES, State};
 use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
@@ -45,6 +45,10 @@ pub struct Found {
     pub gone: usize,
     /// Dirty pages that were dropped with files of whose removal nothing is known, because that was asked for.
     pub dropped_pages: usize,
+    /// Dirty pages that were dropped because their files were removed through the cache.
+    pub removed_pages: usize,
+    /// Dirty pages that were dropped because they lie beyond the ends of their files.
+    pub beyond_pages: usize,
     /// Files that were changed without the cache; the clean pages that it had of them are dropped.
     pub changed: usize,
     /// Files of which only attributes were: their bytes are those that the cache has.
@@ -402,7 +406,9 @@ impl CachedFiles {
         let held = opening.held_pages();
         let lost = held.iter().filter(|&&(_, dirty)| dirty);
         let lost = lost.filter_map(|&(page, _)| missing.get(&(page * page_bytes / REGION_BYTES)).copied());
-        let lost: Vec<FileKey> = lost.chain(missing_aside).collect();
+        let lost: Vec<FileKey> = lost.collect();
+        let held_missing = lost.len();
+        let lost: Vec<FileKey> = lost.into_iter().chain(missing_aside).collect();
         if !lost.is_empty() && !drop_gone {
             let files = lost.iter().collect::<HashSet<_>>().len();
             return Err(FilesError::Missing { pages: lost.len(), files, absent });
@@ -435,6 +441,7 @@ impl CachedFiles {
         let record = record.map(|record| Record { complete: record.complete && conflicts.is_empty(), ..record });
         let contents =
             Contents { state: State::Open, regions, stamps, leaving: BTreeSet::new(), conflicts, record, ..contents };
+        let contents = contents.of_open(was_left);
         let (cache, (map, started)) = opening.start(|| {
             let map = FileMap::start(hidden, contents, read_only)?;
             let started = map.written_at()?;
@@ -456,10 +463,12 @@ impl CachedFiles {
             page_bytes,
             emptied: Emptied::default(),
             backlog: Backlog::default(),
+            directory_syncs: DirectorySyncs::default(),
             read_only,
         };
         let files = Self::new(shared, root, places, device, direct, pairing)?;
-        files.reconcile(&present, &known, &held)?;
+        let (removed, beyond) = files.reconcile(&present, &known, &held)?;
+        (found.removed_pages, found.beyond_pages) = (removed.saturating_sub(held_missing), beyond);
         files.began(mode)?;
         if was_left {
             // A process that was killed may have written them without a sync.
@@ -468,24 +477,27 @@ impl CachedFiles {
         Ok((files, found))
     }
 
-    /// Drops what the cache holds of files that are gone, of what is beyond the end of a file, and of changed files.
+    /// Drops what the cache holds of files that are gone, of what is beyond the end of a file, and of changed files; how many dirty
+    /// pages that were of files that are gone, and beyond the ends of others.
     fn reconcile(
         &self,
         present: &BTreeMap<FileKey, Present>,
         known: &HashMap<FileKey, ObjectId>,
         held: &[(u64, bool)],
-    ) -> Result<(), FilesError> {
+    ) -> Result<(usize, usize), FilesError> {
         let page_bytes = self.shared.page_bytes;
         let mut files = HashMap::new();
         for (&key, file) in present {
             files.insert(key, self.know(file.below.clone(), known[&key], file.parts.clone())?);
         }
         let mut void: Vec<u64> = Vec::new();
+        let (mut removed, mut beyond) = (0, 0);
         for &(page, dirty) in held {
+            let nowhere = self.shared.disk.nowhere(page * page_bytes, dirty);
+            removed += usize::from(dirty && nowhere == Some(Nowhere::Removed));
+            beyond += usize::from(dirty && nowhere == Some(Nowhere::Beyond));
             match self.shared.disk.file_at(page * page_bytes) {
-                Some((below, offset))
-                    if below.change() != Change::Bytes && !self.shared.disk.is_void(page * page_bytes, dirty) =>
-                {
+                Some((below, offset)) if below.change() != Change::Bytes && nowhere.is_none() => {
                     if dirty {
                         files[&below.key].note_dirty(offset, page_bytes);
                     }
@@ -506,7 +518,7 @@ impl CachedFiles {
             self.shared.map().trust()?;
             changed.into_iter().try_for_each(|file| file.below.accept().map_err(at(&file.path)))?;
         }
-        Ok(())
+        Ok((removed, beyond))
     }
 }
 
@@ -524,7 +536,7 @@ fn compare_touched(
     if !present.values().any(|file| touched(&file.below)) {
         return Ok(0);
     }
-    for &(page, _) in held.iter().filter(|(page, dirty)| !dirty && !disk.is_void(page * page_bytes, false)) {
+    for &(page, _) in held.iter().filter(|(page, dirty)| !dirty && disk.nowhere(page * page_bytes, false).is_none()) {
         let Some((below, offset)) = disk.file_at(page * page_bytes).filter(|(below, _)| touched(below)) else {
             continue;
         };

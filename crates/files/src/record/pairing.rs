@@ -10,9 +10,9 @@
 //! [`propose`]: BlockCache::propose_generation
 
 use super::minutes::Minutes;
-use super::{Record, RecordPlace};
+use super::{Choices, Record, RecordPlace};
 use entresol_engine::cache::{BlockCache, Mode, Opening};
-use entresol_engine::store::{Generation, Generations};
+use entresol_engine::store::{Generation, Generations, Geometry};
 use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -308,6 +308,23 @@ impl Pairing {
             return Ok(());
         }
         let next = Record { complete, ..state.record.clone() };
+        state.write(next, place)
+    }
+}
+
+impl Pairing {
+    /// Notes that a cache in use has become larger, so that one that is made anew has the size of now: durable when it returns. Nothing
+    /// where the record has no choices.
+    ///
+    /// # Errors
+    /// What the cache or the place answered; the choices are then these or the ones before.
+    pub fn note_grown(&self, cache: &BlockCache, place: &dyn RecordPlace, geometry: Geometry) -> io::Result<()> {
+        let Some(mut state) = self.state() else { return Ok(()) };
+        state.settle(cache, place)?;
+        let Some(choices) = state.record.choices.clone() else { return Ok(()) };
+        let size_bytes = choices.size_bytes.max(geometry.size_bytes());
+        let choices = Some(Choices { geometry, size_bytes, ..choices });
+        let next = Record { choices, ..state.record.clone() };
         state.write(next, place)
     }
 }

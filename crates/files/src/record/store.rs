@@ -2,6 +2,7 @@
 
 use super::{FileRecord, Mismatch, Pairing, Record, RecordPlace, StateFile};
 use entresol_engine::cache::{BlockCache, CacheError, Mode, Opening};
+use entresol_engine::store::Geometry;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -116,6 +117,29 @@ impl StorePair {
         self.pairing.set_mode(&self.cache, &*self.place, mode)
     }
 
+    /// As [`Pairing::note_grown`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn note_grown(&self, geometry: Geometry) -> io::Result<()> {
+        self.pairing.note_grown(&self.cache, &*self.place, geometry)
+    }
+
+    /// Notes whether the backing store has every byte, of a cache that stays in use: durable when it returns. True only after a drain,
+    /// and as long as nobody writes; whoever is about to write says first that it is false.
+    ///
+    /// # Errors
+    /// What the cache or the place answered: the record then says this or what it said before.
+    pub fn note_complete(&self, complete: bool) -> io::Result<()> {
+        let complete = complete && self.is_empty()?;
+        self.pairing.mark(&self.cache, &*self.place, complete)
+    }
+
+    /// Whether the backing store has all that the cache has.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.cache.stats()?.dirty_pages == 0 && self.cache.lost_pages()?.is_empty())
+    }
+
     /// Closes the cache, a generation further on both sides; the record says then whether the cache may be lost.
     ///
     /// # Errors
@@ -125,7 +149,6 @@ impl StorePair {
         let raised = self.raise();
         self.cache.close()?;
         raised?;
-        let left = self.cache.stats()?.dirty_pages > 0 || !self.cache.lost_pages()?.is_empty();
-        self.pairing.mark(&self.cache, &*self.place, !left)
+        self.note_complete(true)
     }
 }

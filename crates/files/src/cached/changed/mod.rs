@@ -4,11 +4,13 @@
 //! Of each file it is known how our own last change left it: size, time of modification and time of the last change of anything, its
 //! [`Stamp`]. A change of our own begins with a comparison, while no other of ours is under way, and ends with a new stamp. Who
 //! only wants to know compares while none is under way. Both take the stamp and look at the file under one lock, so nothing of
-//! ours is ever taken for somebody else's. What somebody else changes while one of ours is under way goes unseen, until he
-//! changes the file again.
+//! ours is ever taken for somebody else's. When the last of ours that are under way ends, the file has to be what they left of it, as
+//! far as that is known: its size, and the time of modification that a write of the cache's own puts back. What somebody else
+//! changes meanwhile without a trace in the two goes unseen, until he changes the file again.
 
 mod aside;
 mod conflict;
+mod expected;
 mod resolve;
 mod under_way;
 
@@ -22,6 +24,7 @@ use super::map::{FileKey, FileMap, Stamp};
 use crate::below::{Attributes, File, OpenFile};
 use crate::mutant::{self, Mutant};
 use aside::Aside;
+use expected::Expected;
 use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
@@ -62,12 +65,14 @@ struct Seen {
     stamp: Option<Stamp>,
     /// Our changes under way.
     ours: usize,
+    /// What it is to be like when they have ended.
+    expected: Expected,
 }
 
 impl Watch {
     /// A file that was left so, with so many changes of ours under way.
     pub fn new(stamp: Option<Stamp>, ours: usize) -> Self {
-        let seen = Mutex::new(Seen { stamp, ours });
+        let seen = Mutex::new(Seen { stamp, ours, expected: Expected::like_left(stamp) });
         Watch { change: AtomicU8::new(Change::None as u8), seen, aside: Mutex::default() }
     }
 
@@ -86,6 +91,16 @@ impl Watch {
             2 => Change::Bytes,
             _ => Change::Conflict,
         }
+    }
+
+    /// Begins a change of attributes alone, without a comparison.
+    fn begin_attributes(&self) {
+        let mut seen = self.seen();
+        match seen.ours {
+            0 => seen.expected = Expected::like_left(seen.stamp),
+            _ => seen.expected.modified = None,
+        }
+        seen.ours += 1;
     }
 
     fn worsen(&self, change: Change) {
@@ -201,6 +216,7 @@ impl Below {
         let before = file.attributes()?;
         if seen.ours == 0 {
             self.watch.compare(&mut seen, stamp(&before));
+            seen.expected = Expected::like(&before);
         }
         seen.ours += 1;
         Ok(before)
@@ -215,7 +231,7 @@ impl Below {
         let mut seen = self.watch.seen();
         seen.ours -= 1;
         if seen.ours == 0 && !self.change().is_apart() {
-            seen.stamp = attributes().map(|now| stamp(&now));
+            self.watch.take_end(&mut seen, attributes().as_ref());
         }
     }
 

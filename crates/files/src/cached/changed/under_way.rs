@@ -42,7 +42,7 @@ impl UnderWay {
         *self.counts().entry(id).or_default() += 1;
         // With the lock: who takes the file out of the known ones, and in again, counts this one.
         if let Some(below) = below(&known) {
-            below.watch.seen().ours += 1;
+            below.watch.begin_attributes();
         }
         drop(known);
         Box::new(Guard { id, under_way: self.clone(), files: files.clone() })

@@ -1,0 +1,115 @@
+//! What became of the dirty pages of a drain. Pages found and pages written are counted apart, each where it happens, so that a
+//! difference shows.
+
+use super::held::{Below, Held};
+use super::unwritten::counted;
+use entresol_files::NotWritten;
+use std::fmt;
+use std::io;
+
+/// Dirty pages that an open dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Their files were removed through the cache.
+    pub removed: u64,
+    /// Their files are not there, and nothing says that they were removed: `--drop-gone` asked for it.
+    pub gone: u64,
+    /// They lie beyond the ends of their files.
+    pub beyond: u64,
+}
+
+impl From<&entresol_files::Found> for Dropped {
+    fn from(found: &entresol_files::Found) -> Self {
+        let [removed, gone, beyond] =
+            [found.removed_pages, found.dropped_pages, found.beyond_pages].map(|pages| pages as u64);
+        Dropped { removed, gone, beyond }
+    }
+}
+
+impl Dropped {
+    /// Adds what was dropped to words, if anything was.
+    pub fn said(&self) -> String {
+        let reasons = [
+            (self.removed, "of files that were removed"),
+            (self.gone, "of files that are gone, as --drop-gone asked"),
+            (self.beyond, "beyond the ends of their files"),
+        ];
+        let some = reasons.iter().filter(|(pages, _)| *pages > 0);
+        some.map(|(pages, why)| format!(", {} dropped {why}", counted(*pages as usize, "page"))).collect()
+    }
+}
+
+/// Counts at a moment, of which a later one is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    written: u64,
+    not_written: NotWritten,
+}
+
+/// The dirty pages of one drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Pages that were dirty when it began.
+    pub found: u64,
+    /// Pages that were written to the backing store.
+    pub written: u64,
+    pub dropped: Dropped,
+    /// Pages that were handed down when no file took them any more.
+    pub nowhere: u64,
+    /// Pages that are kept from files which somebody else changed.
+    pub aside: u64,
+}
+
+impl Held {
+    /// What was written until now.
+    pub fn mark(&self) -> io::Result<Mark> {
+        let not_written = match &self.below {
+            Below::Store => NotWritten::default(),
+            Below::Files(files) => files.not_written(),
+        };
+        Ok(Mark { written: self.cache.stats()?.keeper.below_pages, not_written })
+    }
+
+    /// What became of so many dirty pages, of which an open dropped some, since a mark.
+    pub fn tally(&self, found: u64, dropped: Dropped, since: Mark) -> io::Result<Tally> {
+        let now = self.mark()?;
+        let nowhere = now.not_written.nowhere - since.not_written.nowhere;
+        let aside = now.not_written.aside - since.not_written.aside;
+        let written = (now.written - since.written).saturating_sub(nowhere + aside);
+        Ok(Tally { found, written, dropped, nowhere, aside })
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Tally { found, written, dropped, nowhere, aside } = *self;
+        let pages = |number: u64, what: &str| counted(number as usize, what);
+        write!(f, "{} found, {} written{}", pages(found, "dirty page"), pages(written, "page"), dropped.said())?;
+        if nowhere > 0 {
+            write!(f, ", {} of no file any more", pages(nowhere, "page"))?;
+        }
+        if aside > 0 {
+            write!(f, ", {} kept aside", pages(aside, "page"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_and_what_was_written_are_two_numbers() {
+        let all = Tally { found: 12, written: 12, dropped: Dropped::default(), nowhere: 0, aside: 0 };
+        assert_eq!(all.to_string(), "12 dirty pages found, 12 pages written");
+        let dropped = Dropped { removed: 1, gone: 2, beyond: 3 };
+        let some = Tally { found: 12, written: 3, dropped, nowhere: 1, aside: 2 };
+        assert_eq!(
+            some.to_string(),
+            "12 dirty pages found, 3 pages written, 1 page dropped of files that were removed, 2 pages dropped of files that are gone, \
+             as --drop-gone asked, 3 pages dropped beyond the ends of their files, 1 page of no file any more, 2 pages kept \
+             aside"
+        );
+    }
+}

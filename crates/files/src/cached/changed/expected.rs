@@ -1,0 +1,185 @@
+//! What a file is to be like when our changes of it that are under way have ended. Whatever else it is like then somebody else did.
+//!
+//! Changes of ours overlap, and none of them compares what it finds at its beginning while another is under way. So what they
+//! are to leave is noted as they go along, and compared when the last of them ends. A change of somebody else's that our own
+//! covers up before that, one of the time of modification say, is not seen.
+
+use super::{Change, Seen, Watch};
+use crate::below::Attributes;
+use crate::cached::disk::stamp;
+use crate::cached::map::Stamp;
+
+/// What is known of a file's state after our changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Expected {
+    /// Its size.
+    pub size: Option<u64>,
+    /// When it was modified: as that was put back after a write of the cache's own.
+    pub modified: Option<(i64, i64)>,
+}
+
+impl Expected {
+    /// Nothing is to change but what a change of ours says.
+    pub fn like(before: &Attributes) -> Self {
+        Expected { size: Some(before.size), modified: Some(before.modified) }
+    }
+
+    /// Of what was left so; when it was modified our change may say anew.
+    pub fn like_left(left: Option<Stamp>) -> Self {
+        Expected { size: left.map(|left| left.size), modified: None }
+    }
+
+    fn agrees(&self, now: &Attributes) -> bool {
+        self.size.is_none_or(|size| size == now.size) && self.modified.is_none_or(|time| time == now.modified)
+    }
+}
+
+impl Watch {
+    /// A change of ours that is under way sets this size, or failed and leaves one that is not known. It sets the time of modification
+    /// as well.
+    pub fn expect_size(&self, size: Option<u64>) {
+        self.seen().expected = Expected { size, modified: None };
+    }
+
+    /// When it was modified is not known until all changes of ours have ended.
+    pub fn expect_any_time(&self) {
+        self.seen().expected.modified = None;
+    }
+
+    /// Takes how our changes have left the file, all of which have ended.
+    pub(super) fn take_end(&self, seen: &mut Seen, now: Option<&Attributes>) {
+        let left = now.map(stamp);
+        match now.filter(|now| !seen.expected.agrees(now)) {
+            Some(_) => {
+                // As our own changes would have left it: that is what the cache knows it to be.
+                let size = seen.expected.size;
+                seen.stamp = left.map(|left| Stamp { size: size.unwrap_or(left.size), ..left });
+                self.worsen(Change::Bytes);
+            }
+            None => seen.stamp = left,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::below::{File, OpenFile as _};
+    use crate::cached::disk::{Below, FilesDisk};
+    use crate::cached::map::Extent;
+    use entresol_core::Random;
+    use entresol_engine::disk::Disk as _;
+    use rustix::fs::FallocateFlags;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    const BYTES: u64 = 40_000;
+
+    /// A file of long ago that a cache stands before.
+    fn below(scratch: &Path) -> (Arc<FilesDisk>, Arc<Below>, PathBuf) {
+        let path = scratch.join("file");
+        fs::write(&path, vec![1; BYTES as usize]).expect("a file");
+        let file = OpenOptions::new().read(true).write(true).open(&path).expect("the file");
+        file.set_modified(SystemTime::now() - Duration::from_secs(3600)).expect("a time");
+        let file: File = file.into();
+        let key = crate::cached::key(&file.found().expect("what it is")).expect("a time of making");
+        let left = stamp(&file.attributes().expect("attributes"));
+        let below = Below::new(key, file, true, (Some(left), 0), None);
+        let disk = Arc::new(FilesDisk::new(4096));
+        disk.join(0, below.clone(), Extent { file: key, part: 0 });
+        (disk, below, path)
+    }
+
+    #[test]
+    fn a_change_by_somebody_else_while_ours_is_under_way_is_found_when_that_ends() {
+        type Act = fn(&Path);
+        let longer: Act = |path| {
+            OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(b"more")).expect("a write");
+        };
+        let shorter: Act =
+            |path| fs::File::options().write(true).open(path).and_then(|file| file.set_len(5)).expect("a size");
+        let in_place: Act = |path| {
+            fs::File::options().write(true).open(path).and_then(|mut file| file.write_all(b"x")).expect("a write")
+        };
+        for (name, act, of_mode) in [
+            ("longer", longer, false),
+            ("shorter", shorter, true),
+            ("in place", in_place, false),
+            ("longer", longer, true),
+        ] {
+            let scratch = tempfile::tempdir().expect("a directory");
+            let (_disk, below, path) = below(scratch.path());
+            let file = below.opened().expect("the file");
+            let ours = match of_mode {
+                true => below.changing_mode(&file).expect("a change"),
+                false => below.changing(&file).expect("a change").0,
+            };
+            act(&path);
+            drop(ours);
+            assert_eq!(below.change(), Change::Bytes, "{name}");
+            assert_eq!(below.left().map(|left| left.size), Some(BYTES), "{name}: as the cache knows it");
+        }
+        // While one of ours makes the file longer.
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (_disk, below, path) = below(scratch.path());
+        let file = below.opened().expect("the file");
+        let ours = below.changing_mode(&file).expect("a change");
+        below.grow(BYTES, 5000).expect("room");
+        longer(&path);
+        drop(ours);
+        assert_eq!((below.change(), below.left().map(|left| left.size)), (Change::Bytes, Some(BYTES + 5000)));
+    }
+
+    #[test]
+    fn changes_of_ours_that_overlap_are_not_taken_for_somebody_elses() {
+        const SEED: u64 = 2506;
+        const STEPS: usize = 2000;
+        println!("seed {SEED}");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let (disk, below, path) = below(scratch.path());
+        let write = |mut random: Random| {
+            for _ in 0..STEPS {
+                disk.write_at(random.below(12) * 4096, &[random.below(256) as u8; 4096]).expect("a write");
+            }
+        };
+        let change_mode = |mut random: Random| {
+            for _ in 0..STEPS {
+                let file = below.opened().expect("the file");
+                let ours = below.changing_mode(&file).expect("a change");
+                let mode = 0o600 + random.below(64) as u32;
+                fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("a mode");
+                drop(ours);
+            }
+        };
+        // Whoever changes the size is alone to do so.
+        let reshape = |mut random: Random| {
+            for _ in 0..STEPS {
+                let (at, bytes) = (random.below(BYTES), 1 + random.below(9000));
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let done = match random.below(5) {
+                    0 => below.resize(at),
+                    1 => below.grow(below.size().expect("a size"), bytes),
+                    2 => below.allocate(FallocateFlags::empty(), at, bytes),
+                    3 => below.allocate(punch, at, bytes),
+                    _ => {
+                        below.note_write();
+                        below.settle()
+                    }
+                };
+                done.expect("room");
+                assert_eq!(below.look().expect("attributes"), Change::None);
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers: [&(dyn Fn(Random) + Sync); 3] = [&write, &change_mode, &reshape];
+            for (seed, work) in workers.into_iter().enumerate() {
+                scope.spawn(move || work(Random::new(SEED + seed as u64)));
+            }
+        });
+        assert_eq!(below.look().expect("attributes"), Change::None);
+    }
+}
