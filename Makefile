@@ -354,11 +354,18 @@ adaptive-live: deps
 	python3 docs/results/adaptive_live.py
 
 # Calls of POSIX on a mount beside the file system below it, in every world, and random operations on the bytes of files beside their model
-# (about a quarter of an hour, root, FUSE; as root the scenarios of an ordinary user too). ENTRESOL_POSIX_SEED and ENTRESOL_POSIX_OPS give another seed and another number of
-# operations, ENTRESOL_POSIX_ONLY scenarios with this in their names. A part of it is in `make test`, all of it in `make test-long`.
+# (about a quarter of an hour for each of POSIX_BELOW, root, FUSE; as root the scenarios of an ordinary user too). POSIX_BELOW are file systems
+# below: `here` that of temporary files, any other name one made by `mkfs.NAME` on a loop device. ENTRESOL_POSIX_SEED and ENTRESOL_POSIX_OPS
+# give another seed and another number of operations, ENTRESOL_POSIX_ONLY scenarios with this in their names. A part of it is in `make test`,
+# all of it over the file system of temporary files in `make test-long`.
+POSIX_BELOW := here xfs btrfs
 .PHONY: test-posix
 test-posix: deps
-	cargo test --workspace --locked --test posix --test posix_bytes -- --include-ignored --nocapture --test-threads=1
+	@for below in $(POSIX_BELOW); do \
+		echo "Over $$below:"; \
+		ENTRESOL_POSIX_BELOW=$$below cargo test --workspace --locked --test posix --test posix_bytes -- --include-ignored --nocapture \
+			--test-threads=1 || exit 1; \
+	done
 
 # The fuzzer over everything that is decoded (crates/fuzz), a minute a target or FUZZ_SECONDS of it; FUZZ names some of the targets.
 # What breaks a target is kept in target/fuzz, with a line for each run in target/fuzz/log. The compiler is the one of the house: its
