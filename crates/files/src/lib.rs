@@ -98,6 +98,15 @@ pub trait FileLayer: Send + Sync + 'static {
         act()
     }
 
+    /// Does `act`, a look at the file's times or a change of them, while the layer is not about to write to the file. One that writes
+    /// later gives the file the times back that it had, and `act` shall neither see those in between nor have its own undone.
+    ///
+    /// # Errors
+    /// What `act` answered.
+    fn while_still(&self, _id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        act()
+    }
+
     /// Names in the directory by which the layer finds files again whose descriptors it closed. Whoever changes names tells them.
     fn places(&self) -> Option<Arc<Places>> {
         None
