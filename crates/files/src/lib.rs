@@ -6,6 +6,7 @@ mod descriptors;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
+mod kind;
 mod mutant;
 mod names;
 mod permissions;
@@ -24,6 +25,7 @@ pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
+pub use kind::counts_directories;
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use names::{NOT_CACHED, Pattern};
