@@ -198,6 +198,16 @@ pub const KNOWN: &[Known] = &[
         over: ANY,
     },
     Known {
+        what: "names of `trusted.` attributes are listed to root alone, as on ext4 and xfs; btrfs lists them to all",
+        reason: "wanted: nobody else may read them",
+        scenarios: "rights: names of attributes that only root may see",
+        labels: "names | how long they are",
+        below: "trusted* | 28",
+        above: "user.of_all | 12",
+        worlds: nobodys,
+        over: &[Kind::Btrfs],
+    },
+    Known {
         what: "`ioctl` is ENOTTY but for those that the kernel does itself: no attributes as `chattr` and `lsattr` have them",
         reason: "such a request may name memory of any shape, and the file system below would have to be asked by its own rules",
         scenarios: "services: the file system's own requests",

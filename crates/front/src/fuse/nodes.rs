@@ -99,7 +99,11 @@ impl Node {
             data.settle()?;
         }
         let (place, mut found) = (self.place()?, None);
-        self.layer.while_still(self.id, &mut || Ok(found = Some(rustix::fs::fstat(&*place)?)))?;
+        let mut look = || {
+            found = Some(rustix::fs::fstat(&*place)?);
+            Ok(())
+        };
+        self.layer.while_still(self.id, &mut look)?;
         let mut stat = found.expect("it was looked at");
         if let Some(data) = data {
             stat.st_size = data.size_bytes()? as i64;
