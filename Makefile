@@ -267,6 +267,13 @@ bench-tpcc-disks: deps
 			--policy none,lc,face-gsc --cache-size 28% --json $$out.json --html $$out.html || exit 1; \
 	done
 
+# What a bound on the age of dirty pages costs, on PostgreSQL over files of this machine, an emulated array and an emulated disk, five rounds:
+# docs/results/dirty-age.md, from what target/results/dirty-age lacks (three quarters of an hour; 2 GB in /dev/shm).
+.PHONY: bench-dirty-age
+bench-dirty-age: deps
+	cargo build --release --locked -p entresol
+	python3 docs/results/dirty_age.py
+
 # Server and cache are killed together in the middle between two checkpoints and start again, on PostgreSQL and MariaDB: 001's
 # table 8 and figure 14 with times of a tenth. The databases lie in /dev/shm.
 .PHONY: bench-restart
