@@ -279,6 +279,13 @@ bench-tpcc-disks: deps
 			--policy none,lc,face-gsc --cache-size 28% --json $$out.json --html $$out.html || exit 1; \
 	done
 
+# What a bound on the age of dirty pages costs, on PostgreSQL over files of this machine, an emulated array and an emulated disk, five rounds:
+# docs/results/dirty-age.md, from what target/results/dirty-age lacks (three quarters of an hour; 2 GB in /dev/shm).
+.PHONY: bench-dirty-age
+bench-dirty-age: deps
+	cargo build --release --locked -p entresol
+	python3 docs/results/dirty_age.py
+
 # Server and cache are killed together in the middle between two checkpoints and start again, on PostgreSQL and MariaDB: 001's
 # table 8 and figure 14 with times of a tenth. The databases lie in /dev/shm.
 .PHONY: bench-restart
@@ -366,11 +373,18 @@ adaptive-live: deps
 	python3 docs/results/adaptive_live.py
 
 # Calls of POSIX on a mount beside the file system below it, in every world, and random operations on the bytes of files beside their model
-# (about a quarter of an hour, root, FUSE; as root the scenarios of an ordinary user too). ENTRESOL_POSIX_SEED and ENTRESOL_POSIX_OPS give another seed and another number of
-# operations, ENTRESOL_POSIX_ONLY scenarios with this in their names. A part of it is in `make test`, all of it in `make test-long`.
+# (about a quarter of an hour for each of POSIX_BELOW, root, FUSE; as root the scenarios of an ordinary user too). POSIX_BELOW are file systems
+# below: `here` that of temporary files, any other name one made by `mkfs.NAME` on a loop device. ENTRESOL_POSIX_SEED and ENTRESOL_POSIX_OPS
+# give another seed and another number of operations, ENTRESOL_POSIX_ONLY scenarios with this in their names. A part of it is in `make test`,
+# all of it over the file system of temporary files in `make test-long`.
+POSIX_BELOW := here xfs btrfs
 .PHONY: test-posix
 test-posix: deps
-	cargo test --workspace --locked --test posix --test posix_bytes -- --include-ignored --nocapture --test-threads=1
+	@for below in $(POSIX_BELOW); do \
+		echo "Over $$below:"; \
+		ENTRESOL_POSIX_BELOW=$$below cargo test --workspace --locked --test posix --test posix_bytes -- --include-ignored --nocapture \
+			--test-threads=1 || exit 1; \
+	done
 
 # The fuzzer over everything that is decoded (crates/fuzz), a minute a target or FUZZ_SECONDS of it; FUZZ names some of the targets.
 # What breaks a target is kept in target/fuzz. A line for each run, with its CPU time, goes to FUZZ_LOG, and `make fuzz-sum` adds it up;

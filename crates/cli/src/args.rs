@@ -27,6 +27,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use entresol_core::Size;
 use entresol_engine::store::Layout;
 use entresol_trace::{Format, Split};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -328,6 +329,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// A time that may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<Duration>);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.0 {
+            Some(time) => write!(f, "{}s", time.as_secs()),
+            None => f.write_str("none"),
+        }
+    }
+}
 
 /// A time of a second or more in whole seconds, or `none`.
 pub fn seconds_or_none(text: &str) -> Result<Limit, String> {

@@ -10,6 +10,28 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::process::{Command, Stdio};
 
+/// Programs that copy set a time right after the last write (`tar`, `rsync -t`, `cp -p`), which is when pages go below.
+#[test]
+fn times_that_are_set_while_pages_are_written_below_stay() {
+    use rustix::fs::{Timespec, Timestamps, futimens};
+    let Some(mut mounted) = Mounted::with(Some(["write-through", "lru"])) else { return };
+    let then = Timespec { tv_sec: 20, tv_nsec: 2 };
+    let is_right = |file: &File, when: &str| {
+        let found = file.metadata().unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (then.tv_sec, then.tv_nsec), "{when}");
+    };
+    for round in 0..3000 {
+        let file = File::create(mounted.above().join(format!("f{}", round % 50))).unwrap();
+        file.write_all_at(&[1; 65536], 0).unwrap();
+        futimens(&file, &Timestamps { last_access: then, last_modification: then }).unwrap();
+        is_right(&file, &format!("round {round}"));
+    }
+    mounted.unmount();
+    for name in 0..50 {
+        is_right(&File::open(mounted.below().join(format!("f{name}"))).unwrap(), "below");
+    }
+}
+
 #[test]
 fn mappings_and_calls_see_each_other() {
     each(|mounted| {

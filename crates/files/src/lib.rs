@@ -6,6 +6,7 @@ mod descriptors;
 mod direct;
 #[cfg(target_os = "linux")]
 mod emulated;
+mod kind;
 mod mutant;
 mod names;
 mod permissions;
@@ -24,6 +25,7 @@ pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
+pub use kind::counts_directories;
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use names::{NOT_CACHED, Pattern};
@@ -95,6 +97,15 @@ pub trait FileLayer: Send + Sync + 'static {
     /// # Errors
     /// What `act` answered.
     fn changing_rights(&self, _id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        act()
+    }
+
+    /// Does `act`, a look at the file's times or a change of them, while the layer is not about to write to the file. One that writes
+    /// later gives the file the times back that it had, and `act` shall neither see those in between nor have its own undone.
+    ///
+    /// # Errors
+    /// What `act` answered.
+    fn while_still(&self, _id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         act()
     }
 

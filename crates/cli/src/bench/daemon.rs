@@ -4,7 +4,7 @@
 //! JSON; the end of the input is its own.
 
 use super::recorder::{AskedFigures, Recorder};
-use crate::args::{OnOff, layout};
+use crate::args::{Limit, OnOff, layout, seconds_or_none};
 use crate::live::serve::{ModeArg, one_policy, top_tier};
 use crate::output;
 use crate::timed::Waf;
@@ -55,6 +55,8 @@ pub struct DaemonArgs {
     pub page_cache: OnOff,
     #[arg(long, default_value_t = 0)]
     pub sequential_cutoff: u64,
+    #[arg(long, value_parser = seconds_or_none, default_value = "none")]
+    pub dirty_age: Limit,
     #[arg(long, value_enum, default_value = "on")]
     pub passthrough: OnOff,
     #[arg(long)]
@@ -108,6 +110,19 @@ pub struct CacheFigures {
     pub dirty_pages: u64,
     /// Pages that the log copied to make room.
     pub copied_pages: u64,
+    /// Pages that were written to the backing store, and the writes and syncs of that.
+    #[serde(default)]
+    pub below_pages: u64,
+    #[serde(default)]
+    pub below_writes: u64,
+    #[serde(default)]
+    pub below_syncs: u64,
+    /// Of these pages those that were written because of their age.
+    #[serde(default)]
+    pub aged_pages: u64,
+    /// Writes that had to wait because the bound on ages could not be kept.
+    #[serde(default)]
+    pub aged_waits: u64,
     pub failed: bool,
 }
 
@@ -297,7 +312,8 @@ impl Daemon {
             _ => vec![top_tier(spec.info, pages, arguments.dram, arguments.page_size), pages as usize],
         };
         let mode = arguments.mode.into();
-        let config = CacheConfig { options: spec.options, mode, ..CacheConfig::new(spec.info, &tiers) };
+        let dirty_age = arguments.dirty_age.0;
+        let config = CacheConfig { options: spec.options, mode, dirty_age, ..CacheConfig::new(spec.info, &tiers) };
         let mut backing_device = None;
         let backing = Backing::open(&arguments.backing)?;
         let (files, _) = CachedFiles::open_over(backing, disk, &config, patterns(), |files| {
@@ -410,6 +426,11 @@ impl Daemon {
                     placed: stats.counts.placed,
                     dirty_pages: stats.dirty_pages,
                     copied_pages: stats.keeper.copied,
+                    below_pages: stats.keeper.below_pages,
+                    below_writes: stats.keeper.below_ios,
+                    below_syncs: stats.keeper.below_syncs,
+                    aged_pages: stats.dirty_age.map_or(0, |age| age.written),
+                    aged_waits: stats.dirty_age.map_or(0, |age| age.waits),
                     failed: stats.failed.is_some(),
                 })
             }
@@ -508,6 +529,11 @@ impl CacheFigures {
             admissions: count(self.admissions, other.admissions),
             placed: count(self.placed, other.placed),
             copied_pages: count(self.copied_pages, other.copied_pages),
+            below_pages: count(self.below_pages, other.below_pages),
+            below_writes: count(self.below_writes, other.below_writes),
+            below_syncs: count(self.below_syncs, other.below_syncs),
+            aged_pages: count(self.aged_pages, other.aged_pages),
+            aged_waits: count(self.aged_waits, other.aged_waits),
             ..*self
         }
     }

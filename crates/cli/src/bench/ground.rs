@@ -3,8 +3,8 @@
 use super::mounted::Mounted;
 use super::place::Place;
 use super::variant::{Devices, Variant};
-use crate::args::{OnOff, bytes, bytes_or_none, layout};
-use crate::live::serve::ModeArg;
+use crate::args::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none};
+use crate::live::serve::{DIRTY_AGE, ModeArg};
 use crate::output;
 use crate::timed::Waf;
 use anyhow::{Context, Result, bail};
@@ -42,6 +42,10 @@ pub struct GroundArgs {
     /// Have what comes after so many bytes of a sequential stream pass by the cache; 0: nothing does
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none)]
     pub sequential_cutoff: u64,
+    /// For how long a page of a cache may differ from the backing store, as `entresol mount` has it; none: no such bound. Of several,
+    /// separated by commas, each is compared with the others
+    #[arg(long, value_name = "LIST", default_value = DIRTY_AGE, value_delimiter = ',', value_parser = seconds_or_none)]
+    pub dirty_age: Vec<Limit>,
     /// Whether the kernel shall read and write logs and temporary files by itself, and all files of a mount without a cache and
     /// without an emulated device
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
@@ -219,7 +223,8 @@ impl Ground {
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register(signal, ended.clone()).context("signals")?;
         }
-        let mut variants = policies.iter().map(|name| Variant::parse(name)).collect::<Result<Vec<_>>>()?;
+        let parsed = policies.iter().map(|name| Variant::parse(name, &arguments.dirty_age));
+        let mut variants = parsed.collect::<Result<Vec<_>>>()?.concat();
         if arguments.ssd_only {
             variants.push(Variant::SsdOnly);
         }

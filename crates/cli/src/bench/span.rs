@@ -4,7 +4,7 @@ use super::daemon::Figures;
 use super::ground::Ground;
 use super::variant::Variant;
 use anyhow::{Context, Result};
-use entresol_bench::server::{PoolCounts, processor_time_but};
+use entresol_bench::server::{PoolCounts, processor_time, processor_time_but};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,8 @@ pub struct Look {
     pool: Option<PoolCounts>,
     /// Processor time of everybody but the process that mounts.
     processor: Duration,
+    /// That of the process that mounts.
+    mounting: Duration,
     at: Instant,
 }
 
@@ -29,12 +31,18 @@ impl Look {
         let figures = ask()?;
         // Asking costs a little, so only where it says what is missing in a recording.
         let pool = if ground.records(variant) { ground.server.pool()? } else { None };
-        Ok(Look { figures, pool, processor: processor_time_but(mounting), at: Instant::now() })
+        Ok(Look {
+            figures,
+            pool,
+            processor: processor_time_but(mounting),
+            mounting: processor_time(mounting),
+            at: Instant::now(),
+        })
     }
 
     /// Where nothing was looked at.
     pub fn nothing(at: Instant) -> Self {
-        Look { figures: Figures::default(), pool: None, processor: Duration::ZERO, at }
+        Look { figures: Figures::default(), pool: None, processor: Duration::ZERO, mounting: Duration::ZERO, at }
     }
 
     /// How long ago it was.
@@ -48,6 +56,7 @@ impl Look {
             figures: later.figures.since(&self.figures),
             pool: later.pool.zip(self.pool).map(|(later, first)| later.since(&first)),
             processor: later.processor.saturating_sub(self.processor),
+            mounting: later.mounting.saturating_sub(self.mounting),
             seconds: (later.at - self.at).as_secs_f64(),
         }
     }
@@ -61,6 +70,8 @@ pub struct Span {
     pub pool: Option<PoolCounts>,
     /// Processor time of the clients and the server.
     pub processor: Duration,
+    /// That of the process that mounts.
+    pub mounting: Duration,
     pub seconds: f64,
 }
 
@@ -75,7 +86,8 @@ impl Span {
     pub fn json(&self) -> Value {
         let Figures { cache, cache_device, backing_device, asked, .. } = &self.figures;
         json!({
-            "looked_s": self.seconds, "processor_s": self.processor.as_secs_f64(), "asked": asked,
+            "looked_s": self.seconds, "processor_s": self.processor.as_secs_f64(), "mounting_s": self.mounting.as_secs_f64(),
+            "asked": asked,
             "pool": self.pool.map(|pool| json!({"asked": pool.asked, "read": pool.read})),
             "pages": cache, "cache_device": cache_device, "backing_device": backing_device,
         })

@@ -3,42 +3,55 @@
 use super::daemon::Figures;
 use super::mounted::Mounted;
 use super::place::Place;
-use crate::args::{OnOff, word};
+use crate::args::{Limit, OnOff, word};
 use crate::live::serve::{ModeArg, one_policy};
 use crate::timed::Waf;
 use anyhow::Result;
 use entresol_core::Size;
 use entresol_engine::store::Layout;
-use serde::Serialize;
 use std::path::PathBuf;
 
+/// A cache that is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    pub policy: String,
+    /// For how long a page may differ from below.
+    pub dirty_age: Limit,
+    /// How it is called.
+    name: String,
+}
+
 /// One of the things that are compared.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// The backing device alone.
     None,
     /// The cache device alone.
     SsdOnly,
-    /// A cache under the policy of this name.
-    Cached(String),
+    /// A cache.
+    Cached(Cached),
 }
 
 impl Variant {
-    /// Understands one name of `--policy`.
-    pub fn parse(name: &str) -> Result<Self> {
+    /// Understands one name of `--policy`: a cache for each of these bounds on ages.
+    pub fn parse(name: &str, dirty_ages: &[Limit]) -> Result<Vec<Self>> {
         if name == "none" {
-            return Ok(Variant::None);
+            return Ok(vec![Variant::None]);
         }
         one_policy(name)?;
-        Ok(Variant::Cached(name.to_owned()))
+        let cached = |&dirty_age: &Limit| {
+            let policy = name.to_owned();
+            let name = if dirty_ages.len() > 1 { format!("{name}, age {dirty_age}") } else { policy.clone() };
+            Variant::Cached(Cached { policy, dirty_age, name })
+        };
+        Ok(dirty_ages.iter().map(cached).collect())
     }
 
     pub fn name(&self) -> &str {
         match self {
             Variant::None => "none",
             Variant::SsdOnly => "ssd-only",
-            Variant::Cached(policy) => policy,
+            Variant::Cached(cached) => &cached.name,
         }
     }
 }
@@ -66,7 +79,7 @@ pub struct Devices {
 impl Devices {
     /// How the cache of a variant that has one keeps its pages.
     pub fn layout_of(&self, variant: &Variant) -> Option<Layout> {
-        let Variant::Cached(policy) = variant else { return None };
+        let Variant::Cached(Cached { policy, .. }) = variant else { return None };
         self.layout.or_else(|| Some(Layout::suiting(one_policy(policy).ok()?.info)))
     }
 
@@ -89,7 +102,7 @@ impl Devices {
             option("record", text(place.recording()));
             option("page-size", self.page_size.to_string());
         }
-        if let Variant::Cached(policy) = variant {
+        if let Variant::Cached(Cached { policy, dirty_age, .. }) = variant {
             option("cache", text(place.cache()));
             option("page-size", self.page_size.to_string());
             option("pages", self.pages.to_string());
@@ -99,6 +112,7 @@ impl Devices {
             }
             option("mode", word(self.mode));
             option("sequential-cutoff", self.sequential_cutoff.to_string());
+            option("dirty-age", dirty_age.to_string());
             if let Some(dram) = self.dram {
                 let bytes = dram.pages(self.page_size, self.pages) * u64::from(self.page_size);
                 option("dram", format!("{bytes}B"));

@@ -3,28 +3,37 @@
 
 use super::files::refusal;
 use anyhow::{Context, Result, bail};
-use entresol_files::{HIDDEN, Standing};
+use entresol_files::{HIDDEN, Standing, counts_directories};
 use rustix::fs::FlockOperation;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Refuses a directory that lies in one of which a cache is in use or dirty, or around such a one.
 pub fn check(directory: &Path) -> Result<()> {
-    let name = || directory.display().to_string();
-    let directory = directory.canonicalize().with_context(name)?;
-    let device = fs::metadata(&directory).with_context(name)?.dev();
-    let is_same = |path: &&Path| fs::metadata(path).is_ok_and(|found| found.dev() == device);
+    let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
     check_parents(&directory)?;
-    let mut folders = vec![directory.clone()];
+    check_inside(&directory).map(drop)
+}
+
+/// Refuses a directory around one of which a cache is in use or dirty; how many folders were read.
+///
+/// A start that looks at a tree of a million files must not take long. So a folder that has no folder in it is not read where its
+/// number of links says so, and most folders of a tree are of that kind.
+fn check_inside(directory: &Path) -> Result<usize> {
+    let name = || directory.display().to_string();
+    let device = fs::metadata(directory).with_context(name)?.dev();
+    let counting = counts_directories(directory).with_context(name)?;
+    let has_folders = |found: &Metadata| !counting || found.nlink() != 2;
+    let (mut folders, mut read) = (vec![directory.to_owned()], 0);
     while let Some(folder) = folders.pop() {
         // What may not be looked into is passed by, as at every start.
         let Ok(entries) = fs::read_dir(&folder) else { continue };
+        read += 1;
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|found| found.is_dir())) {
-            let path = entry.path();
             if entry.file_name() != HIDDEN {
-                if is_same(&path.as_path()) {
-                    folders.push(path);
+                if entry.metadata().is_ok_and(|found| found.dev() == device && has_folders(&found)) {
+                    folders.push(entry.path());
                 }
             } else if folder != directory
                 && let Some(why) = taken(&folder)?
@@ -33,7 +42,7 @@ pub fn check(directory: &Path) -> Result<()> {
             }
         }
     }
-    Ok(())
+    Ok(read)
 }
 
 /// Refuses a file or directory that lies in a directory of which a cache is in use or dirty, or that is mounted elsewhere.
@@ -68,4 +77,25 @@ fn is_served(directory: &Path) -> bool {
     let Ok(directory) = File::open(directory) else { return false };
     let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared);
     matches!(locked, Err(rustix::io::Errno::WOULDBLOCK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_without_folders_are_not_read_where_their_links_say_so() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        for at in 0..200 {
+            let folder = scratch.path().join(format!("{}/{at}", at % 10));
+            fs::create_dir_all(&folder).expect("a folder");
+            fs::write(folder.join("f"), "").expect("a file");
+        }
+        let read = check_inside(scratch.path()).expect("no cache is there");
+        let counting = counts_directories(scratch.path()).expect("a file system");
+        assert_eq!(read, if counting { 11 } else { 211 });
+        // The deepest folders have one now: that of a cache.
+        fs::create_dir(scratch.path().join("3/13").join(HIDDEN)).expect("a folder");
+        assert_eq!(check_inside(scratch.path()).expect("it has no map"), read + usize::from(counting));
+    }
 }

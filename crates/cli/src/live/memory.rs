@@ -19,10 +19,11 @@ pub fn needs(geometry: &Geometry) -> String {
     let numbers = geometry.capacity_pages() * HANDLE_BYTES;
     let seconds = start as f64 / START_BYTES_PER_S as f64;
     format!(
-        "memory in use: {} MiB at once and about {} MiB more when it is full, besides the policy's lists; a start reads up to {} MiB, \
-         {seconds:.1} s at 500 MB/s",
+        "memory in use: {} MiB at once and about {} MiB more when it is full, {} MiB more if all of it is dirty (--dirty-age), besides the \
+         policy's lists; a start reads up to {} MiB, {seconds:.1} s at 500 MB/s",
         index.div_ceil(MIB),
         numbers.div_ceil(MIB),
+        geometry.ages_bytes().div_ceil(MIB),
         start.div_ceil(MIB)
     )
 }

@@ -196,6 +196,10 @@ impl FileLayer for ObservedFiles {
         self.layer.changing_rights(id, act)
     }
 
+    fn while_still(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.layer.while_still(id, act)
+    }
+
     fn changing(&self, id: FileId) -> Option<Box<dyn Send>> {
         self.layer.changing(id)
     }

@@ -26,6 +26,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The time for which a page may differ from the backing store unless another is given; docs/results/dirty-age.md has what it costs.
+pub const DIRTY_AGE: &str = "1h";
+
 /// How a cache is run
 #[derive(Args)]
 pub struct CacheArgs {
@@ -50,7 +53,7 @@ pub struct CacheArgs {
     /// With --cache: time for which a page may differ from the backing store, such as 1h: what losing the cache device can cost.
     /// Older pages are written below and synced without being asked for, and writes wait where that cannot be kept; none: no
     /// such bound
-    #[arg(long, value_name = "DURATION", default_value = "none", requires = "cache", value_parser = seconds_or_none)]
+    #[arg(long, value_name = "DURATION", default_value = DIRTY_AGE, requires = "cache", value_parser = seconds_or_none)]
     pub dirty_age: Limit,
     /// With --cache: time after which a write that nobody syncs is made durable, as file systems do; none: when somebody syncs, or the
     /// cache needs its room

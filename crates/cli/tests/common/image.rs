@@ -22,16 +22,21 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Image {
-    /// Makes one of so many MiB by `mkfs`, in `at`.img. None, with a word about it, where that cannot be.
+    /// Makes one of so many MiB by `mkfs`, in `at`.img. None, said and counted, where that cannot be.
     pub fn new(at: PathBuf, mib: u64, mkfs: &[&str]) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            entresol_skip::skipped!("root", "only root can make a file system on a loop device");
+            return None;
+        }
+        if output(mkfs[0], &["-V"]).is_err() {
+            entresol_skip::skipped!(mkfs[0], "{} is not installed", mkfs[0]);
+            return None;
+        }
         let made = Self::made(at, mib, mkfs);
-        made.map_err(|why| println!("SKIPPED: no file system on a loop device here: {why}")).ok()
+        made.map_err(|why| entresol_skip::skipped!("kernel", "no file system on a loop device here: {why}")).ok()
     }
 
     fn made(at: PathBuf, mib: u64, mkfs: &[&str]) -> Result<Self, String> {
-        if !rustix::process::geteuid().is_root() {
-            return Err("not root".to_owned());
-        }
         let image = at.with_extension("img");
         std::fs::create_dir_all(&at).expect("a mount point");
         std::fs::File::create(&image).and_then(|file| file.set_len(mib << 20)).expect("a file");

@@ -76,6 +76,11 @@ impl Scratch {
         Scratch(tempfile::tempdir().expect("a scratch directory"))
     }
 
+    /// In this directory instead of that of temporary files.
+    pub fn within(directory: &Path) -> Self {
+        Scratch(tempfile::tempdir_in(directory).expect("a scratch directory"))
+    }
+
     /// With `t.etr`: 3000 requests, three in ten of them writes, to at most 400 pages, the next uses stored.
     pub fn with_trace() -> Self {
         let scratch = Scratch::new();

@@ -1,5 +1,6 @@
 //! Differences between a mount and the file system below that are meant to be or cannot be helped.
 
+use super::ground::Kind;
 use super::record::Line;
 use super::worlds::{Seen, World};
 
@@ -28,7 +29,12 @@ pub struct Known {
     pub above: &'static str,
     /// In which worlds it is to be seen.
     pub worlds: fn(&World) -> bool,
+    /// Over which file systems it is to be seen.
+    pub over: &'static [Kind],
 }
+
+/// Every file system that the list is about.
+const ANY: &[Kind] = &[Kind::Ext4, Kind::Xfs, Kind::Btrfs];
 
 /// In every world.
 fn all(_: &World) -> bool {
@@ -69,6 +75,7 @@ pub const KNOWN: &[Known] = &[
         below: "EINVAL | file*",
         above: "*",
         worlds: all,
+        over: &[Kind::Ext4, Kind::Xfs],
     },
     Known {
         what: "`lseek` to an offset that the file system below cannot hold succeeds; a write there is EFBIG as below",
@@ -78,6 +85,7 @@ pub const KNOWN: &[Known] = &[
         below: "EINVAL",
         above: "4611686018427387904",
         worlds: all,
+        over: &[Kind::Ext4],
     },
     Known {
         what: "`fallocate` that collapses or inserts a range is EOPNOTSUPP",
@@ -87,6 +95,47 @@ pub const KNOWN: &[Known] = &[
         below: "*",
         above: "*",
         worlds: all,
+        over: &[Kind::Ext4, Kind::Xfs],
+    },
+    Known {
+        what: "`FICLONE` is EOPNOTSUPP (xfs and btrfs have it); `cp` copies then",
+        reason: "the kernel passes no such call to a FUSE mount",
+        scenarios: "copies: a clone of the blocks",
+        labels: "FICLONE | in the end: g",
+        below: "0 | file*8192 bytes*",
+        above: "EOPNOTSUPP | file*0 bytes*",
+        worlds: all,
+        over: &[Kind::Xfs, Kind::Btrfs],
+    },
+    Known {
+        what: "`lseek` for bytes or a hole from before the beginning on is ENXIO, as on ext4 and xfs; btrfs takes it for the beginning",
+        reason: "the kernel answers so before a FUSE mount is asked",
+        scenarios: "holes: *",
+        labels: "from -1",
+        below: "data*",
+        above: "data Err(\"ENXIO\"), hole Err(\"ENXIO\")",
+        worlds: all,
+        over: &[Kind::Btrfs],
+    },
+    Known {
+        what: "`fallocate` that unshares a range (xfs) is EOPNOTSUPP",
+        reason: "the kernel passes no such call to a FUSE mount",
+        scenarios: "fallocate: unsharing*",
+        labels: "*",
+        below: "*",
+        above: "*",
+        worlds: all,
+        over: &[Kind::Xfs],
+    },
+    Known {
+        what: "`truncate` to the size that a file has moves its times, as on ext4; on xfs and btrfs it moves none",
+        reason: "the mount is told of a size, and not by which call; POSIX has the times move",
+        scenarios: "times that move: truncate to as much",
+        labels: "file",
+        below: "",
+        above: "written changed",
+        worlds: all,
+        over: &[Kind::Xfs, Kind::Btrfs],
     },
     Known {
         what: "`open` with `O_TMPFILE` is EOPNOTSUPP; programs then make a file with a name and remove it",
@@ -96,6 +145,7 @@ pub const KNOWN: &[Known] = &[
         below: "*",
         above: "EOPNOTSUPP | nothing",
         worlds: all,
+        over: ANY,
     },
     Known {
         what: "`statx` does not tell when a file was made",
@@ -105,6 +155,7 @@ pub const KNOWN: &[Known] = &[
         below: "true",
         above: "false",
         worlds: all,
+        over: ANY,
     },
     Known {
         what: "a read does not move the time of reading, nor does a mapping, unless bytes are read below",
@@ -114,6 +165,7 @@ pub const KNOWN: &[Known] = &[
         below: "read*",
         above: " | written changed",
         worlds: World::is_cached,
+        over: ANY,
     },
     Known {
         what: "a write or a cut may move the time of reading",
@@ -123,6 +175,7 @@ pub const KNOWN: &[Known] = &[
         below: "written changed",
         above: "read written changed",
         worlds: writes_read,
+        over: ANY,
     },
     Known {
         what: "holes that `SEEK_HOLE` and `SEEK_DATA` tell begin and end with pages of the cache, if these are no blocks of the file system below",
@@ -132,6 +185,7 @@ pub const KNOWN: &[Known] = &[
         below: "data*",
         above: "data*",
         worlds: pages_are_no_blocks,
+        over: ANY,
     },
     Known {
         what: "a file that was written has blocks for whole pages of the cache, where these are larger than blocks below",
@@ -141,6 +195,17 @@ pub const KNOWN: &[Known] = &[
         below: "*fewer blocks*",
         above: "*all blocks*",
         worlds: pages_are_large,
+        over: ANY,
+    },
+    Known {
+        what: "names of `trusted.` attributes are listed to root alone, as on ext4 and xfs; btrfs lists them to all",
+        reason: "wanted: nobody else may read them",
+        scenarios: "rights: names of attributes that only root may see",
+        labels: "names | how long they are",
+        below: "trusted* | 28",
+        above: "user.of_all | 12",
+        worlds: nobodys,
+        over: &[Kind::Btrfs],
     },
     Known {
         what: "`ioctl` is ENOTTY but for those that the kernel does itself: no attributes as `chattr` and `lsattr` have them",
@@ -150,6 +215,7 @@ pub const KNOWN: &[Known] = &[
         below: "done",
         above: "ENOTTY",
         worlds: all,
+        over: ANY,
     },
     Known {
         what: "`statfs` has the kind of a FUSE mount, 65735546",
@@ -159,6 +225,7 @@ pub const KNOWN: &[Known] = &[
         below: "*",
         above: "65735546",
         worlds: all,
+        over: ANY,
     },
     Known {
         what: "a device below is not opened through the mount: EACCES",
@@ -168,6 +235,7 @@ pub const KNOWN: &[Known] = &[
         below: "opened",
         above: "EACCES",
         worlds: roots,
+        over: ANY,
     },
     Known {
         what: "another user than the one who mounted is refused with EACCES, also who is one for files alone (`setfsuid`)",
@@ -177,6 +245,7 @@ pub const KNOWN: &[Known] = &[
         below: "*",
         above: "EACCES | ENOENT | nothing",
         worlds: roots,
+        over: ANY,
     },
     Known {
         what: "what is made belongs to the group of who mounted, whatever group the process has for files (`setfsgid`)",
@@ -186,6 +255,7 @@ pub const KNOWN: &[Known] = &[
         below: "*0:1234*",
         above: "*0:0*",
         worlds: roots,
+        over: ANY,
     },
     Known {
         what: "in a folder with a default access list the `umask` counts too",
@@ -195,6 +265,7 @@ pub const KNOWN: &[Known] = &[
         below: "directory 760*",
         above: "directory 740*",
         worlds: all,
+        over: ANY,
     },
     Known {
         what: "a file of another user that may be written and not read cannot be opened, EACCES",
@@ -204,6 +275,7 @@ pub const KNOWN: &[Known] = &[
         below: "*",
         above: "EACCES | nothing | file 602*9 bytes*",
         worlds: nobodys,
+        over: ANY,
     },
 ];
 
@@ -222,6 +294,11 @@ fn fits_any(patterns: &str, text: &str) -> bool {
 }
 
 impl Known {
+    /// Is it to be seen over this file system? Of one that nobody knows all are expected.
+    fn is_over(&self, below: Kind) -> bool {
+        below == Kind::Other || self.over.contains(&below)
+    }
+
     fn is(&self, difference: &Difference, world: &World) -> bool {
         let pairs = [
             (self.scenarios, &difference.scenario),
@@ -281,11 +358,16 @@ fn aligned<'a>(below: &'a [Line], above: &'a [Line]) -> Vec<(Option<&'a Line>, O
 }
 
 /// Those that nobody knows, and those known that nobody sees.
-pub fn judge<'a>(differences: &'a [Difference], worlds: &[World]) -> (Vec<&'a Difference>, Vec<&'static Known>) {
+pub fn judge<'a>(
+    differences: &'a [Difference],
+    worlds: &[World],
+    below: Kind,
+) -> (Vec<&'a Difference>, Vec<&'static Known>) {
     let world = |name: &str| worlds.iter().find(|world| world.name == name).expect("a world");
-    let is = |known: &Known, difference: &Difference| known.is(difference, world(difference.world));
+    let is =
+        |known: &Known, difference: &Difference| known.is_over(below) && known.is(difference, world(difference.world));
     let unknown = differences.iter().filter(|difference| !KNOWN.iter().any(|known| is(known, difference)));
-    let unseen = KNOWN.iter().filter(|known| {
+    let unseen = KNOWN.iter().filter(|known| known.is_over(below)).filter(|known| {
         worlds.iter().any(|world| (known.worlds)(world)) && !differences.iter().any(|difference| is(known, difference))
     });
     (unknown.collect(), unseen.collect())

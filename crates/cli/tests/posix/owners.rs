@@ -23,6 +23,14 @@ fn folder(at: &Path, name: &str, mode: u32, owner: u32, group: u32) {
     sys::chmod(&at.join(name), mode).expect("a mode");
 }
 
+/// A file of the user, with an attribute that only who administers the system may see.
+fn trusted(at: &Path) {
+    file(at, "f", 0o644, NOBODY, NOBODY);
+    for name in ["trusted.of_root", "user.of_all"] {
+        sys::set_attribute(&at.join("f"), name, b"v", 0).expect("an attribute");
+    }
+}
+
 /// All that may be tried with a file.
 fn try_file(seen: &mut Record, name: &str) {
     let at = seen.path(name);
@@ -187,6 +195,15 @@ fn forbidden() -> Vec<Scenario> {
     })]
 }
 
+fn unseen() -> Vec<Scenario> {
+    vec![user("rights: names of attributes that only root may see", trusted, |seen| {
+        seen.note("names", sys::attributes(&seen.path("f")));
+        seen.note("how long they are", sys::attributes_length(&seen.path("f")));
+        seen.note("value", sys::attribute(&seen.path("f"), "trusted.of_root", 10));
+        seen.note("value of one's own", sys::attribute(&seen.path("f"), "user.of_all", 10));
+    })]
+}
+
 pub fn scenarios() -> Vec<Scenario> {
-    [own(), sticky(), sticky_of_others(), forbidden()].into_iter().flatten().collect()
+    [own(), sticky(), sticky_of_others(), forbidden(), unseen()].into_iter().flatten().collect()
 }

@@ -1,9 +1,9 @@
 //! Where scenarios run: in the file system below, and through mounts of it.
 
+use super::ground::Ground;
 use super::record::{Line, Record, ignore};
 use super::scenario::Scenario;
 use super::sys;
-use crate::common::Scratch;
 use crate::common::mounted::{How, Mounted, NOBODY};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -139,8 +139,8 @@ fn finish(scenarios: &[Scenario], root: &Path, nobody: bool, seen: &mut [Seen]) 
 }
 
 /// What the file system below answers.
-pub fn below(scenarios: &[Scenario], nobody: bool) -> Vec<Seen> {
-    let scratch = Scratch::new();
+pub fn below(scenarios: &[Scenario], ground: &Ground, nobody: bool) -> Vec<Seen> {
+    let scratch = ground.scratch();
     let root = scratch.path("below");
     std::fs::create_dir(&root).expect("a folder");
     if nobody {
@@ -153,10 +153,10 @@ pub fn below(scenarios: &[Scenario], nobody: bool) -> Vec<Seen> {
 }
 
 /// What a mount answers, and what it leaves below; none where nothing can be mounted.
-pub fn above(scenarios: &[Scenario], world: &World) -> Option<Vec<Seen>> {
+pub fn above(scenarios: &[Scenario], ground: &Ground, world: &World) -> Option<Vec<Seen>> {
     let began = std::time::Instant::now();
     let nobody = world.how.nobody;
-    let scratch = Scratch::new();
+    let scratch = ground.scratch();
     std::fs::create_dir(scratch.path("backing")).expect("a folder");
     prepare(scenarios, &scratch.path("backing"), nobody);
     let mut mounted = Mounted::made(scratch, &world.how);

@@ -1,5 +1,6 @@
 //! What a store of some size asks of the machine that it is used on. Both figures go by its size, not by what it holds.
 
+use super::ages;
 use super::index::Index;
 use super::recovery;
 use super::slots::Areas;
@@ -9,11 +10,20 @@ use super::table;
 impl Geometry {
     /// Bytes of memory that the index of a new store of these sizes takes while it is in use.
     pub fn index_bytes(&self) -> u64 {
-        let kept = match self.layout {
+        Index::bytes_of(self.kept(), self.layout)
+    }
+
+    /// Bytes of memory that the ages of its pages take besides when all are dirty, where there is a bound to ages.
+    pub fn ages_bytes(&self) -> u64 {
+        self.kept() * ages::PAGE_BYTES
+    }
+
+    /// Pages, live or dead, for which a store of these sizes has places.
+    fn kept(&self) -> u64 {
+        match self.layout {
             Layout::Log => u64::from(self.blocks()),
             Layout::Slots => Areas::of(self, Tables::V3).slots,
-        };
-        Index::bytes_of(kept, self.layout)
+        }
     }
 
     /// Bytes that a start reads of such a store when it is full, and was written in batches as large as can be: the superblocks and

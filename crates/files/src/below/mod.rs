@@ -12,6 +12,7 @@ pub use system::open_despite_mode;
 use crate::simulated::{SimDirectory, SimFile, SimFileSystem};
 use crate::{FileId, Sought};
 use rustix::fs::FallocateFlags;
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,18 @@ pub(crate) enum FileSystem {
     /// One in memory, of which a crash keeps what it may.
     #[cfg(test)]
     Simulated(SimFileSystem),
+}
+
+impl FileSystem {
+    /// Names in a directory as paths, without those of files which it says to have none of these numbers. Only a file system may be
+    /// asked that [tells numbers](crate::kind::tells_numbers).
+    pub fn entries_of(&self, path: &Path, numbers: &HashSet<u64>) -> io::Result<Entries> {
+        match self {
+            Self::System(system) => system.entries_of(path, numbers),
+            #[cfg(test)]
+            Self::Simulated(system) => system.entries(path),
+        }
+    }
 }
 
 /// An open file.

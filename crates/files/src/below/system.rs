@@ -7,16 +7,31 @@ use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec, Timestamps,
     UTIME_NOW, UTIME_OMIT,
 };
-use std::fs::{Metadata, OpenOptions};
+use std::collections::HashSet;
+use std::fs::{DirEntry, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct System;
+
+impl System {
+    /// Names in a directory as paths, without those of files which it says to have none of these numbers.
+    pub fn entries_of(self, path: &Path, numbers: &HashSet<u64>) -> io::Result<Entries> {
+        let (_held, near) = near(path)?;
+        let is_other = |entry: &DirEntry| {
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            is_file && !numbers.contains(&entry.ino())
+        };
+        let entries = std::fs::read_dir(near)?.filter(|entry| !entry.as_ref().is_ok_and(is_other));
+        let paths: Vec<_> = entries.map(|entry| Ok(path.join(entry?.file_name()))).collect();
+        Ok(Box::new(paths.into_iter()))
+    }
+}
 
 fn found(metadata: &Metadata) -> Found {
     let kind = match metadata.file_type() {

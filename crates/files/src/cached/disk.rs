@@ -218,6 +218,12 @@ impl Below {
         act()
     }
 
+    /// Looks at times or changes them while nothing is written here: a write gives the file back those that it had before.
+    pub fn while_still(&self, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let _times = self.times();
+        act()
+    }
+
     /// Does something of the cache's own to the file, which keeps its rights though the file system takes them away for it. Most files
     /// have none, and are not asked again. `times` must be held.
     fn keeping_rights<T>(&self, file: &File, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {

@@ -523,6 +523,14 @@ impl FileLayer for CachedFiles {
             None => act(),
         }
     }
+
+    fn while_still(&self, id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        let file = self.files().get(&id).map(|known| known.file.clone());
+        match file {
+            Some(file) => file.below.while_still(act),
+            None => act(),
+        }
+    }
 }
 
 /// Whether there was somebody who takes it.

@@ -8,6 +8,7 @@ use super::{CachedFiles, FilesError, HIDDEN, OBJECTS_MAX, Shared, at, key};
 use crate::Pattern;
 use crate::below::{Directory, File, FileSystem, Kind, OpenDirectory, OpenFile, Paths, System};
 use crate::descriptors;
+use crate::kind;
 use crate::mutant::{self, Mutant};
 use crate::places::Places;
 use crate::record::{Choices, Record, volume};
@@ -279,13 +280,18 @@ impl Backing {
         for (&region, extent) in &self.contents.regions {
             wanted.entry(extent.file).or_default().insert(extent.part, region);
         }
+        // Of a million files that the cache has nothing of none is looked at, where their directories say which these are.
+        let numbers: HashSet<u64> = wanted.keys().map(|key| key.inode).collect();
+        let told = self.root.descriptor().is_some() && kind::tells_numbers(&self.path)?;
         let (mut present, mut absent) = (BTreeMap::new(), Vec::new());
         let mut directories = vec![self.path.clone()];
         while let Some(directory) = directories.pop() {
             if wanted.is_empty() {
                 break;
             }
-            let entries = match self.system.entries(&directory) {
+            let entries =
+                if told { self.system.entries_of(&directory, &numbers) } else { self.system.entries(&directory) };
+            let entries = match entries {
                 Err(error) if directory != self.path && is_passed_by(&error) => {
                     absent.push(directory);
                     continue;

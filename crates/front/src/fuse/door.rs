@@ -172,7 +172,7 @@ impl Door {
             )?;
         }
         if let Some(times) = times {
-            node.by_path(|path| rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty()))?;
+            node.set_times(&times)?;
         }
         Ok(())
     }
@@ -625,20 +625,46 @@ impl Filesystem for Door {
         give(reply, length, size, &value);
     }
 
-    fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let mut names = vec![0; size as usize];
-        let list = |path: &str| match size {
-            0 => rustix::fs::listxattr_query(path),
-            _ => rustix::fs::listxattr(path, &mut names[..]),
-        };
-        let length = self.nodes.get(number.0).and_then(|node| node.by_path(list));
-        give(reply, length, size, &names);
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.nodes.get(number.0).and_then(|node| node.by_path(attribute_names));
+        // The server may see more than who asks.
+        let names = names.map(|names| if request.uid() == 0 { names } else { without_trusted(&names) });
+        match names {
+            Ok(names) if size > 0 && names.len() > size as usize => {
+                give(reply, Err(rustix::io::Errno::RANGE), size, &[])
+            }
+            Ok(names) => give(reply, Ok(names.len()), size, &names),
+            Err(error) => give(reply, Err(error), size, &[]),
+        }
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let remove = |node: Arc<Node>| node.changing(|| node.by_path(|path| rustix::fs::removexattr(path, name)));
         finish_call(reply, self.nodes.get(number.0).and_then(remove));
     }
+}
+
+/// Names of extended attributes, each with a zero behind it.
+fn attribute_names(path: &str) -> rustix::io::Result<Vec<u8>> {
+    let mut room = 1024;
+    loop {
+        let mut names = vec![0; room];
+        match rustix::fs::listxattr(path, &mut names[..]) {
+            Ok(length) => {
+                names.truncate(length);
+                return Ok(names);
+            }
+            // The system lists no more than 64 KiB.
+            Err(rustix::io::Errno::RANGE) if room <= 1 << 16 => room *= 2,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Names without those that file systems show to who administers the system alone.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    let each = names.split_inclusive(|&byte| byte == 0);
+    each.filter(|name| !name.starts_with(b"trusted.")).flatten().copied().collect()
 }
 
 /// Answers with the length of extended attributes if no room was given for them, else with their bytes.

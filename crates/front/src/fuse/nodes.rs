@@ -3,7 +3,7 @@
 use super::passthrough::Ways;
 use entresol_files::places::{Change, Holder, Place, Places};
 use entresol_files::{Directory, FileData, FileId, FileLayer, HIDDEN, NamesBelow, open_despite_mode};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -98,7 +98,13 @@ impl Node {
         if let Some(data) = &data {
             data.settle()?;
         }
-        let mut stat = rustix::fs::fstat(&*self.place()?)?;
+        let (place, mut found) = (self.place()?, None);
+        let mut look = || {
+            found = Some(rustix::fs::fstat(&*place)?);
+            Ok(())
+        };
+        self.layer.while_still(self.id, &mut look)?;
+        let mut stat = found.expect("it was looked at");
         if let Some(data) = data {
             stat.st_size = data.size_bytes()? as i64;
         }
@@ -137,6 +143,12 @@ impl Node {
     /// `chmod`.
     pub fn set_mode(&self, mode: Mode) -> rustix::io::Result<()> {
         self.changing_rights(|path| rustix::fs::chmod(path, mode))
+    }
+
+    /// `utimensat`.
+    pub fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        let act = |path: &str| rustix::fs::utimensat(rustix::fs::CWD, path, times, AtFlags::empty());
+        self.layer.while_still(self.id, &mut || Ok(self.by_path(act)?))
     }
 
     /// Changes mode or capabilities, which a layer that writes below later must not undo.
