@@ -64,7 +64,7 @@ test test-long: SHELL := /bin/bash
 test: deps clients
 	$(call run-tests,cargo test --workspace --locked && ENTRESOL_SCHEDULES=200 $(MAKE) test-interleavings)
 
-# Tests of the command against another program, such as the release before, one line a test: PROGRAM=PATH AGAINST="rot ending:TEST".
+# Tests of the command against another program, as that of the release before (root), one line a test: PROGRAM=PATH AGAINST="rot ending:TEST".
 .PHONY: test-against
 test-against: deps
 	crates/cli/tests/against.sh $(PROGRAM) $(AGAINST)

@@ -114,6 +114,8 @@ fn stats_of_a_mount_over_a_stalled_store_show_figures() {
     let maker = stalled(&scratch.path("mount"));
     std::thread::sleep(Duration::from_millis(500));
     assert!(!maker.is_finished(), "the store stalls");
+    let (table, _) = ends(&scratch, &["stats", "cache"]);
+    says(&table, &["served by"]);
     let (table, said) = ends(&scratch, &["stats", "cache", "--timeout", "6"]);
     says(&table, &["served by", "hit ratio", "backing store"]);
     says(&said, &["names of tables did not come in time", "files go by their paths"]);

@@ -1,5 +1,5 @@
 //! What surrounds a mount and is none of its doing: folders that it may not look into, a limit of the shell on the size of files, programs
-//! that replace files and sync nothing, the length of a path.
+//! that replace files and sync nothing, long paths, attributes that change.
 
 mod common;
 
@@ -130,4 +130,34 @@ fn a_server_whose_cache_has_a_long_path_is_asked_and_set() {
     says(&scratch.ok(&["stats", &cache]), &["served by"]);
     says(&scratch.ok(&["set", "--cache", &cache, "dirty-high=50"]), &["45.0 %"]);
     terminate(server);
+}
+
+/// A backup by hard links, a relabelling or a `chmod` at each start of a container changes nothing that a cache has.
+#[test]
+fn attributes_that_change_while_nobody_serves_refuse_no_drain_and_no_start() {
+    let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };
+    let below = mounted.below().join("file");
+    let other = mounted.scratch.path("link");
+    let link = || fs::hard_link(&below, &other).expect("a link");
+    let chmod = || fs::set_permissions(&below, Permissions::from_mode(0o640)).expect("a mode");
+    let changes: [(u8, bool, &dyn Fn()); 4] =
+        [(1, true, &link), (2, true, &chmod), (3, false, &link), (4, false, &chmod)];
+    let (above, both) = (mounted.above().join("file"), ["--cache", "cache", "--backing", "backing"]);
+    for (byte, drained, change) in changes {
+        let file = File::options().write(true).create(true).truncate(false).open(&above).expect("a file");
+        file.write_all_at(&[byte; PAGE], 0).and_then(|()| file.sync_all()).expect("a write");
+        drop(file);
+        mounted.signal(Signal::TERM);
+        let (code, said) = mounted.end();
+        assert_eq!(code, Some(0), "{said}");
+        let _none_yet = fs::remove_file(&other);
+        change();
+        mounted.scratch.ok(&[&["check"], &both[..]].concat());
+        if drained {
+            mounted.scratch.ok(&[&["-q", "drain"], &both[..]].concat());
+            assert_eq!(fs::read(&below).expect("a file"), [byte; PAGE]);
+        }
+        assert!(mounted.start());
+        assert_eq!(fs::read(&above).expect("a file"), [byte; PAGE]);
+    }
 }
