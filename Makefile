@@ -64,6 +64,11 @@ test test-long: SHELL := /bin/bash
 test: deps clients
 	$(call run-tests,cargo test --workspace --locked && ENTRESOL_SCHEDULES=200 $(MAKE) test-interleavings)
 
+# Tests of the command against another program, as that of the release before (root), one line a test: PROGRAM=PATH AGAINST="rot ending:TEST".
+.PHONY: test-against
+test-against: deps
+	crates/cli/tests/against.sh $(PROGRAM) $(AGAINST)
+
 # Longer runs: oracles over ten million requests, more seeds. Required before an issue is resolved. Built as `test` builds it.
 test-long: deps clients
 	$(call run-tests,cargo test --workspace --locked -- --include-ignored && $(MAKE) test-interleavings)

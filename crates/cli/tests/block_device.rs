@@ -98,3 +98,41 @@ fn o_direct_wants_whole_blocks_and_files_take_no_uuid() {
     drop(client);
     killed(child);
 }
+
+/// A volume that was made larger while its cache had dirty pages, as `lvextend` does it.
+#[test]
+fn a_device_that_grew_is_checked_served_and_drained() {
+    let scratch = Scratch::new();
+    scratch.file("a", vec![0; 4 << 20]);
+    let backing = match Loop::new(&scratch.path("a")) {
+        Ok(device) => device,
+        Err(why) => return entresol_skip::skipped!("losetup", "no loop devices here: {why}"),
+    };
+    let backing = backing.0.as_str();
+    let named = ["--cache", "cache", "--backing", backing, "--identity", UUID];
+    let run = |first: &[&str]| {
+        let output = scratch.run(&[first, &named].concat());
+        assert!(output.status.success(), "{first:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["-q", "format", "--size", "2MiB"]);
+    let (child, mut client) = served(&scratch, "cache", backing, &["--identity", UUID]);
+    client.write(4096, &[5; 8192], FUA);
+    drop(client);
+    killed(child);
+    let image = std::fs::OpenOptions::new().write(true).open(scratch.path("a")).expect("the image");
+    image.set_len(8 << 20).expect("more room");
+    drop(image);
+    let grown = std::process::Command::new("losetup").args(["--set-capacity", backing]).status();
+    assert!(grown.expect("losetup").success());
+    run(&["check"]);
+    let (child, mut client) = served(&scratch, "cache", backing, &["--identity", UUID]);
+    assert_eq!(client.read(4096, 8192), [5; 8192]);
+    client.write(6 << 20, &[6; 4096], FUA);
+    drop(client);
+    killed(child);
+    run(&["-q", "drain"]);
+    run(&["check"]);
+    let below = scratch.bytes("a");
+    assert_eq!(below[4096..12288], [5; 8192]);
+    assert_eq!(below[6 << 20..(6 << 20) + 4096], [6; 4096]);
+}

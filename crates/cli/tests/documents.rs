@@ -52,3 +52,15 @@ fn the_commands_of_the_manual_print_what_it_says() {
         panic!("docs/cli.md is out of date, first at {wrong:?}; as it is today: {}", fresh.display());
     }
 }
+
+/// One number, wherever it stands: that of the policies which others published, all of the catalogue but `auto`.
+#[test]
+fn the_readme_has_one_number_of_policies() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(path).expect("README.md");
+    let published = Scratch::new().ok(&["policies", "--markdown"]).matches("\n### ").count() - 1;
+    let words: Vec<&str> = readme.split_whitespace().collect();
+    let published_ones = words.windows(2).filter(|pair| pair[1] == "published");
+    let told: Vec<usize> = published_ones.filter_map(|pair| pair[0].parse().ok()).collect();
+    assert_eq!(told, [published; 2]);
+}

@@ -211,6 +211,19 @@ fn stats_and_set_of_a_stopped_server_end_with_a_word_about_it() {
     let mut server = common::served::start(&scratch, "lru", "write-back");
     drop(reached(&scratch, &mut server));
     signal(server.id(), Signal::STOP);
+    // By its own limit of ten seconds.
+    let mut asked = scratch.command(&["stats", "cache"]);
+    let mut asked = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let since = Instant::now();
+    while asked.try_wait().expect("its state").is_none() {
+        if since.elapsed() > 2 * END_MAX {
+            let _ = asked.kill();
+            signal(server.id(), Signal::KILL);
+            panic!("stats waits for ever");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(asked.wait().expect("an end").code(), Some(2));
     for command in [&["stats", "cache"][..], &["set", "--cache", "cache", "dirty-high=50"]] {
         let began = Instant::now();
         let said = scratch.refused(&[command, &["--timeout", "0.5"]].concat());

@@ -60,6 +60,9 @@ fn a_device_size_takes_its_room_first_or_is_refused() {
 #[test]
 fn sizes_that_no_cache_can_have_are_refused_in_words() {
     let scratch = formatted();
+    let format = ["format", "--cache", "new", "--backing", "disk", "--size", "1MiB", "--page-size"];
+    let refused = scratch.refused(&[&format[..], &["64KiB"]].concat());
+    assert!(!refused.contains('{'), "{refused}");
     let mut child = start(&scratch, "lru", "write-back");
     let client = reached(&scratch, &mut child);
     let set = |setting: &str| scratch.refused(&["set", "--cache", "cache", setting]);
@@ -68,9 +71,6 @@ fn sizes_that_no_cache_can_have_are_refused_in_words() {
     }
     drop(client);
     terminate(child);
-    let format = ["format", "--cache", "new", "--backing", "disk", "--size", "1MiB", "--page-size"];
-    let refused = scratch.refused(&[&format[..], &["64KiB"]].concat());
-    assert!(!refused.contains('{'), "{refused}");
 }
 
 #[test]
@@ -116,9 +116,10 @@ fn a_format_that_fails_gives_the_room_back() {
     // A sparse file that is to be filled.
     File::create(&cache).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
     let free = image.free_bytes();
-    says(&format(&[]), &["fs/cache: ", "its file system has "]);
+    let said = format(&[]);
     let found = fs::metadata(&cache).expect("it is there still");
     assert_eq!((found.len(), found.blocks(), image.free_bytes()), (2 << 30, 0, free));
+    says(&said, &["fs/cache: ", "its file system has "]);
     // A file that is made.
     fs::remove_file(&cache).expect("it goes");
     says(&format(&["--size", "2GiB"]), &["fs/cache: "]);

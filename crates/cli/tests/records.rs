@@ -108,7 +108,7 @@ fn the_record_of_a_device_lies_in_the_state_directory() {
     scratch.file("b", vec![0; 4 << 20]);
     let device = match Loop::new(&scratch.path("b")) {
         Ok(device) => device,
-        Err(why) => return eprintln!("SKIPPED the_record_of_a_device_lies_in_the_state_directory: {why}"),
+        Err(why) => return entresol_skip::skipped!("root", "no loop devices here: {why}"),
     };
     let both = ["--cache", "cache", "--backing", &device.0, "--identity", UUID];
     let with = |first: &[&'static str]| -> Vec<&str> { first.iter().copied().chain(both).collect() };
@@ -145,7 +145,7 @@ fn a_file_without_extended_attributes_has_its_record_in_the_state_directory() {
     let scratch = Scratch::new();
     let held = match FileSystem::mount("ramfs", "none", &scratch.path("ram"), None) {
         Ok(held) => held,
-        Err(why) => return eprintln!("SKIPPED a_file_without_extended_attributes_has_its_record...: {why}"),
+        Err(why) => return entresol_skip::skipped!("root", "no ramfs can be mounted here: {why}"),
     };
     scratch.file("ram/disk", vec![0; 1 << 20]);
     assert!(rustix::fs::setxattr(scratch.path("ram/disk"), "user.any", b"1", rustix::fs::XattrFlags::empty()).is_err());
@@ -158,6 +158,15 @@ fn a_file_without_extended_attributes_has_its_record_in_the_state_directory() {
     says(&scratch.refused(&[&["drain"][..], &both].concat()), &["older copy"]);
     assert_eq!(fs::read_dir(scratch.path("state")).expect("a directory").count(), 1);
     drop(held);
+}
+
+/// What is lacking where such a file system cannot be made.
+fn need() -> &'static str {
+    match () {
+        () if !rustix::process::geteuid().is_root() => "root",
+        () if Command::new("mkfs.btrfs").arg("-V").output().is_err() => "mkfs.btrfs",
+        () => "kernel",
+    }
 }
 
 /// A btrfs of its own, with a subvolume `b`.
@@ -188,7 +197,7 @@ fn a_snapshot_of_the_backing_directory_is_not_the_backing_directory() {
     let scratch = Scratch::new();
     let held = match btrfs(&scratch) {
         Ok(held) => held,
-        Err(why) => return eprintln!("SKIPPED a_snapshot_of_the_backing_directory_is_not_...: {why}"),
+        Err(why) => return entresol_skip::skipped!(need(), "no btrfs here: {why}"),
     };
     fs::create_dir(scratch.path("m")).expect("a mount point");
     scratch.ok(&["-q", "format", "--cache", "c", "--backing", "fs/b", "--size", "8MiB"]);
@@ -228,7 +237,7 @@ fn a_snapshot_of_a_backing_file_is_not_the_backing_file() {
     let scratch = Scratch::new();
     let held = match btrfs(&scratch) {
         Ok(held) => held,
-        Err(why) => return eprintln!("SKIPPED a_snapshot_of_a_backing_file_is_not_the_backing_file: {why}"),
+        Err(why) => return entresol_skip::skipped!(need(), "no btrfs here: {why}"),
     };
     scratch.file("fs/b/disk", vec![0; 1 << 20]);
     let both = ["--cache", "c", "--backing", "fs/b/disk"];

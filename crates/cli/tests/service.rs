@@ -72,3 +72,16 @@ fn the_units_are_what_systemd_takes_them_for() {
         }
     }
 }
+
+/// A refusal while a file system is not mounted yet is tried again without end, not five times; the line that waits for mounts is there
+/// to be filled in.
+#[test]
+fn units_try_again_without_end_and_name_the_line_that_waits_for_mounts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/systemd");
+    for name in ["entresol@.service", "entresol-nbd@.service"] {
+        let unit = std::fs::read_to_string(folder.join(name)).expect("the unit");
+        let has = |line: &str| unit.lines().any(|found| found == line);
+        assert!(has("StartLimitIntervalSec=0") && has("Restart=on-failure"), "{name}");
+        assert!(unit.contains("# RequiresMountsFor="), "{name}");
+    }
+}

@@ -20,12 +20,19 @@ impl Kept {
 
     pub fn of(scratch: &Scratch) -> Self {
         let mut kept = vec![0; 4096];
-        let length = rustix::fs::getxattr(scratch.path("disk"), Self::ATTRIBUTE, &mut kept[..]).expect("a record");
+        let length = match rustix::fs::getxattr(scratch.path("disk"), Self::ATTRIBUTE, &mut kept[..]) {
+            // As of a program that keeps none.
+            Err(rustix::io::Errno::NODATA) => 0,
+            length => length.expect("a record"),
+        };
         kept.truncate(length);
         Kept(kept)
     }
 
     pub fn put_back(&self, scratch: &Scratch) {
+        if self.0.is_empty() {
+            return;
+        }
         let put = rustix::fs::setxattr(scratch.path("disk"), Self::ATTRIBUTE, &self.0, rustix::fs::XattrFlags::empty());
         put.expect("an attribute");
     }
