@@ -272,8 +272,8 @@ mod tests {
     use crate::below::{File, FileSystem, OpenFile as _};
     use crate::cached::{Backing, CachedFiles};
     use crate::simulated::{Call, SimFileSystem};
+    use entresol_crashtest::{Power, SimDisk};
     use entresol_engine::cache::{CacheConfig, Upkeep};
-    use entresol_engine::disk::{Power, SimDisk};
     use entresol_engine::store::{Geometry, Layout};
     use entresol_policy::catalogue;
     use rustix::io::Errno;
@@ -293,8 +293,9 @@ mod tests {
         let (files, _) = CachedFiles::open(backing, cache, &config, Vec::new()).expect("a cache in good order");
         let root = below.directory(Path::new("/"));
         let file = root.create("a").expect("a new file");
+        let file = File::Simulated(file);
         let id = file.found().expect("attributes").id;
-        let open = files.open_file(id, File::Simulated(file), true).expect("a file");
+        let open = files.open_file(id, file, true).expect("a file");
         open.write(0, &[7; 2048]).and_then(|()| open.sync(false)).expect("a write");
         drop(open);
         crate::remove(&files, &root, OsStr::new("a")).expect("its name goes");
