@@ -18,8 +18,11 @@ use std::time::Duration;
 
 /// Pages of one step at most: eight times the writes that are under way together.
 const STEP_PAGES: usize = 8 * DEPTH_MAX;
-/// Dirty pages from which on some are written to find out how long that takes; with twice as many writes wait until it is known.
+/// Pages that are written to find out how long that takes; with fewer there is time, and with twice as many writes may wait until it is
+/// known.
 const PROBE_PAGES: u64 = DEPTH_MAX as u64;
+/// Seconds that a page is taken to take where nothing was measured yet: more than on any disk.
+const ASSUMED: f64 = 0.1;
 /// What is written is planned as if the rate were this many times less than it was measured.
 const CAUTION: f64 = 2.0;
 /// Pages after which what was measured before them counts half.
@@ -118,15 +121,16 @@ impl Aging {
     /// When to begin with so many pages, of which the youngest differs since then.
     fn begin(&self, bound: u64, since: u64, pages: u64) -> f64 {
         let measured = self.rate.seconds_for(pages);
-        if since == UNKNOWN || (measured.is_none() && pages >= PROBE_PAGES) {
+        if since == UNKNOWN {
             return 0.0;
         }
         let since = since as f64;
         if mutant::is(Mutant::AgeBegunLate) {
             return since + bound as f64;
         }
-        // Where nothing was measured yet half of the time is left to find out.
-        let takes = measured.map_or(bound as f64 / 2.0, |takes| CAUTION * takes);
+        // Where nothing was measured yet some time is left to find out: half of it for a few pages.
+        let assumed = if pages < PROBE_PAGES { bound as f64 / 2.0 } else { CAUTION * ASSUMED * pages as f64 };
+        let takes = measured.map_or(assumed, |takes| CAUTION * takes);
         since + bound as f64 - takes - 2.0 * Aging::look(bound)
     }
 }
@@ -268,7 +272,7 @@ impl Keeper {
         let pages = ages.len() as u64;
         let too_many = match self.aging.rate.seconds_for(pages) {
             Some(takes) => takes + 2.0 * Aging::look(bound) > bound as f64,
-            None => pages >= 2 * PROBE_PAGES,
+            None => pages >= 2 * PROBE_PAGES && ASSUMED * pages as f64 > bound as f64,
         };
         too_many && ages.since(page).is_none()
     }

@@ -45,7 +45,7 @@ impl Geometry {
 mod tests {
     use super::*;
     use crate::Block;
-    use crate::cache::{BlockCache, CacheConfig};
+    use crate::cache::{BlockCache, CacheConfig, Upkeep};
     use entresol_crashtest::{Power, SimDisk};
     use entresol_policy::catalogue;
 
@@ -59,7 +59,9 @@ mod tests {
                     [geometry.size_bytes(), 8000 * PAGE].map(|size| SimDisk::new(size, &Power::steady()));
                 BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("a format");
                 let lru = catalogue::info("lru").expect("a policy");
-                let config = CacheConfig::new(lru, &[geometry.capacity_pages() as usize]);
+                // Threads of its own write small batches when the machine is busy: more tables are read at the next start.
+                let room = geometry.capacity_pages() as usize;
+                let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[room]) };
                 let open = || BlockCache::open(cache.clone(), backing.clone(), [2; 16], &config).expect("an open");
                 let used = open();
                 for page in 0..8000 {
