@@ -442,7 +442,6 @@ impl<D: Disk> Walk<'_, D> {
             return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
         }
         self.copied.borrow_mut().clear();
-        self.past = self.past.take().map(|_| Past::default());
         let starts = self.live_segments(end)?;
         let order = match self.order(&starts, end) {
             Ok(order) => order,
@@ -680,7 +679,7 @@ impl<D: Disk> Walk<'_, D> {
         let room = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
         let encode = |block: &mut [u8]| table::encode(tables, &head, &table.records, carried, block);
         let byte = byte_of(self.geometry(), tables, head.slot, head.place);
-        Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode, table::crc_of)
+        Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode)
     }
 
     /// A table of the size that the one at a spot had which is missing: up to the next that can be read, or to the end of its segment.

@@ -4,12 +4,10 @@
 //! The copy has all that the table said but what was of use only until it was durable. The table after it repeats the CRC of
 //! what was there, so the last four bytes of the block, which nothing else uses, are those that give it this CRC again.
 
+use super::table::{CRC_AT, crc_of};
 use crate::disk::{AlignedBytes, Disk};
 use std::collections::HashSet;
 use std::io;
-
-/// Where tables and blocks of the journal have their CRC, which is computed as if there were zeros.
-const CRC_AT: usize = 80;
 
 /// A block as a repair writes it.
 pub(super) struct Copied {
@@ -19,7 +17,7 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// The block that `encode` writes, with this CRC; `crc_of` computes that of a block. None where it has another and the block has
+    /// The block that `encode` writes, with this CRC. None where it has another and the block has
     /// no room (`has_room`) for the bytes that would change that.
     pub fn new(
         byte: u64,
@@ -27,7 +25,6 @@ impl Copied {
         crc: u32,
         has_room: bool,
         encode: impl FnOnce(&mut [u8]) -> u32,
-        crc_of: impl Fn(&[u8]) -> u32,
     ) -> Option<Self> {
         let mut block = AlignedBytes::zeroed(page_bytes);
         if encode(&mut block) != crc {

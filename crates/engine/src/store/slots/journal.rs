@@ -4,6 +4,7 @@ use crate::mutant::{self, Mutant};
 use crate::store::carried::{CARRIED_HEADER, Carried};
 use crate::store::commit::CARRIED_ROOM;
 use crate::store::superblock::{LogEnd, PLACES_MAX, Tables};
+use crate::store::table::{CRC_AT, crc_of};
 use crate::store::{age, crc32c};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -104,7 +105,6 @@ struct RawEntry {
 
 const HEADER: usize = size_of::<RawHeader>();
 pub(super) const ENTRY: usize = size_of::<RawEntry>();
-const CRC_AT: usize = 80;
 /// In the byte of an entry that has its age.
 const AGAIN: u8 = 128;
 
@@ -198,15 +198,6 @@ pub(super) fn carried_block(carried: &Carried, uuid: [u8; 16]) -> Option<Block> 
         crc,
         carried: None,
     })
-}
-
-/// CRC of a block, the four bytes where it is kept taken as zeros.
-pub(super) fn crc_of(block: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&block[..CRC_AT]);
-    digest.update(&[0; 4]);
-    digest.update(&block[CRC_AT + 4..]);
-    digest.finalize() as u32
 }
 
 /// Reads a block; none when it is not a whole one.

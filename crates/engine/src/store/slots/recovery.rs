@@ -394,7 +394,7 @@ impl<D: Disk> Walk<'_, D> {
         journal::entries_max(self.superblock.tables, self.page_bytes()).checked_sub(block.records.len())?;
         let encode = |bytes: &mut [u8]| journal::encode(self.superblock.tables, &head, &block.records, None, bytes);
         let byte = self.areas.byte_of_block(head.number);
-        Copied::new(byte, self.page_bytes(), block.crc, true, encode, journal::crc_of)
+        Copied::new(byte, self.page_bytes(), block.crc, true, encode)
     }
 
     fn enter_all(&self, index: &mut Index, mut ages: Option<&mut Ages>, block: &Block) -> Result<(), StoreError> {
