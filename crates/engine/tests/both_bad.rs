@@ -1,32 +1,18 @@
 //! A table, or block of the journal, that is damaged together with its copy: what it said is lost, which is told, and all else can be had.
 
+#[path = "common/small.rs"]
+mod small;
+
 use entresol_core::Random;
-use entresol_crashtest::{Power, SimDisk};
+use entresol_crashtest::SimDisk;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
-use entresol_engine::store::{Doubtful, Geometry, Layout, repair, repair_past};
-use entresol_policy::catalogue;
-
-const ID: [u8; 16] = [6; 16];
-const PAGES: u64 = 60;
-
-fn config() -> CacheConfig {
-    let policy = catalogue::info("lru").expect("a policy");
-    CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[80]) }
-}
-
-fn open(disks: &[SimDisk; 2]) -> Result<BlockCache, String> {
-    BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config()).map_err(|error| error.to_string())
-}
+use entresol_engine::store::{Doubtful, Layout, repair, repair_past};
+use small::{ID, PAGES, formatted, open, tables};
 
 /// A cache that was closed after some flushes, and the last version of each page.
 fn closed(layout: Layout, page_bytes: u32, seed: u64) -> ([SimDisk; 2], Vec<u8>) {
     let page = u64::from(page_bytes);
-    let segments = if layout == Layout::Log { 20 } else { 80 };
-    let geometry = Geometry { page_bytes, segment_pages: 32, segments, layout };
-    let power = Power::steady();
-    let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * page, &power)];
-    BlockCache::format(&disks[0], geometry, &disks[1], [1; 16], ID).expect("room");
+    let disks = formatted(layout, page_bytes);
     let (mut random, mut versions) = (Random::new(seed), vec![0; PAGES as usize]);
     let cache = open(&disks).expect("a cache in order");
     for flush in 1..=8 {
@@ -45,14 +31,6 @@ fn closed(layout: Layout, page_bytes: u32, seed: u64) -> ([SimDisk; 2], Vec<u8>)
     (disks, versions)
 }
 
-/// Where tables and blocks of the journal are, and copies of tables at the ends of batches.
-fn tables(disk: &SimDisk, page_bytes: usize) -> Vec<u64> {
-    let is_table = |block: &[u8]| block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN");
-    let image = disk.copy();
-    let blocks = (0..).step_by(page_bytes).zip(image.chunks_exact(page_bytes));
-    blocks.filter(|(_, block)| is_table(block)).map(|(at, _)| at).collect()
-}
-
 #[test]
 fn what_a_table_said_that_is_gone_with_its_copy_is_told_and_all_else_can_be_had() {
     let (mut holes, mut right, mut listed, mut unknown) = (0, 0, 0, 0);
@@ -60,7 +38,7 @@ fn what_a_table_said_that_is_gone_with_its_copy_is_told_and_all_else_can_be_had(
         for layout in [Layout::Log, Layout::Slots] {
             let page_bytes = [512, 1024][(seed % 2) as usize];
             let (disks, versions) = closed(layout, page_bytes, seed);
-            let all = tables(&disks[0], page_bytes as usize);
+            let all: Vec<u64> = tables(&disks[0], page_bytes as usize).into_iter().map(|(at, _)| at).collect();
             let first = (seed as usize / 2) % (all.len() - 1);
             let doubtful = [Doubtful::Keep, Doubtful::Lose][(seed / 20) as usize];
             let what = format!("seed {seed}, {layout:?}, {doubtful:?}, tables at {:?}", &all[first..first + 2]);

@@ -1,28 +1,18 @@
 //! A table, or block of the journal, that is damaged and has a whole copy: a repair writes it again, so that damage of the copy after
 //! that loses nothing.
 
-use entresol_crashtest::{Power, SimDisk};
+#[path = "common/small.rs"]
+mod small;
+
+use entresol_crashtest::SimDisk;
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
-use entresol_engine::store::{Geometry, Layout, repair};
-use entresol_policy::catalogue;
-
-const ID: [u8; 16] = [6; 16];
-const PAGES: u64 = 60;
-
-fn config() -> CacheConfig {
-    let policy = catalogue::info("lru").expect("a policy");
-    CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[80]) }
-}
+use entresol_engine::store::{Layout, repair};
+use small::{ID, PAGES, formatted, open};
 
 /// A closed cache with small and large batches of two lives, all dirty.
 fn closed(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
     let page = u64::from(page_bytes);
-    let segments = if layout == Layout::Log { 20 } else { 80 };
-    let geometry = Geometry { page_bytes, segment_pages: 32, segments, layout };
-    let power = Power::steady();
-    let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(PAGES * page, &power)];
-    BlockCache::format(&disks[0], geometry, &disks[1], [1; 16], ID).expect("room");
+    let disks = formatted(layout, page_bytes);
     for life in 0..2 {
         let cache = open(&disks).expect("a cache in order");
         for flush in 0..6 {
@@ -42,26 +32,16 @@ fn version(life: u64, page: u64) -> u8 {
     (1 + 100 * life + page) as u8
 }
 
-fn open(disks: &[SimDisk; 2]) -> Result<BlockCache, String> {
-    BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config()).map_err(|error| error.to_string())
-}
-
 /// Where tables are that begin a batch or are blocks of the journal.
 fn tables(disk: &SimDisk, page_bytes: u64) -> Vec<u64> {
-    let (image, mut place) = (disk.copy(), None);
-    let mut tables = Vec::new();
-    for (at, block) in (0..).step_by(page_bytes as usize).zip(image.chunks_exact(page_bytes as usize)) {
-        if block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN") {
-            // A copy at the end of a batch has its place.
-            if place.replace(block[32..40].to_vec()).is_none_or(|before| before != block[32..40]) {
-                tables.push(at);
-            }
-        }
-    }
-    tables
+    let mut place = None;
+    // A copy at the end of a batch has its place.
+    let mut begins = |block: &[u8]| place.replace(block[32..40].to_vec()).is_none_or(|before| before != block[32..40]);
+    let all = small::tables(disk, page_bytes as usize).into_iter();
+    all.filter(|(_, block)| begins(block)).map(|(at, _)| at).collect()
 }
 
-/// What is read of all pages; none where that is an error.
+/// First bytes of all pages; none where that is an error.
 fn read(disks: &[SimDisk; 2], page_bytes: u64) -> Result<Vec<Option<u8>>, String> {
     let cache = open(disks)?;
     let mut bytes = vec![0; page_bytes as usize];
