@@ -1,5 +1,6 @@
 //! Kinds of file systems below, as far as a directory says more of what is in it than names.
 
+use std::fs::File;
 use std::path::Path;
 
 // Their numbers in linux/magic.h; ext2 and ext3 have that of ext4.
@@ -7,11 +8,16 @@ const EXT4: i64 = 0xEF53;
 const XFS: i64 = 0x5846_5342;
 const TMPFS: i64 = 0x0102_1994;
 const BTRFS: i64 = 0x9123_683E;
+const F2FS: i64 = 0xF2F5_2010;
+
+// The type's width differs from one system to another.
+#[allow(clippy::unnecessary_cast)]
+fn number_of(found: rustix::fs::StatFs) -> i64 {
+    found.f_type as i64
+}
 
 fn number(path: &Path) -> rustix::io::Result<i64> {
-    // The type's width differs from one system to another.
-    #[allow(clippy::unnecessary_cast)]
-    Ok(rustix::fs::statfs(path)?.f_type as i64)
+    Ok(number_of(rustix::fs::statfs(path)?))
 }
 
 /// A file system in which a directory has a link for each directory in it, and two of its own: one of two links has none in it.
@@ -20,6 +26,14 @@ fn number(path: &Path) -> rustix::io::Result<i64> {
 /// What the system answered.
 pub fn counts_directories(path: &Path) -> std::io::Result<bool> {
     Ok([EXT4, XFS, TMPFS].contains(&number(path)?))
+}
+
+/// A file system that gives leases by what is open on this machine.
+///
+/// # Errors
+/// What the system answered.
+pub fn gives_leases(file: &File) -> std::io::Result<bool> {
+    Ok([EXT4, XFS, TMPFS, BTRFS, F2FS].contains(&number_of(rustix::fs::fstatfs(file)?)))
 }
 
 /// A file system in which a directory says of each file that it is one, and the number by which it is known.

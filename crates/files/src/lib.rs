@@ -25,7 +25,7 @@ pub use descriptors::allow_many;
 pub use direct::{DirectFile, DirectFiles};
 #[cfg(target_os = "linux")]
 pub use emulated::EmulatedFiles;
-pub use kind::counts_directories;
+pub use kind::{counts_directories, gives_leases};
 #[cfg(feature = "mutants")]
 pub use mutant::leave_out;
 pub use names::{NOT_CACHED, Pattern};

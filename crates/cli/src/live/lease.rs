@@ -15,13 +15,9 @@ use std::path::Path;
 /// Files of a directory that are looked at, at most: each takes some microseconds.
 const FILES_MAX: usize = 100_000;
 
-/// Numbers of file systems that give leases by what is open on this machine: ext2 to ext4, xfs, btrfs, tmpfs, f2fs.
-const LOCAL: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2010];
-
-/// Whether a process has a file open for writing; none where leases do not tell.
+/// State of a file: open for writing in some process, or not; none where leases do not tell.
 pub fn is_written(file: &File) -> Option<bool> {
-    let system = rustix::fs::fstatfs(file).ok()?;
-    if !LOCAL.contains(&(system.f_type as u32)) {
+    if !entresol_files::gives_leases(file).ok()? {
         return None;
     }
     const F_SETSIG: i32 = 10;
