@@ -22,16 +22,16 @@ pub fn by_file(held: &Held, pages: &[u64]) -> String {
 
 fn counts(held: &Held, files: &CachedFiles, pages: &[u64]) -> BTreeMap<PathBuf, usize> {
     let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
-    for (path, _) in files.named(pages) {
-        *counts.entry(within(held, path)).or_default() += 1;
+    for path in within(held, files.named(pages).into_iter().map(|(path, _)| path)) {
+        *counts.entry(path).or_default() += 1;
     }
     counts
 }
 
-/// A path in the backing directory.
-fn within(held: &Held, path: PathBuf) -> PathBuf {
+/// Paths in the backing directory, of those from the root of the file system.
+fn within(held: &Held, paths: impl Iterator<Item = PathBuf>) -> impl Iterator<Item = PathBuf> {
     let root = held.backing.canonicalize().unwrap_or_else(|_| held.backing.clone());
-    path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path)
+    paths.map(move |path| path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path))
 }
 
 /// The bytes of ascending pages, in ranges.
@@ -56,7 +56,7 @@ pub fn refused(held: &Held, refused: &Refused) -> String {
 /// Pages by file, as far as those have failed; the others were only to be synced with them.
 fn of_failures(held: &Held, pages: &[u64]) -> String {
     let Below::Files(files) = &held.below else { return by_file(held, pages) };
-    let failed: BTreeSet<PathBuf> = files.failures().into_iter().map(|path| within(held, path)).collect();
+    let failed: BTreeSet<PathBuf> = within(held, files.failures().into_iter()).collect();
     let (failed, others): (Vec<_>, Vec<_>) =
         counts(held, files, pages).into_iter().partition(|(path, _)| failed.contains(path));
     if failed.is_empty() || others.is_empty() {
@@ -90,7 +90,7 @@ impl Held {
     }
 }
 
-/// What ends it that pages are refused.
+/// Advice for who has pages that are refused.
 pub const ADVICE: &str = "`entresol drain` writes them when what refuses them is mended";
 
 /// Files and their pages in words, those with the most first.
