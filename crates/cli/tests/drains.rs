@@ -14,7 +14,7 @@ const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
 /// KiB of a file beyond which a process may not write; the cache file is smaller.
 const LIMIT_KIB: u64 = 3 << 10;
 
-/// What a command says on standard error, with its exit code.
+/// Words of a command on standard error, with its exit code.
 fn said(scratch: &Scratch, command: &str, more: &[&str]) -> (Option<i32>, String) {
     ended(&mut scratch.command(&[&[command], &BOTH[..], more].concat()))
 }

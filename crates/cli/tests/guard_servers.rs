@@ -196,7 +196,7 @@ fn where_processes_of_others_are_hidden_that_is_said() {
     assert!(!said.contains("hides"), "{said}");
 }
 
-/// What a command of nobody's says when it is refused, by a command that gets its arguments.
+/// Words of a refusal: of a command that nobody runs and that gets these arguments.
 fn refused_to_nobody(scratch: &Scratch, prefix: &[&str], words: &[&str]) -> String {
     let mut command = Command::new(prefix[0]);
     command.args(&prefix[1..]).arg(env!("CARGO_BIN_EXE_entresol")).args(words).current_dir(scratch.path(""));

@@ -198,7 +198,10 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
         says(&run(table, 0, &sound), &["3 dirty, 0 clean, 0 lost", "a copy of it says the same"]);
         let mut bytes = sound.clone();
         [8192 + 520, 12288 + 520].into_iter().for_each(|record| bytes[record] ^= 1);
-        says(&run(table, 1, &bytes), &["a table that was durable is not there", "`--doubtful keep` saves what can be read"]);
+        says(
+            &run(table, 1, &bytes),
+            &["a table that was durable is not there", "`--doubtful keep` saves what can be read"],
+        );
     }
     let mut bytes = sound.clone();
     bytes[100] ^= 1;

@@ -15,7 +15,7 @@ pub struct Look {
     pool: Option<PoolCounts>,
     /// Processor time of everybody but the process that mounts.
     processor: Duration,
-    /// That of the process that mounts.
+    /// Processor time of the process that mounts.
     mounting: Duration,
     at: Instant,
 }
@@ -70,7 +70,7 @@ pub struct Span {
     pub pool: Option<PoolCounts>,
     /// Processor time of the clients and the server.
     pub processor: Duration,
-    /// That of the process that mounts.
+    /// Processor time of the process that mounts.
     pub mounting: Duration,
     pub seconds: f64,
 }

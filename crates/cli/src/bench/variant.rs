@@ -17,7 +17,7 @@ pub struct Cached {
     pub policy: String,
     /// For how long a page may differ from below.
     pub dirty_age: Limit,
-    /// How it is called.
+    /// Its name in tables: the policy, and the bound where several are compared.
     name: String,
 }
 

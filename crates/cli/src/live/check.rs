@@ -47,7 +47,7 @@ pub struct CheckArgs {
     pub doubtful: Option<DoubtfulArg>,
 }
 
-/// What becomes of dirty pages that may be out of date.
+/// Treatment of dirty pages that may be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DoubtfulArg {
     /// They are kept

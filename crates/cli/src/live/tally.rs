@@ -1,4 +1,4 @@
-//! What became of the dirty pages of a drain. Pages found and pages written are counted apart, each where it happens, so that a
+//! Account of the dirty pages of a drain. Pages found and pages written are counted apart, each where it happens, so that a
 //! difference shows.
 
 use super::held::{Below, Held};
@@ -61,7 +61,7 @@ pub struct Tally {
 }
 
 impl Held {
-    /// What was written until now.
+    /// Counts until now.
     pub fn mark(&self) -> io::Result<Mark> {
         let not_written = match &self.below {
             Below::Store => NotWritten::default(),
@@ -70,7 +70,7 @@ impl Held {
         Ok(Mark { written: self.cache.stats()?.keeper.below_pages, not_written })
     }
 
-    /// What became of so many dirty pages, of which an open dropped some, since a mark.
+    /// Account since a mark of so many dirty pages, of which an open dropped some.
     pub fn tally(&self, found: u64, dropped: Dropped, since: Mark) -> io::Result<Tally> {
         let now = self.mark()?;
         let nowhere = now.not_written.nowhere - since.not_written.nowhere;

@@ -61,7 +61,7 @@ impl Ground {
         Scratch::within(&self.at)
     }
 
-    /// What it is.
+    /// Its file system.
     pub fn kind(&self) -> Kind {
         // Numbers of linux/magic.h.
         match sys::statfs(&self.at).expect("a file system").f_type {
