@@ -19,11 +19,15 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Checks after the start, and the time between two.
 const CHECKS: usize = 10;
 const EVERY: Duration = Duration::from_secs(60);
+/// The time for which a writer that was found may still go away: `losetup`, `udev` and others open a device for a moment.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The time between two looks for a writer that may go away.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Seconds by which a start time may seem later than it was: /proc gives the boot in whole seconds.
 const CLOCK_SLACK: u64 = 2;
 
@@ -61,11 +65,21 @@ struct Look {
 }
 
 impl Guard {
-    /// Looks at a directory, a file or a block device; refuses it while another process writes to it.
+    /// Looks at a directory, a file or a block device; refuses it while another process writes to it. A writer that is gone within
+    /// a second is none.
     ///
     /// # Errors
     /// When a writer is found, unless `writers_ok`; when the backing store cannot be read.
     pub fn check(path: &Path, writers_ok: bool, quiet: bool) -> Result<Self> {
+        let mut first = None;
+        Self::check_while(path, writers_ok, quiet, || {
+            std::thread::sleep(PAUSE);
+            first.get_or_insert_with(Instant::now).elapsed() < PATIENCE
+        })
+    }
+
+    /// The same, where `wait` waits a moment and says whether to look again for writers that were found.
+    fn check_while(path: &Path, writers_ok: bool, quiet: bool, mut wait: impl FnMut() -> bool) -> Result<Self> {
         let held = File::open(path).with_context(|| path.display().to_string())?;
         let found = held.metadata().with_context(|| path.display().to_string())?;
         let guard = Guard { held, found, writers: Writers::default() };
@@ -73,13 +87,12 @@ impl Guard {
         if guard.is_locked() {
             return Ok(guard);
         }
-        let mut look = guard.look();
+        let mut look = guard.look_before_open(writers_ok);
         if writers_ok {
             return Ok(guard);
         }
-        if look.writers.is_empty() && (look.blind || unseen::hidden().is_some()) {
-            // Later this process has files open itself.
-            look.writers = guard.leased();
+        while !look.writers.is_empty() && wait() {
+            look = guard.look_before_open(false);
         }
         if let Some(first) = look.writers.first() {
             let name = path.display();
@@ -99,6 +112,15 @@ impl Guard {
             );
         }
         Ok(guard)
+    }
+
+    /// A look before this process has files open itself: leases tell of writers that may not be looked at, unless `writers_ok`.
+    fn look_before_open(&self, writers_ok: bool) -> Look {
+        let mut look = self.look();
+        if !writers_ok && look.writers.is_empty() && (look.blind || unseen::hidden().is_some()) {
+            look.writers = self.leased();
+        }
+        look
     }
 
     /// Why a look may have missed a writer.
@@ -367,6 +389,28 @@ mod tests {
         let output = File::open(below.join("file")).expect("a file");
         let _reader = Sleeper::new(scratch.path(), output.into());
         assert_eq!(refused(&backing), None, "who only reads is no writer");
+    }
+
+    #[test]
+    fn a_process_that_has_a_file_open_for_a_moment_is_no_writer() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let file = scratch.path().join("file");
+        let mut writer = Some(Sleeper::new(scratch.path(), File::create(&file).expect("a file").into()));
+        let mut looks = 0;
+        let mut check = |leaves: usize| {
+            looks = 0;
+            let guard = Guard::check_while(&file, false, true, || {
+                looks += 1;
+                if looks == leaves {
+                    writer.take();
+                }
+                looks < 3
+            });
+            guard.map(|guard| guard.writers.seen()).map_err(|error| error.to_string())
+        };
+        assert!(check(4).is_err_and(|said| said.contains("has it open for writing (sleep)")), "it stays");
+        assert_eq!(check(2), Ok(Vec::new()), "it leaves before the last look");
+        assert_eq!(looks, 2);
     }
 
     #[test]
