@@ -33,7 +33,6 @@ impl Visitor for Rebuild<'_> {
         world.keeper.serve(self.tiers);
         let mut engine = Engine::new(policy, world, self.mode);
         engine.replay(self.tiers.iter().sum());
-        engine.show_all();
         Box::new(engine)
     }
 }
@@ -98,8 +97,8 @@ impl BlockCache {
     }
 
     /// Puts another policy in the place of the one that decides, or the same with other options or tiers; what is cached
-    /// stays cached as far as the new one keeps it. Requests wait for as long as an open takes to show a policy what was
-    /// found, and for what came to be on its way below while the rest of that was written. Counts go on.
+    /// stays cached as far as the new one keeps it. Requests go on while the new one is shown what is held, as after an open; they
+    /// wait for what came to be on its way below while the rest of that was written. Counts go on.
     ///
     /// # Errors
     /// When the policy cannot run live, cannot be built or does not fit, when a store fails before the change: all is as
@@ -125,6 +124,10 @@ impl BlockCache {
         turn.core().settle_for_change().map_err(StoreError::Io)?;
         let dirty_limits = turn.keeper().dirty_limits.shares;
         turn.replace(|core| core.change(&to, &built_for))?;
+        // What fails now fails again for the next request, and the rest is shown behind that.
+        while turn.make_ready().is_ok() && turn.core().show_more() {
+            turn.pass().map_err(StoreError::Io)?;
+        }
         drop(turn);
         self.apply_dirty_limits(&to, dirty_limits).map_err(StoreError::Io)?;
         *config = to;

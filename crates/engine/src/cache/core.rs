@@ -65,10 +65,16 @@ pub(super) trait Core: Send {
     /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use. Does
     /// I/O.
     fn give_up_cache(&mut self) -> io::Result<()>;
-    /// Discards whole pages. Does I/O.
-    fn discard(&mut self, pages: Range<u64>) -> io::Result<()>;
-    /// Whole pages were changed below: what is held of them is void. Does I/O.
-    fn forget(&mut self, pages: Range<u64>) -> io::Result<()>;
+    /// Pages of which anything is held: so many at most.
+    fn held_at_most(&self) -> usize;
+    /// Pages of a range of which anything is held, ascending.
+    fn held_among(&self, pages: &Range<u64>) -> Vec<u64>;
+    /// Discards a page of which something is held, by the queue, if there is room in it.
+    fn discard_held(&mut self, page: u64) -> io::Result<()>;
+    /// Pages of a range were changed below: what is held of them is neither served nor written there. The pages.
+    fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64>;
+    /// Has the log say so of a page that was made void, if there is room in it.
+    fn declare_void(&mut self, page: u64) -> io::Result<()>;
     /// Changes the mode. Does I/O.
     fn set_mode(&mut self, mode: Mode) -> io::Result<()>;
     /// Writes every dirty page below. Does I/O.
@@ -77,6 +83,8 @@ pub(super) trait Core: Send {
     fn close(&mut self) -> io::Result<()>;
     /// Makes ready for [`change`](Core::change).
     fn settle_for_change(&mut self) -> io::Result<()>;
+    /// Shows the policy some of what it has not seen, if there is room for what it writes back; whether there is more.
+    fn show_more(&mut self) -> bool;
     /// Another policy over the same stores, after [`settle_for_change`](Core::settle_for_change); itself again with the
     /// reason if that cannot be.
     fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>);
@@ -138,14 +146,6 @@ impl<P: Policy> Engine<P> {
         let room = self.world.keeper.log.geometry().capacity_pages() as usize;
         self.world.keeper.log.index_mut().hold_newest(pages.min(room));
         self.unseen = Some(0);
-    }
-
-    /// Shows the policy all that is held after a change. What fails then fails again for the next request, and the rest is
-    /// shown behind that.
-    pub fn show_all(&mut self) {
-        while self.unseen.is_some() && upkeep::make_ready(&mut self.world.keeper).is_ok() {
-            self.show_some();
-        }
     }
 
     /// Shows the policy some of what it has not seen.
@@ -259,30 +259,6 @@ impl<P: Policy> Engine<P> {
             self.world.write_through(handle)?;
         }
         Ok(())
-    }
-
-    /// Discards a page of which something is held: it goes through the queue, so that the order of things is kept.
-    fn discard_held(&mut self, page: u64) -> io::Result<()> {
-        self.make_ready()?;
-        self.world.hollow_out(page);
-        if self.off {
-            self.world.keeper.discard_without_log(page);
-            return Ok(());
-        }
-        let result = self.world.keeper.discard_past(page);
-        self.after(result, |engine| {
-            engine.world.keeper.discard_without_log(page);
-            Ok(())
-        })
-    }
-
-    /// Before an operation that has the cache to itself: see [`upkeep::make_ready`].
-    fn make_ready(&mut self) -> io::Result<()> {
-        if self.off {
-            return self.world.keeper.make_ready_without_log();
-        }
-        let result = upkeep::make_ready(&mut self.world.keeper);
-        self.after(result, |_| Ok(()))
     }
 
     /// Ends an operation. A failure of the cache device turns into an error only where it cost data or an
@@ -453,31 +429,48 @@ impl<P: Policy> Core for Engine<P> {
         upkeep::flush_without_log(&mut self.world.keeper)
     }
 
-    fn discard(&mut self, pages: Range<u64>) -> io::Result<()> {
-        let mut free_from = pages.start;
-        for held in self.world.held_in(&pages).into_iter().chain([pages.end]) {
-            if free_from < held {
-                self.make_ready()?;
-                self.world.keeper.discard_below(free_from..held)?;
-            }
-            free_from = held + 1;
-            if held < pages.end {
-                self.discard_held(held)?;
-            }
-        }
-        Ok(())
+    fn held_at_most(&self) -> usize {
+        self.world.held_at_most()
     }
 
-    fn forget(&mut self, pages: Range<u64>) -> io::Result<()> {
-        let held = self.world.held_in(&pages);
-        held.iter().for_each(|&page| self.world.hollow_out(page));
+    fn held_among(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.world.held_among(pages)
+    }
+
+    fn discard_held(&mut self, page: u64) -> io::Result<()> {
+        self.world.hollow_out(page);
         if self.off {
-            self.world.keeper.forget_without_log(&held);
+            self.world.keeper.discard_without_log(page);
             return Ok(());
         }
-        let result = self.world.keeper.forget(pages, &held);
+        let result = self.world.keeper.discard_past(page);
         self.after(result, |engine| {
-            engine.world.keeper.forget_without_log(&held);
+            engine.world.keeper.discard_without_log(page);
+            Ok(())
+        })
+    }
+
+    fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64> {
+        let held = self.world.held_among(pages);
+        for &page in &held {
+            self.world.hollow_out(page);
+            if self.off {
+                self.world.keeper.forget_without_log(page);
+            } else {
+                self.world.keeper.make_void(page);
+            }
+        }
+        held
+    }
+
+    fn declare_void(&mut self, page: u64) -> io::Result<()> {
+        if self.off {
+            self.world.keeper.forget_without_log(page);
+            return Ok(());
+        }
+        let result = self.world.keeper.declare_void(page);
+        self.after(result, |engine| {
+            engine.world.keeper.forget_without_log(page);
             Ok(())
         })
     }
@@ -508,6 +501,11 @@ impl<P: Policy> Core for Engine<P> {
 
     fn settle_for_change(&mut self) -> io::Result<()> {
         Engine::settle_for_change(self)
+    }
+
+    fn show_more(&mut self) -> bool {
+        self.show_some();
+        self.unseen.is_some()
     }
 
     fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>) {

@@ -27,6 +27,11 @@ impl Frames {
         Frames { held: Vec::new(), places: Numbers::new(64.min(handles), handles as u32) }
     }
 
+    /// How many frames there are.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
     fn place(&self, handle: Page) -> Option<usize> {
         self.places.get(u64::from(handle.0), |at| u64::from(self.held[at as usize].0.0)).map(|at| at as usize)
     }

@@ -444,38 +444,49 @@ impl Keeper {
         dirty.map(|entry| entry.place)
     }
 
-    /// The backing store was changed by somebody else: what the queue and the log hold of these pages of a range, which
-    /// are all that they hold anything of, is void.
-    pub fn forget(&mut self, range: Range<u64>, pages: &[u64]) -> io::Result<()> {
-        // First what takes no I/O, so that nothing of it goes below while room is made for the rest.
-        for &page in pages {
-            self.is_void(page);
-            self.pending.remove(&page);
-            if let Some(place) = self.supersede(page) {
-                self.unsynced.insert(page, Sent::elsewhere(Cover::Newer(Some(place)), 0));
-            } else {
-                self.unsynced.remove(&page);
-            }
+    /// The backing store was changed by somebody else: what the queue and the log hold of this page is void.
+    pub fn make_void(&mut self, page: u64) {
+        self.is_void(page);
+        self.pending.remove(&page);
+        if let Some(place) = self.supersede(page) {
+            self.unsynced.insert(page, Sent::elsewhere(Cover::Newer(Some(place)), 0));
+        } else {
+            self.unsynced.remove(&page);
         }
-        if !mutant::is(Mutant::ForgottenNotSynced) {
-            self.changed.push(range);
-        }
-        for &page in pages {
-            upkeep::make_ready(self)?;
-            if self.log.index().get(page).is_some_and(|entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly)) {
-                self.declare_gone(page)?;
-            }
-        }
-        self.forgot = self.log.rear();
-        Ok(())
     }
 
-    /// As [`forget`](Keeper::forget) when there is no log any more.
-    pub fn forget_without_log(&mut self, pages: &[u64]) {
-        for &page in pages {
-            self.pending.remove(&page);
-            self.log.index_mut().remove(page);
+    /// The log is told of a page that was made void. A dirty copy is obsolete once what is below is durable.
+    pub fn declare_void(&mut self, page: u64) -> io::Result<()> {
+        let is_obsolete = |entry: &Entry| !entry.dirty || mutant::is(Mutant::GoneTooEarly);
+        if self.log.index().get(page).filter(is_obsolete).is_some() { self.declare_gone(page) } else { Ok(()) }
+    }
+
+    /// A range of pages was changed below past the queue, and no sync has covered that.
+    pub fn was_changed_below(&mut self, pages: Range<u64>) {
+        if !mutant::is(Mutant::ForgottenNotSynced) {
+            self.changed.push(pages);
         }
+    }
+
+    /// What was made void is not durable before the log is, up to here.
+    pub fn has_forgotten(&mut self) {
+        self.forgot = self.log.rear();
+    }
+
+    /// As [`make_void`](Keeper::make_void) when there is no log any more.
+    pub fn forget_without_log(&mut self, page: u64) {
+        self.pending.remove(&page);
+        self.log.index_mut().remove(page);
+    }
+
+    /// Pages that the queue, the log or the account of unsynced writes hold something of: so many at most.
+    pub fn held_at_most(&self) -> usize {
+        self.log.index().len() + self.pending.len() + self.unsynced.len()
+    }
+
+    /// Do the queue, the log or the account of unsynced writes hold something of a page?
+    pub fn holds(&self, page: u64) -> bool {
+        self.log.index().get(page).is_some() || self.pending.contains_key(&page) || self.unsynced.contains_key(&page)
     }
 
     /// Pages of a range that the queue, the log or the account of unsynced writes hold something of, ascending.
@@ -610,16 +621,17 @@ impl Keeper {
         self.noted(result).map(|()| false)
     }
 
-    /// Discards pages below of which the log and the queue hold nothing.
-    pub fn discard_below(&mut self, pages: Range<u64>) -> io::Result<()> {
-        if !self.is_broken() && !self.log.is_durable_to(self.forgot) {
-            // Else a crash might bring back what was forgotten, until it is evicted.
-            upkeep::commit(self)?;
-        }
+    /// Is something that was made void not durably so?
+    pub fn must_commit_what_was_forgotten(&self) -> bool {
+        !self.is_broken() && !self.log.is_durable_to(self.forgot)
+    }
+
+    /// Pages are about to be changed below past the queue: the bytes at which they begin, and how many these are.
+    pub fn changes_below(&mut self, pages: Range<u64>) -> (u64, u64) {
         let at = pages.start * self.page_bytes as u64;
         let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
         self.changed.push(pages);
-        self.backing.discard(at, inside)
+        (at, inside)
     }
 
     /// Writes below every dirty version of the log, and makes it durable there.
@@ -675,11 +687,6 @@ impl Keeper {
         self.log.index_mut().retain_lost();
         // The device may refuse this too; then only a format helps, as the documentation says.
         let _refused = self.log.retire();
-    }
-
-    /// Makes room in the queue when there is no log any more.
-    pub fn make_ready_without_log(&mut self) -> io::Result<()> {
-        if self.is_queue_full() { upkeep::write_queue(self) } else { Ok(()) }
     }
 
     /// Queues a page to be discarded when there is no log any more.

@@ -25,6 +25,7 @@ mod peek;
 mod placing;
 mod queries;
 mod read_many;
+mod ranges;
 mod read_now;
 mod refused;
 mod room;
@@ -514,11 +515,7 @@ impl BlockCache {
         if pages.is_empty() {
             return change();
         }
-        let _pages = self.locks.pages.range(&pages);
-        let mut turn = self.locks.exclusive()?;
-        let changed = turn.unlocked(change)?;
-        self.unflushed.note();
-        turn.core().forget(pages).and(changed)
+        self.change_pages(&pages, change)
     }
 
     /// The pages that lie in a range as a whole.
@@ -708,14 +705,7 @@ impl Block for BlockCache {
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
-        if pages.is_empty() {
-            return Ok(());
-        }
-        let _pages = self.locks.pages.range(&pages);
-        let mut turn = self.locks.exclusive()?;
-        check_writable(turn.core().mode())?;
-        self.unflushed.note();
-        turn.core().discard(pages)
+        if pages.is_empty() { Ok(()) } else { self.discard_pages(pages) }
     }
 }
 

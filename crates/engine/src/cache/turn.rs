@@ -12,17 +12,22 @@ use super::keeper::{Keeper, Store};
 use super::pages::PageLocks;
 use super::upkeep::{self, Lease};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often somebody who must not wait tries to take the core's lock: it is mostly held for less than a microsecond.
 const TRIES: usize = 32;
 
+/// How often somebody who lets others go first gives the processor away for them.
+const PASSES: usize = 1000;
+
 /// The core of a cache and its locks.
 pub(super) struct Locks {
     /// There always is one, except while another takes its place.
     core: Mutex<Option<Box<dyn Core>>>,
+    /// Threads that wait for the core's lock.
+    waiting: AtomicUsize,
     /// The upkeep is owned by nobody any more, or a sync has ended.
     changed: Condvar,
     /// The cache's own threads.
@@ -54,6 +59,7 @@ impl Locks {
     pub fn new(core: Box<dyn Core>, watch: Option<Duration>) -> Self {
         Locks {
             core: Mutex::new(Some(core)),
+            waiting: AtomicUsize::new(0),
             changed: Condvar::new(),
             servants: Duty::ALL.iter().map(|_| Servant::default()).collect(),
             dismissed: AtomicBool::new(false),
@@ -133,7 +139,17 @@ impl Locks {
 
     /// A turn at the core as it is.
     pub fn turn(&self) -> io::Result<Turn<'_>> {
-        Ok(Turn { locks: self, guard: Some(self.core.lock().map_err(stopped)?), owns: false })
+        Ok(Turn { locks: self, guard: Some(self.lock()?), owns: false })
+    }
+
+    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Box<dyn Core>>>> {
+        if let Ok(guard) = self.core.try_lock() {
+            return Ok(guard);
+        }
+        self.waiting.fetch_add(1, Relaxed);
+        let guard = self.core.lock();
+        self.waiting.fetch_sub(1, Relaxed);
+        guard.map_err(stopped)
     }
 
     /// A turn with the upkeep, after which nobody has given the lock back half way through.
@@ -210,6 +226,36 @@ impl Turn<'_> {
     pub fn core(&mut self) -> &mut dyn Core {
         let guard = self.guard.as_mut().expect("only I/O is performed without the lock");
         guard.as_deref_mut().expect("a change puts one back")
+    }
+
+    /// Between two parts of a long operation: lets those go first who wait for the core's lock.
+    pub fn pass(&mut self) -> io::Result<()> {
+        let locks = self.locks;
+        let before = locks.waiting.load(Relaxed);
+        if before == 0 {
+            return Ok(());
+        }
+        self.unlocked(|| {
+            let mut tries = 0;
+            while locks.waiting.load(Relaxed) >= before && tries < PASSES {
+                std::thread::yield_now();
+                tries += 1;
+            }
+        })
+    }
+
+    /// Sees to it that there is room for a request, as [`Locks::ready`] does, for who owns the upkeep.
+    pub fn make_ready(&mut self) -> io::Result<()> {
+        self.mend()?;
+        if self.core().is_off() {
+            return if self.keeper().is_queue_full() { upkeep::write_queue(self) } else { Ok(()) };
+        }
+        let made = upkeep::make_ready(self);
+        if !self.must_mend() {
+            return made;
+        }
+        // A failure of the cache device is an error only where it costs data or an acknowledgement.
+        self.mend()
     }
 
     /// Puts another core in the place of this one.
@@ -291,7 +337,7 @@ impl Lease for Turn<'_> {
         }
         self.guard = None;
         let done = io();
-        self.guard = Some(self.locks.core.lock().map_err(stopped)?);
+        self.guard = Some(self.locks.lock()?);
         if self.owns {
             self.keeper().apart = false;
         }

@@ -189,6 +189,21 @@ impl World {
         Ok(())
     }
 
+    /// Pages of which anything is held: so many at most.
+    pub fn held_at_most(&self) -> usize {
+        self.keeper.held_at_most() + self.frames.len()
+    }
+
+    /// Pages of a range of which anything is held, ascending, looked up one by one unless little is held at all.
+    pub fn held_among(&self, range: &Range<u64>) -> Vec<u64> {
+        if (self.held_at_most() as u64) < range.end - range.start {
+            return self.held_in(range);
+        }
+        let in_frame =
+            |page: u64| self.directory.find(page).is_some_and(|handle| self.frames.get(handle).is_some());
+        range.clone().filter(|&page| self.keeper.holds(page) || in_frame(page)).collect()
+    }
+
     /// Pages of a range of which anything is held, ascending.
     pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
         let mut held = self.keeper.held_in(range);
