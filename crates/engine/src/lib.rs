@@ -14,6 +14,7 @@ mod crash;
 mod emulated;
 pub mod frame;
 #[cfg(not(loom))]
+mod holds;
 mod mutant;
 #[cfg(not(loom))]
 pub mod pool;

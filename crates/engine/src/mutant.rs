@@ -38,6 +38,8 @@ entresol_core::fault_points! {
         TailTooEarly,
         /// What was forgotten is not remembered as changed below.
         ForgottenNotSynced,
+        /// Pages that are being made void are queued when the policy gives them up meanwhile.
+        VoidQueued,
         /// A change of the policy does not wait for what is on its way below.
         NotSettledForChange,
         /// A change of the policy drops what only frames have.

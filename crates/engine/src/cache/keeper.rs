@@ -104,6 +104,8 @@ pub(super) struct Keeper {
     pub changes_told: u64,
     /// Where the log has to be durable for what was forgotten to be so.
     forgot: u64,
+    /// Pages that are being made void: what the policy makes of them meanwhile goes nowhere.
+    voiding: Option<Range<u64>>,
     pub(super) dirty_limits: DirtyLimits,
     pub(super) aging: Aging,
     /// A sync of the log is under way.
@@ -146,6 +148,7 @@ impl Keeper {
             changes_failed: 0,
             changes_told: 0,
             forgot: 0,
+            voiding: None,
             dirty_limits: DirtyLimits::NONE,
             aging: Aging::new(None),
             syncing: false,
@@ -461,15 +464,21 @@ impl Keeper {
         if self.log.index().get(page).filter(is_obsolete).is_some() { self.declare_gone(page) } else { Ok(()) }
     }
 
-    /// A range of pages was changed below past the queue, and no sync has covered that.
-    pub fn was_changed_below(&mut self, pages: Range<u64>) {
-        if !mutant::is(Mutant::ForgottenNotSynced) {
-            self.changed.push(pages);
+    /// A range of pages was changed below past the queue, and no sync has covered that. From now on nothing of it is queued.
+    pub fn begin_void(&mut self, pages: Range<u64>) {
+        let queued: Vec<u64> = self.pending.range(pages.clone()).map(|(&page, _)| page).collect();
+        for page in queued {
+            self.pending.remove(&page);
         }
+        if !mutant::is(Mutant::ForgottenNotSynced) {
+            self.changed.push(pages.clone());
+        }
+        self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
     }
 
-    /// What was made void is not durable before the log is, up to here.
-    pub fn has_forgotten(&mut self) {
+    /// All of the range was made void, which is not durable before the log is, up to here.
+    pub fn end_void(&mut self) {
+        self.voiding = None;
         self.forgot = self.log.rear();
     }
 
@@ -514,6 +523,9 @@ impl Keeper {
     }
 
     pub(super) fn queue(&mut self, page: u64, cargo: Cargo, cover: Cover) {
+        if self.voiding.as_ref().is_some_and(|pages| pages.contains(&page)) {
+            return;
+        }
         self.tickets += 1;
         self.differs(page);
         let (ticket, after, taken) = (self.tickets, self.log.rear(), self.second());

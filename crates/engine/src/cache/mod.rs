@@ -24,8 +24,8 @@ mod pages;
 mod peek;
 mod placing;
 mod queries;
-mod read_many;
 mod ranges;
+mod read_many;
 mod read_now;
 mod refused;
 mod room;
@@ -44,6 +44,8 @@ pub use keeper::KeeperCounts;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
 pub use placing::{Filled, Filling};
+#[cfg(test)]
+pub(crate) use ranges::nothing_is_queued_of_what_is_made_void;
 pub use refused::Refused;
 pub use tape::{Batch, Noted, Recording};
 pub use unflushed::FlushProgress;

@@ -68,20 +68,44 @@ fn discard_gap(turn: &mut Turn, pages: Range<u64>) -> io::Result<()> {
 }
 
 fn forget(turn: &mut Turn, pages: &Range<u64>) -> io::Result<()> {
-    // First what takes no I/O, so that nothing of it goes below while room is made for the rest.
-    let mut held = Vec::new();
+    // Room is made for each part, and nothing of the others goes below meanwhile.
+    turn.keeper().begin_void(pages.clone());
+    let mut failed = Ok(());
     for part in parts(turn, pages) {
-        held.extend(turn.core().make_void(&part));
-        turn.pass()?;
-    }
-    turn.keeper().was_changed_below(pages.clone());
-    for pages in held.chunks(LOOKED_AT as usize) {
-        for &page in pages {
-            turn.make_ready()?;
-            turn.core().declare_void(page)?;
+        for page in turn.core().make_void(&part) {
+            // What is held is void all the same.
+            failed = failed.and_then(|()| turn.make_ready()).and_then(|()| turn.core().declare_void(page));
         }
         turn.pass()?;
     }
-    turn.keeper().has_forgotten();
-    Ok(())
+    turn.keeper().end_void();
+    failed
+}
+
+/// While the parts of a range are made void, what the policy gives up of it is not queued: it would be written over the change.
+#[cfg(test)]
+pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: crate::store::Layout) -> Result<(), String> {
+    use crate::Block;
+    use crate::cache::{CacheConfig, Upkeep};
+    use entresol_crashtest::{Power, SimDisk};
+
+    let geometry = crate::store::Geometry { page_bytes: 512, segment_pages: 8, segments: 40, layout };
+    let power = Power::steady();
+    let [cache, backing] = [geometry.size_bytes(), 100 * 512].map(|bytes| SimDisk::new(bytes, &power));
+    BlockCache::format(&cache, geometry, &backing, [1; 16], [2; 16]).expect("room");
+    let lru = entresol_policy::catalogue::info("lru").expect("a policy");
+    let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[50]) };
+    let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
+    (0..20).for_each(|page| cache.write(page * 512, &[1; 512], false).expect("a write"));
+    let mut turn = cache.locks.exclusive().expect("a turn");
+    let keeper = turn.keeper();
+    keeper.begin_void(5..15);
+    let dirty = |keeper: &super::keeper::Keeper, page| keeper.log.index().get(page).expect("it is cached");
+    for page in [4, 5, 14, 15] {
+        let entry = dirty(keeper, page);
+        keeper.write_back_logged(page, entry);
+    }
+    let queued: Vec<u64> = keeper.pending.keys().copied().collect();
+    keeper.end_void();
+    if queued == [4, 15] { Ok(()) } else { Err(format!("{queued:?} are queued, not 4 and 15")) }
 }

@@ -11,6 +11,7 @@ use super::core::Core;
 use super::keeper::{Keeper, Store};
 use super::pages::PageLocks;
 use super::upkeep::{self, Lease};
+use crate::holds;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -74,7 +75,9 @@ impl Locks {
         let mut turn = self.turn()?;
         if let Some(rest) = rest.filter(|_| !self.dismissed.load(Relaxed)) {
             let guard = turn.guard.take().expect("only I/O is performed without the lock");
+            holds::ended();
             turn.guard = Some(servant.called.wait_timeout(guard, rest).map_err(stopped)?.0);
+            holds::began();
         }
         while !self.dismissed.load(Relaxed) {
             if turn.keeper().wanting > 0 && duty == Duty::Room {
@@ -139,7 +142,9 @@ impl Locks {
 
     /// A turn at the core as it is.
     pub fn turn(&self) -> io::Result<Turn<'_>> {
-        Ok(Turn { locks: self, guard: Some(self.lock()?), owns: false })
+        let guard = self.lock()?;
+        holds::began();
+        Ok(Turn { locks: self, guard: Some(guard), owns: false })
     }
 
     fn lock(&self) -> io::Result<MutexGuard<'_, Option<Box<dyn Core>>>> {
@@ -164,6 +169,7 @@ impl Locks {
     pub fn ready_now(&self) -> Option<Turn<'_>> {
         let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
         let guard = tries.find_map(Result::ok)?;
+        holds::began();
         let mut turn = Turn { locks: self, guard: Some(guard), owns: false };
         turn.is_ready().then_some(turn)
     }
@@ -233,6 +239,9 @@ impl Turn<'_> {
         let locks = self.locks;
         let before = locks.waiting.load(Relaxed);
         if before == 0 {
+            // Whoever comes now waits until the next time.
+            holds::ended();
+            holds::began();
             return Ok(());
         }
         self.unlocked(|| {
@@ -304,7 +313,9 @@ impl Turn<'_> {
 
     fn wait(&mut self) -> io::Result<()> {
         let guard = self.guard.take().expect("only I/O is performed without the lock");
+        holds::ended();
         self.guard = Some(self.locks.changed.wait(guard).map_err(stopped)?);
+        holds::began();
         Ok(())
     }
 
@@ -336,8 +347,10 @@ impl Lease for Turn<'_> {
             self.keeper().apart = true;
         }
         self.guard = None;
+        holds::ended();
         let done = io();
         self.guard = Some(self.locks.lock()?);
+        holds::began();
         if self.owns {
             self.keeper().apart = false;
         }
@@ -360,6 +373,7 @@ impl Lease for Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        holds::ended();
         // Without the lock the cache has stopped, and nobody waits for anything.
         if let Some(core) = self.guard.as_mut().and_then(|guard| guard.as_mut()) {
             if self.owns {

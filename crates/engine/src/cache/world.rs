@@ -199,8 +199,7 @@ impl World {
         if (self.held_at_most() as u64) < range.end - range.start {
             return self.held_in(range);
         }
-        let in_frame =
-            |page: u64| self.directory.find(page).is_some_and(|handle| self.frames.get(handle).is_some());
+        let in_frame = |page: u64| self.directory.find(page).is_some_and(|handle| self.frames.get(handle).is_some());
         range.clone().filter(|&page| self.keeper.holds(page) || in_frame(page)).collect()
     }
 

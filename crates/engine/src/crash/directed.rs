@@ -484,6 +484,39 @@ pub(super) fn what_lies_beyond_tells_what_was_durable() -> Result<(), String> {
     }
 }
 
+/// Somebody changes so many pages below that the cache forgets them in parts, and has to make room in between: nothing of a later part
+/// is written over the change.
+pub(super) fn a_large_change_below_is_not_written_over(layout: Layout) -> Result<(), String> {
+    const PAGES: u64 = 400;
+    for (rounds, evicted) in (0..26).flat_map(|rounds| [1, 4, 7].map(move |evicted| (rounds, evicted))) {
+        let disks = formatted(layout, PAGES + 200);
+        let config = CacheConfig { upkeep: Upkeep::Requests, ..config("lru", Mode::WriteBack, &[160]) };
+        let cache = open(&disks, &config)?;
+        // The oldest are the dirty ones of the last part, and then there are clean ones of the first.
+        (256..310).try_for_each(|at| write(&cache, at, 1))?;
+        (0..100).try_for_each(|at| page(&cache, at).map(drop))?;
+        // The cache fills up with versions of few others.
+        for _ in 0..rounds {
+            (PAGES..PAGES + 6).try_for_each(|at| write(&cache, at, 1))?;
+            cache.flush().map_err(text("a flush"))?;
+        }
+        // Some dirty ones leave, and wait to be written below.
+        (PAGES + 6..PAGES + 6 + evicted).try_for_each(|at| page(&cache, at).map(drop))?;
+        let change = || disks[1].write_at(0, &vec![9; (PAGES * PAGE) as usize]);
+        cache.change_below(0, PAGES * PAGE, change).map_err(text("a change below"))?;
+        cache.drain().map_err(text("a drain"))?;
+        for at in 0..PAGES {
+            let mut below = [0; PAGE as usize];
+            disks[1].read_at(at * PAGE, &mut below).map_err(text("a read"))?;
+            let found = page(&cache, at)?;
+            if (found, below) != (9, [9; PAGE as usize]) {
+                return Err(format!("{rounds} rounds, {evicted} left: page {at} is {found}, and {} below", below[0]));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// All of them.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
@@ -494,6 +527,8 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
         a_copy_that_is_being_replaced_is_not_taken_for_clean()?;
         what_lies_beyond_tells_what_was_durable()?;
     }
+    a_large_change_below_is_not_written_over(layout)?;
+    crate::cache::nothing_is_queued_of_what_is_made_void(layout)?;
     what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout)?;
     a_flush_covers_what_is_cached_again_meanwhile(layout)?;
     a_cache_that_was_given_up_is_not_opened_again(layout)?;

@@ -233,6 +233,14 @@ fn what_lies_beyond_tells_what_was_durable() {
 }
 
 #[test]
+fn a_large_change_below_is_not_written_over() {
+    for layout in LAYOUTS {
+        directed::a_large_change_below_is_not_written_over(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+        crate::cache::nothing_is_queued_of_what_is_made_void(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
 fn a_cache_whose_device_failed_is_not_opened_again() {
     for layout in LAYOUTS {
         directed::a_cache_that_was_given_up_is_not_opened_again(layout)

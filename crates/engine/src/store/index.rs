@@ -3,6 +3,7 @@
 
 use super::numbers::Numbers;
 use super::superblock::Layout;
+use crate::holds;
 use entresol_core::Random;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -210,6 +211,7 @@ impl Index {
 
     /// The newest version of a page.
     pub fn get(&self, page: u64) -> Option<Entry> {
+        holds::looked();
         if let Some(entry) = self.lost.get(&page) {
             return Some(*entry);
         }
@@ -250,6 +252,7 @@ impl Index {
 
     /// Forgets a page, whose versions on the device are all dead or declared so.
     pub fn remove(&mut self, page: u64) {
+        holds::looked();
         self.lost.remove(&page);
         let slots = &self.slots;
         if let Some(block) = self.numbers.remove(page, |number| slots[number as usize].page()) {
@@ -264,6 +267,7 @@ impl Index {
 
     /// Changes an entry if it is there. Its place and CRC stay.
     pub fn update(&mut self, page: u64, change: impl FnOnce(&mut Entry)) {
+        holds::looked();
         if let Some(entry) = self.lost.get_mut(&page) {
             change(entry);
             return;
@@ -306,7 +310,8 @@ impl Index {
             Places::Ring { tail_block, .. } => {
                 let (newer, older) = slots.split_at_mut(*tail_block as usize);
                 let newest_first = newer.iter_mut().rev().chain(older.iter_mut().rev());
-                newest_first.filter(|slot| slot.is_current()).take(versions).for_each(|slot| slot.flags |= RESIDENT);
+                let newest = newest_first.filter(|slot| slot.is_current()).take(versions);
+                newest.inspect(|_| holds::looked()).for_each(|slot| slot.flags |= RESIDENT);
             }
             Places::Slots { versions: numbers, next, oldest_first } => {
                 // Numbers may have begun anew, the newest version's last of all.
@@ -329,6 +334,7 @@ impl Index {
         current
             .map(|block| (self.slots[block].page(), self.entry(block)))
             .chain(self.lost.iter().map(|(&page, &entry)| (page, entry)))
+            .inspect(|_| holds::looked())
     }
 
     /// Number of the next version, in the slots layout.

@@ -1,0 +1,192 @@
+//! Account of holds of the core's lock, for tests: how many entries of the index one looks at, and whether a device is called in it.
+
+#[cfg(test)]
+pub(crate) use counted::{began, ended, holding, longest, looked};
+
+/// A hold begins.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn began() {}
+
+/// A hold ends.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn ended() {}
+
+/// An entry of the index is looked at.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn looked() {}
+
+#[cfg(test)]
+mod counted {
+    use std::cell::Cell;
+
+    thread_local! {
+        static HOLDING: Cell<bool> = const { Cell::new(false) };
+        static LOOKED: Cell<u64> = const { Cell::new(0) };
+        static LONGEST: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn began() {
+        HOLDING.set(true);
+        LOOKED.set(0);
+    }
+
+    pub(crate) fn ended() {
+        HOLDING.set(false);
+        LONGEST.set(LONGEST.get().max(LOOKED.get()));
+    }
+
+    pub(crate) fn looked() {
+        LOOKED.set(LOOKED.get() + 1);
+    }
+
+    /// Does this thread hold the core's lock?
+    pub(crate) fn holding() -> bool {
+        HOLDING.get()
+    }
+
+    /// Entries that the longest hold of this thread looked at, since this was asked last.
+    pub(crate) fn longest() -> u64 {
+        LONGEST.replace(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Block;
+    use crate::cache::{BlockCache, CacheConfig, Mode, Upkeep};
+    use crate::disk::Disk;
+    use crate::store::{Geometry, Layout};
+    use entresol_core::Random;
+    use entresol_crashtest::{Power, SimDisk};
+    use entresol_policy::{Options, catalogue};
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    const PAGE: u64 = 512;
+    const ID: [u8; 16] = [4; 16];
+
+    /// A disk that counts calls from within a hold of the core's lock.
+    struct Watched {
+        disk: SimDisk,
+        calls: Arc<AtomicU64>,
+    }
+
+    impl Watched {
+        fn note(&self) {
+            self.calls.fetch_add(u64::from(super::holding()), Relaxed);
+        }
+    }
+
+    impl Disk for Watched {
+        fn size_bytes(&self) -> u64 {
+            self.disk.size_bytes()
+        }
+
+        fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+            self.note();
+            self.disk.read_at(at, bytes)
+        }
+
+        fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+            self.note();
+            self.disk.write_at(at, bytes)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.note();
+            self.disk.sync()
+        }
+
+        fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+            self.note();
+            self.disk.discard(at, bytes)
+        }
+    }
+
+    /// What is done to a cache of so many pages, all of them dirty or clean in turn.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Operation {
+        Discard,
+        ChangeBelow,
+        Policy,
+        Drain,
+        Mode,
+        Flush,
+    }
+
+    /// Entries that the longest hold looks at, and calls of devices within holds.
+    fn measure(operation: Operation, layout: Layout, pages: u64) -> (u64, u64) {
+        let least = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 1, layout };
+        let segments = (16..).find(|&segments| Geometry { segments, ..least }.capacity_pages() >= 2 * pages + 500);
+        let geometry = Geometry { segments: segments.expect("some number"), ..least };
+        let power = Power::steady();
+        let calls = Arc::new(AtomicU64::new(0));
+        let watched = |bytes| Watched { disk: SimDisk::new(bytes, &power), calls: calls.clone() };
+        let (cache, backing) = (watched(geometry.size_bytes()), watched(4 * pages * PAGE));
+        BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+        let lru = catalogue::info("lru").expect("a policy");
+        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[pages as usize]) };
+        let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
+        let mut random = Random::new(pages);
+        // Every second page of twice as many, some of them written.
+        for page in (0..2 * pages).step_by(2) {
+            if random.chance(0.5) {
+                cache.write(page * PAGE, &[1; PAGE as usize], false).expect("a write");
+            } else {
+                cache.read(page * PAGE, &mut [0; PAGE as usize]).expect("a read");
+            }
+        }
+        cache.flush().expect("a flush");
+        super::longest();
+        calls.store(0, Relaxed);
+        match operation {
+            Operation::Discard => cache.discard(0, 2 * pages * PAGE).expect("a discard"),
+            Operation::ChangeBelow => cache.change_below(0, 2 * pages * PAGE, || Ok(())).expect("a change"),
+            Operation::Policy => {
+                let arc = catalogue::info("arc").expect("a policy");
+                cache.set_policy(arc, &Options::defaults(arc), &[pages as usize]).expect("another policy");
+            }
+            Operation::Drain => cache.drain().expect("a drain"),
+            Operation::Mode => cache.set_mode(Mode::WriteThrough).expect("another mode"),
+            Operation::Flush => cache.flush().expect("a flush"),
+        }
+        let longest = super::longest();
+        let calls = calls.load(Relaxed);
+        if matches!(operation, Operation::Discard | Operation::ChangeBelow) {
+            assert!(cache.held_pages().expect("a list").iter().all(|&(_, dirty)| dirty), "what is left is obsolete");
+            (0..2 * pages).step_by(101).for_each(|page| {
+                let mut bytes = [0; PAGE as usize];
+                cache.read(page * PAGE, &mut bytes).expect("a read");
+                assert!(operation == Operation::ChangeBelow || bytes == [0; PAGE as usize], "page {page}");
+            });
+        }
+        (longest, calls)
+    }
+
+    #[test]
+    fn no_hold_of_a_discard_or_of_a_change_below_grows_with_its_range() {
+        let operations = [
+            (Operation::Discard, true),
+            (Operation::ChangeBelow, true),
+            (Operation::Policy, false),
+            (Operation::Drain, false),
+            (Operation::Mode, false),
+            (Operation::Flush, false),
+        ];
+        for layout in [Layout::Log, Layout::Slots] {
+            for (operation, is_bounded) in operations {
+                let [few, many] = [8_000, 32_000].map(|pages| measure(operation, layout, pages));
+                println!(
+                    "{layout:?}, {operation:?}: entries in the longest hold {} of 8,000 pages, {} of 32,000; calls of devices in holds {}, {}",
+                    few.0, many.0, few.1, many.1
+                );
+                let same = many.0 <= few.0 + few.0 / 4 && many.1 == 0;
+                assert!(!is_bounded || same, "{layout:?}, {operation:?}: {many:?}");
+            }
+        }
+    }
+}
