@@ -173,9 +173,9 @@ mod tests {
             (Operation::Discard, true),
             (Operation::ChangeBelow, true),
             (Operation::Policy, false),
-            (Operation::Drain, false),
-            (Operation::Mode, false),
-            (Operation::Flush, false),
+            (Operation::Drain, true),
+            (Operation::Mode, true),
+            (Operation::Flush, true),
         ];
         for layout in [Layout::Log, Layout::Slots] {
             for (operation, is_bounded) in operations {

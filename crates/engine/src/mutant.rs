@@ -40,6 +40,10 @@ entresol_core::fault_points! {
         ForgottenNotSynced,
         /// Pages that are being made void are queued when the policy gives them up meanwhile.
         VoidQueued,
+        /// A page that is about to be made void keeps its place until its turn comes.
+        VoidAwaited,
+        /// What is written during a drain is not sent below at once.
+        DrainedBehind,
         /// A change of the policy does not wait for what is on its way below.
         NotSettledForChange,
         /// A change of the policy drops what only frames have.

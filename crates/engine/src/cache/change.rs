@@ -75,7 +75,7 @@ impl World {
         if mutant::is(Mutant::FramesDropped) {
             return Ok(());
         }
-        let unlogged = self.unlogged();
+        let unlogged = self.unlogged(0, usize::MAX);
         self.log_frames(&unlogged)?;
         self.log_clean_frames()
     }

@@ -9,8 +9,8 @@ use super::room::DEPTH_MAX;
 use super::upkeep::{self, Lease};
 use super::{BlockCache, CacheConfig};
 use crate::mutant::{self, Mutant};
-use crate::store::Entry;
 use std::io;
+use std::ops::Range;
 use std::sync::PoisonError;
 
 /// Writes under way at a time, unless the queue demands more.
@@ -52,10 +52,11 @@ impl Keeper {
         self.has_help() && high < usize::MAX && self.log.index().dirty_sound_len() > if cleaning { low } else { high }
     }
 
-    /// Pages that have to be written below and are not on their way, with what the log holds of them; lost ones apart.
-    pub fn owed(&self) -> Vec<(u64, Entry)> {
-        let entries = self.log.index().iter();
-        entries.filter(|&(page, entry)| !entry.lost && self.is_owed(page, entry)).collect()
+    /// Pages whose versions lie in these blocks of the log, which have to be written below and are not on their way.
+    pub(super) fn owed_in(&self, blocks: Range<usize>) -> impl Iterator<Item = u64> {
+        let index = self.log.index();
+        let is_owed = |page: &u64| index.get(*page).is_some_and(|entry| self.is_owed(*page, entry));
+        index.dirty_in(blocks).filter(is_owed)
     }
 
     /// Queues those of these pages that have to be written below still.
@@ -116,38 +117,7 @@ pub(super) fn clean_some(lease: &mut impl Lease) -> io::Result<()> {
     Ok(())
 }
 
-/// Pages that a drain writes below in one turn.
-const DRAINED_PER_TURN: usize = DEPTH_MAX;
-
 impl BlockCache {
-    /// Writes below what is dirty now, while requests go on: what they make dirty meanwhile is left to whoever then keeps
-    /// them waiting.
-    pub(super) fn drain_ahead(&self) -> io::Result<()> {
-        let mut turn = self.locks.turn()?;
-        let lost_before = turn.keeper().counts.pages_lost;
-        let mut owed: Vec<u64> = turn.keeper().owed().into_iter().map(|(page, _)| page).collect();
-        drop(turn);
-        owed.sort_unstable();
-        for pages in owed.chunks(DRAINED_PER_TURN) {
-            let mut turn = self.locks.ready()?;
-            if turn.core().is_off() {
-                return Ok(());
-            }
-            turn.own()?;
-            turn.keeper().queue_owed(pages);
-            upkeep::write_these(&mut turn, pages)?;
-        }
-        let mut turn = self.locks.exclusive()?;
-        if turn.core().is_off() {
-            return Ok(());
-        }
-        upkeep::settle(&mut turn)?;
-        if turn.keeper().counts.pages_lost > lost_before {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of a dirty page was lost"));
-        }
-        Ok(())
-    }
-
     /// Sets how many pages may be dirty, as shares of the tier on the cache device: above `high` the cache's own threads
     /// write the coldest below until no more than `low` are. A `high` of 1, as after an open, is no limit. Up to a
     /// segment of pages may be dirty in any case, and a cache without threads of its own cleans nothing ahead.

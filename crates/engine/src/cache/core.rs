@@ -18,8 +18,8 @@ use std::time::Duration;
 pub(super) trait Core: Send {
     /// The log and the way below.
     fn keeper(&mut self) -> &mut Keeper;
-    /// Begins to serve what was recovered, up to so many pages of it; all that is dirty goes below first if it is to. Does I/O.
-    fn start(&mut self, pages: usize, drain: bool) -> io::Result<()>;
+    /// Begins to serve what was recovered, up to so many pages of it.
+    fn start(&mut self, pages: usize);
     /// Which pages are whose, and the account of each object.
     fn objects(&mut self) -> &mut Objects;
     /// Tells the policy of a query.
@@ -54,11 +54,14 @@ pub(super) trait Core: Send {
     fn leave_gaps(&mut self);
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
-    /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames), a few at a time.
-    fn unlogged(&self) -> Vec<Page>;
+    /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames): so many frames at most, from this handle on,
+    /// ascending.
+    fn unlogged(&self, from: u32, most: usize) -> Vec<Page>;
     /// Hands frames over to the log.
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()>;
-    /// Sends below what memory alone has of pages, by the queue.
+    /// Sends below what frames alone have, by the queue.
+    fn hand_frames_down(&mut self, handles: &[Page]) -> io::Result<()>;
+    /// The same by page.
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Sets for how long pages may differ from the backing store.
     fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock);
@@ -75,10 +78,10 @@ pub(super) trait Core: Send {
     fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64>;
     /// Has the log say so of a page that was made void, if there is room in it.
     fn declare_void(&mut self, page: u64) -> io::Result<()>;
-    /// Changes the mode. Does I/O.
-    fn set_mode(&mut self, mode: Mode) -> io::Result<()>;
-    /// Writes every dirty page below. Does I/O.
-    fn drain(&mut self) -> io::Result<()>;
+    /// Changes the mode: what is dirty stays so.
+    fn set_mode(&mut self, mode: Mode);
+    /// Whether what is written is sent below at once in write-back too.
+    fn send_through(&mut self, through: bool);
     /// Notes that all is in order, after a flush. Does I/O.
     fn close(&mut self) -> io::Result<()>;
     /// Makes ready for [`change`](Core::change).
@@ -116,6 +119,8 @@ pub(super) struct Engine<P> {
     pub(super) policy: P,
     pub(super) world: World,
     mode: Mode,
+    /// In write-back too, what is written is sent below at once.
+    through: bool,
     /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
     pub(super) unseen: Option<u64>,
     /// The cache device has failed and is out of use.
@@ -124,7 +129,7 @@ pub(super) struct Engine<P> {
 
 impl<P: Policy> Engine<P> {
     pub fn new(policy: P, world: World, mode: Mode) -> Self {
-        Engine { policy, world, mode, unseen: None, off: false }
+        Engine { policy, world, mode, through: false, unseen: None, off: false }
     }
 
     /// Policy, world and mode.
@@ -255,7 +260,7 @@ impl<P: Policy> Engine<P> {
             return self.world.keeper.write_past(page, bytes);
         };
         result?;
-        if self.mode != Mode::WriteBack && !self.world.went_past() {
+        if (self.through || self.mode != Mode::WriteBack) && !self.world.went_past() {
             self.world.write_through(handle)?;
         }
         Ok(())
@@ -277,20 +282,8 @@ impl<P: Policy> Core for Engine<P> {
         &mut self.world.keeper
     }
 
-    fn start(&mut self, pages: usize, drain: bool) -> io::Result<()> {
+    fn start(&mut self, pages: usize) {
         self.replay(pages);
-        if !drain {
-            return Ok(());
-        }
-        // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed, and
-        // the others go below without it.
-        loop {
-            let lost = self.world.keeper.lost_pages().len();
-            match Core::drain(self) {
-                Err(_) if self.world.keeper.lost_pages().len() > lost => {}
-                drained => return drained,
-            }
-        }
     }
 
     fn objects(&mut self) -> &mut Objects {
@@ -404,12 +397,16 @@ impl<P: Policy> Core for Engine<P> {
         result
     }
 
-    fn unlogged(&self) -> Vec<Page> {
-        self.world.unlogged()
+    fn unlogged(&self, from: u32, most: usize) -> Vec<Page> {
+        self.world.unlogged(from, most)
     }
 
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
         if self.off { Ok(()) } else { self.world.log_frames(handles) }
+    }
+
+    fn hand_frames_down(&mut self, handles: &[Page]) -> io::Result<()> {
+        if self.off { Ok(()) } else { handles.iter().try_for_each(|&handle| self.world.hand_frame_down(handle)) }
     }
 
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()> {
@@ -425,7 +422,7 @@ impl<P: Policy> Core for Engine<P> {
         self.off = true;
         self.unseen = None;
         self.world.keeper.abandon_log();
-        self.world.write_frames_below(false)?;
+        self.world.write_frames_below_without_log();
         upkeep::flush_without_log(&mut self.world.keeper)
     }
 
@@ -475,20 +472,12 @@ impl<P: Policy> Core for Engine<P> {
         })
     }
 
-    fn set_mode(&mut self, mode: Mode) -> io::Result<()> {
-        if self.mode == Mode::WriteBack && mode != Mode::WriteBack {
-            self.drain()?;
-        }
+    fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
-        Ok(())
     }
 
-    fn drain(&mut self) -> io::Result<()> {
-        if self.off {
-            return upkeep::flush_without_log(&mut self.world.keeper);
-        }
-        let result = self.world.write_frames_below(true).and_then(|()| self.world.keeper.drain());
-        self.after(result, |_| Ok(()))
+    fn send_through(&mut self, through: bool) {
+        self.through = through;
     }
 
     fn close(&mut self) -> io::Result<()> {

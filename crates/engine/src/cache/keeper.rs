@@ -476,6 +476,19 @@ impl Keeper {
         self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
     }
 
+    /// Is a page about to be made void, though it is not yet?
+    fn awaits_void(&self, page: u64) -> bool {
+        let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));
+        is_within && !matches!(self.unsynced.get(&page), Some(Sent { cover: Cover::Newer(_), cargo: None, .. }))
+    }
+
+    /// A page whose place is wanted is made void before its turn comes, if it is about to be: it cannot be queued any more.
+    pub(super) fn hasten_void(&mut self, page: u64) {
+        if self.awaits_void(page) && !mutant::is(Mutant::VoidAwaited) {
+            self.make_void(page);
+        }
+    }
+
     /// All of the range was made void, which is not durable before the log is, up to here.
     pub fn end_void(&mut self) {
         self.voiding = None;
@@ -557,7 +570,7 @@ impl Keeper {
     /// Must the version be read, so that its place can be given up?
     pub fn must_move(&self, page: u64, entry: Entry) -> bool {
         let rescued = entry.dirty && !mutant::is(Mutant::DirtyNotKept) && !self.covers(page, entry.place);
-        !entry.lost && (entry.resident || rescued)
+        !entry.lost && (entry.resident || rescued) && !self.awaits_void(page)
     }
 
     /// Sees to it that a place is not needed any more; true when that takes a sync of the backing store. `bytes` are
@@ -568,6 +581,8 @@ impl Keeper {
             let result = self.log.lost(page);
             return self.noted(result).map(|()| false);
         }
+        self.hasten_void(page);
+        let entry = self.log.index().get(page).expect("what is void is there until it is declared gone");
         if !entry.resident && (!entry.dirty || mutant::is(Mutant::DirtyNotKept)) {
             return Ok(false);
         }
@@ -644,23 +659,6 @@ impl Keeper {
         let inside = (self.backing_bytes - at).min((pages.end - pages.start) * self.page_bytes as u64);
         self.changed.push(pages);
         (at, inside)
-    }
-
-    /// Writes below every dirty version of the log, and makes it durable there.
-    pub fn drain(&mut self) -> io::Result<()> {
-        let mut owed = self.owed();
-        owed.sort_unstable_by_key(|&(page, _)| page);
-        let mut bytes = vec![0; self.page_bytes];
-        for (page, _) in owed {
-            upkeep::make_ready(self)?;
-            // Making room may have moved it, or written it below.
-            let Some(entry) = self.log.index().get(page).filter(|&now| self.is_owed(page, now)) else { continue };
-            self.read_log(page, entry, &mut bytes)?;
-            self.write_back(page, &bytes, entry.place);
-        }
-        upkeep::commit(self)?;
-        upkeep::settle(self)?;
-        upkeep::sync_log(self)
     }
 
     /// Leaves the log in good order, with all that is known of what is clean. Comes after a flush.

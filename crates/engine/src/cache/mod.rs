@@ -10,6 +10,7 @@ mod core;
 mod counts;
 mod directory;
 mod dirty;
+mod drain;
 mod flight;
 mod frames;
 mod gaps;
@@ -268,6 +269,8 @@ pub struct CacheStats {
 pub struct BlockCache {
     locks: Arc<Locks>,
     config: Mutex<CacheConfig>,
+    /// Held by a change that takes many turns.
+    changing: Mutex<()>,
     read_only: AtomicBool,
     background: Mutex<Option<Background>>,
     room_pages: AtomicU64,
@@ -469,10 +472,12 @@ impl BlockCache {
     fn flush_once(&self) -> io::Result<()> {
         let mut turn = self.locks.turn()?;
         turn.mend()?;
-        let unlogged = turn.core().unlogged();
+        let mut frames = turn.core().unlogged(0, FRAMES_PER_TURN);
         drop(turn);
-        for handles in unlogged.chunks(FRAMES_PER_TURN) {
-            self.locks.ready()?.core().log_frames(handles)?;
+        while let Some(last) = frames.last().copied() {
+            let mut turn = self.locks.ready()?;
+            turn.core().log_frames(&frames)?;
+            frames = turn.core().unlogged(last.0 + 1, FRAMES_PER_TURN);
         }
         let mut turn = self.locks.turn()?;
         if turn.core().is_off() {
@@ -528,22 +533,6 @@ impl BlockCache {
         offset.div_ceil(self.page_bytes)..last
     }
 
-    /// Changes what becomes of writes. Leaving write-back writes every dirty page below first; requests wait only while those
-    /// are written that became dirty meanwhile.
-    ///
-    /// # Errors
-    /// What a store answered; the mode is then unchanged.
-    pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
-        let leaving = mode != Mode::WriteBack && self.config().mode == Mode::WriteBack;
-        let ahead = if leaving { self.drain_ahead() } else { Ok(()) };
-        // Taken first, as by a change of the policy.
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exclusive_after(ahead)?.core().set_mode(mode)?;
-        config.mode = mode;
-        self.read_only.store(mode == Mode::ReadOnly, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Has what comes after so many bytes of a sequential stream pass by without the policy being asked, unless the policy holds
     /// it: 0, as after an open, lets nothing pass. See [`Streams`].
     ///
@@ -558,15 +547,6 @@ impl BlockCache {
     /// Whether writes are refused just now: for a door that has to do something before it writes.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
-    }
-
-    /// Writes every dirty page below, durably: afterwards the backing store alone is complete. Requests go on meanwhile; they
-    /// wait only at the end, while those pages are written that became dirty meanwhile.
-    ///
-    /// # Errors
-    /// What a store answered.
-    pub fn drain(&self) -> io::Result<()> {
-        self.exclusive_after(self.drain_ahead())?.core().drain()
     }
 
     /// Flushes, ends the cache's own threads and notes that the cache was left in good order.

@@ -174,7 +174,7 @@ impl Opening {
         self.recovered.took += started.elapsed();
         let begun = begin()?;
         let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
-        self.core.start(self.config.tiers.iter().sum(), drain).map_err(failed)?;
+        self.core.start(self.config.tiers.iter().sum());
         let locks = Arc::new(Locks::new(self.core, self.config.watch));
         let threads = (self.config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
         let background = threads.transpose().map_err(failed)?;
@@ -182,6 +182,7 @@ impl Opening {
             locks,
             read_only: AtomicBool::new(self.config.mode == Mode::ReadOnly),
             config: Mutex::new(self.config),
+            changing: Mutex::default(),
             background: Mutex::new(background),
             room_pages: AtomicU64::new(self.room_pages),
             size_bytes: self.size_bytes,
@@ -193,6 +194,14 @@ impl Opening {
             unflushed: Unflushed::default(),
             gauges: self.gauges,
         };
+        if drain {
+            // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed.
+            let lost = cache.lost_pages().map_err(failed)?.len();
+            match cache.write_all_below() {
+                Err(_) if cache.lost_pages().map_err(failed)?.len() > lost => {}
+                drained => drained.map_err(failed)?,
+            }
+        }
         self.grown.settle(&cache).map_err(failed)?;
         Ok((cache, begun))
     }

@@ -7,18 +7,20 @@
 use super::turn::Turn;
 use super::upkeep::{self, Lease};
 use super::{BlockCache, check_writable};
+#[cfg(test)]
+use crate::store::Layout;
 use std::io;
 use std::ops::Range;
 
 /// Pages that are looked at in one hold of the core's lock.
-const LOOKED_AT: u64 = 256;
+pub(super) const LOOKED_AT: u64 = 256;
 
 /// A range in parts, each for one hold of the core's lock.
 fn parts(turn: &mut Turn, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     // Where little is held at all, that is gone through instead.
     let each = if turn.core().held_at_most() <= LOOKED_AT as usize { pages.end - pages.start } else { LOOKED_AT };
     let end = pages.end;
-    (pages.start..end).step_by(each as usize).map(move |start| start..(start + each).min(end))
+    (pages.start..end).step_by(each.max(1) as usize).map(move |start| start..(start + each).min(end))
 }
 
 impl BlockCache {
@@ -84,7 +86,8 @@ fn forget(turn: &mut Turn, pages: &Range<u64>) -> io::Result<()> {
 
 /// While the parts of a range are made void, what the policy gives up of it is not queued: it would be written over the change.
 #[cfg(test)]
-pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: crate::store::Layout) -> Result<(), String> {
+pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: Layout) -> Result<(), String> {
+    use super::keeper::Keeper;
     use crate::Block;
     use crate::cache::{CacheConfig, Upkeep};
     use entresol_crashtest::{Power, SimDisk};
@@ -100,12 +103,29 @@ pub(crate) fn nothing_is_queued_of_what_is_made_void(layout: crate::store::Layou
     let mut turn = cache.locks.exclusive().expect("a turn");
     let keeper = turn.keeper();
     keeper.begin_void(5..15);
-    let dirty = |keeper: &super::keeper::Keeper, page| keeper.log.index().get(page).expect("it is cached");
+    let dirty = |keeper: &Keeper, page| keeper.log.index().get(page).expect("it is cached");
     for page in [4, 5, 14, 15] {
         let entry = dirty(keeper, page);
         keeper.write_back_logged(page, entry);
     }
     let queued: Vec<u64> = keeper.pending.keys().copied().collect();
+    if queued != [4, 15] {
+        return Err(format!("{queued:?} are queued, not 4 and 15"));
+    }
+    // The places of such pages can be given up all the same, whether the policy holds them or not.
+    keeper.release(6);
+    for page in [6, 7] {
+        let entry = dirty(keeper, page);
+        let is_needed = |keeper: &mut Keeper| match layout {
+            Layout::Log => keeper.needed_of(&[vec![(page, entry.place)]]).map(|needed| !needed.is_empty()),
+            Layout::Slots => keeper.vacate(page, entry),
+        };
+        let failed = |error: io::Error| format!("page {page}: {error}");
+        is_needed(keeper).and_then(|_| upkeep::settle(keeper)).map_err(failed)?;
+        if is_needed(keeper).map_err(failed)? {
+            return Err(format!("the place of page {page} is needed although it is being made void"));
+        }
+    }
     keeper.end_void();
-    if queued == [4, 15] { Ok(()) } else { Err(format!("{queued:?} are queued, not 4 and 15")) }
+    Ok(())
 }

@@ -56,7 +56,8 @@ impl Keeper {
     /// # Errors
     /// What the log's device answered.
     pub(super) fn drain_past_refused(&mut self) -> io::Result<Refused> {
-        let mut pages: BTreeSet<u64> = self.owed().into_iter().map(|(page, _)| page).collect();
+        let blocks = 0..self.log.index().blocks();
+        let mut pages: BTreeSet<u64> = self.owed_in(blocks).collect();
         // What is queued is owed, and on its way.
         pages.extend(self.pending.keys().chain(&self.refused));
         self.write_what_can_be(&Vec::from_iter(pages))

@@ -130,11 +130,12 @@ impl Keeper {
 
     /// Sees to it that a slot is not needed any more, if the policy does not hold it; true when that takes a sync of the
     /// backing store.
-    fn vacate(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
+    pub(super) fn vacate(&mut self, page: u64, seen: Entry) -> io::Result<bool> {
         if self.vacate_clean(page, seen)? {
             return Ok(false);
         }
         let Some(entry) = self.unheld(page, seen) else { return Ok(false) };
+        self.hasten_void(page);
         if self.is_owed(page, entry) {
             self.counts.rescued += 1;
             self.write_back_logged(page, entry);

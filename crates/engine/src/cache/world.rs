@@ -6,7 +6,6 @@ use super::frames::{Frame, Frames};
 use super::gaps::Gaps;
 use super::keeper::{Keeper, Source};
 use super::objects::Objects;
-use super::upkeep;
 use crate::store::Entry;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::{Driver, Streams};
@@ -386,9 +385,9 @@ impl World {
         self.replaying = false;
     }
 
-    /// Handles of what only volatile memory may have.
-    pub fn unlogged(&self) -> Vec<Page> {
-        self.unlogged.iter().map(|&handle| Page(handle)).collect()
+    /// Handles of what only volatile memory may have: so many at most, from this one on, ascending.
+    pub fn unlogged(&self, from: u32, most: usize) -> Vec<Page> {
+        self.unlogged.range(from..).take(most).map(|&handle| Page(handle)).collect()
     }
 
     /// Hands to the keeper what only volatile memory has of these.
@@ -426,7 +425,7 @@ impl World {
 
     /// Ages are kept from now on: of what only memory has too.
     pub fn age_frames(&mut self) {
-        for handle in self.unlogged() {
+        for handle in self.unlogged(0, usize::MAX) {
             if self.frames.get(handle).is_some_and(|frame| frame.dirty) {
                 self.keeper.set_in_memory(self.directory.page(handle), true);
             }
@@ -445,27 +444,22 @@ impl World {
         Ok(())
     }
 
-    /// Sends below what only volatile memory has: by the rules, or when there is no log any more.
-    pub fn write_frames_below(&mut self, log: bool) -> io::Result<()> {
+    /// Sends below what a frame has, unless its bytes are still where the log has them.
+    pub fn hand_frame_down(&mut self, handle: Page) -> io::Result<()> {
+        let wanted = self.frames.get(handle).is_some_and(|frame| frame.dirty && frame.bytes.is_some());
+        if wanted { self.write_back(handle, Tier::TOP) } else { Ok(()) }
+    }
+
+    /// Sends below what only volatile memory has, when there is no log any more.
+    pub fn write_frames_below_without_log(&mut self) {
         for handle in self.frames.handles() {
-            let Some(frame) = self.frames.get(handle).filter(|frame| frame.dirty) else { continue };
-            // Its bytes were in the log's copy, which is listed as lost.
             let page = self.directory.page(handle);
-            if frame.bytes.is_none() && self.keeper.log.index().get(page).is_some_and(|entry| entry.lost) {
-                continue;
-            }
-            if log {
-                upkeep::make_ready(&mut self.keeper)?;
-                self.write_back(handle, Tier::TOP)?;
-                continue;
-            }
-            let frame = self.frames.get_mut(handle).expect("just seen");
+            let Some(frame) = self.frames.get_mut(handle).filter(|frame| frame.dirty) else { continue };
             if let Some(bytes) = &frame.bytes {
                 self.keeper.write_without_log(page, bytes);
                 frame.dirty = false;
             }
         }
-        Ok(())
     }
 
     /// The current write goes below at once as well.

@@ -517,6 +517,129 @@ pub(super) fn a_large_change_below_is_not_written_over(layout: Layout) -> Result
     Ok(())
 }
 
+/// A page that a long stream passes by is written past a dirty copy, and power goes at every I/O of the flush that follows: until what
+/// replaces it is durable, the copy counts.
+pub(super) fn a_copy_that_is_written_past_counts_until_then(layout: Layout) -> Result<(), String> {
+    const AT: u64 = 40;
+    let config = config("lru", Mode::WriteBack, &[8]);
+    for after in 0..30 {
+        let power = Power::steady();
+        let disks = formatted_on(&power, layout, 100);
+        let cache = open(&disks, &config)?;
+        write(&cache, AT, 1)?;
+        cache.flush().map_err(text("a flush"))?;
+        // It leaves the cache, and the log has to keep it.
+        (0..8).try_for_each(|at| page(&cache, at).map(drop))?;
+        cache.set_sequential_cutoff(4 * PAGE).map_err(text("a cutoff"))?;
+        (AT - 8..AT).try_for_each(|at| write(&cache, at, 1))?;
+        let passed = cache.stats().map_err(text("counts"))?.counts.passed;
+        write(&cache, AT, 2)?;
+        if cache.stats().map_err(text("counts"))?.counts.passed == passed {
+            return Err("the page went into the cache".to_owned());
+        }
+        power.fail_after(after);
+        let flushed = cache.flush().is_ok();
+        drop(cache);
+        power.restore();
+        disks.iter().for_each(|disk| disk.crash(after));
+        let found = page(&open(&disks, &config)?, AT)?;
+        if found != 2 && (found != 1 || flushed) {
+            return Err(format!("power went after {after} operations of the flush: version {found}"));
+        }
+        if flushed {
+            return Ok(());
+        }
+    }
+    Err("no flush came to an end".to_owned())
+}
+
+/// A backing store at whose writes something is done first.
+struct Disturbed {
+    disk: SimDisk,
+    first: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>,
+}
+
+impl Disk for Disturbed {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let first = self.first.lock().expect("nobody panics").take();
+        if let Some(mut first) = first {
+            first();
+            *self.first.lock().expect("nobody panics") = Some(first);
+        }
+        self.disk.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.disk.discard(at, bytes)
+    }
+}
+
+/// A page is written whenever one is written below: a drain, and a change of the mode, come to an end all the same, and what was written
+/// before they did is below once a flush has returned.
+pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(), String> {
+    // The cache has room for all of them.
+    const PAGES: u64 = 50;
+    type Change = fn(&BlockCache) -> io::Result<()>;
+    let changes: [Change; 2] = [BlockCache::drain, |cache| cache.set_mode(Mode::WriteThrough)];
+    for (change, tiers) in changes.into_iter().flat_map(|change| [(change, &[60][..]), (change, &[20, 60])]) {
+        let disks = formatted(layout, PAGES);
+        let first = Arc::new(Mutex::new(None));
+        let below = Disturbed { disk: disks[1].clone(), first: Arc::clone(&first) };
+        let policy = if tiers.len() == 1 { "lru" } else { "face" };
+        let config = CacheConfig { upkeep: Upkeep::Requests, ..config(policy, Mode::WriteBack, tiers) };
+        let opening = BlockCache::find(disks[0].clone(), below, ID, &config, Objects::new(1));
+        let started =
+            opening.and_then(|opening| opening.start(|| Ok(()))).map_err(|error| format!("opening: {error}"))?;
+        let cache = Arc::new(started.0);
+        // So few that what is written meanwhile has room in the queue.
+        (0..6).step_by(2).try_for_each(|at| write(&cache, at, 1))?;
+        let written = Arc::new(Mutex::new(10));
+        let (weak, counted) = (Arc::downgrade(&cache), Arc::clone(&written));
+        *first.lock().expect("nobody panics") = Some(Box::new(move || {
+            let mut next = counted.lock().expect("nobody panics");
+            if let Some(cache) = weak.upgrade().filter(|_| *next < PAGES) {
+                write(&cache, *next, 2).expect("there is room");
+                *next += 1;
+            }
+        }));
+        change(&cache).map_err(text("the change"))?;
+        *first.lock().expect("nobody panics") = None;
+        let written = *written.lock().expect("nobody panics");
+        if written == PAGES {
+            return Err("it ends when nothing more is written".to_owned());
+        }
+        for at in (0..6).step_by(2) {
+            let mut below = [0; PAGE as usize];
+            disks[1].read_at(at * PAGE, &mut below).map_err(text("a read"))?;
+            if below != [1; PAGE as usize] {
+                return Err(format!("page {at} is not below"));
+            }
+        }
+        cache.drain().map_err(text("a drain"))?;
+        let dirty = cache.stats().map_err(text("counts"))?.dirty_pages;
+        for at in 10..written {
+            let mut below = [0; PAGE as usize];
+            disks[1].read_at(at * PAGE, &mut below).map_err(text("a read"))?;
+            if below != [2; PAGE as usize] || dirty > 0 {
+                return Err(format!("page {at} is not below, {dirty} pages are dirty"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// All of them.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
@@ -527,7 +650,9 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
         a_copy_that_is_being_replaced_is_not_taken_for_clean()?;
         what_lies_beyond_tells_what_was_durable()?;
     }
+    a_copy_that_is_written_past_counts_until_then(layout)?;
     a_large_change_below_is_not_written_over(layout)?;
+    a_drain_ends_while_pages_are_written(layout)?;
     crate::cache::nothing_is_queued_of_what_is_made_void(layout)?;
     what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout)?;
     a_flush_covers_what_is_cached_again_meanwhile(layout)?;

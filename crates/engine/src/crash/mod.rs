@@ -241,6 +241,21 @@ fn a_large_change_below_is_not_written_over() {
 }
 
 #[test]
+fn a_copy_that_is_written_past_counts_until_what_replaces_it_is_durable() {
+    for layout in LAYOUTS {
+        directed::a_copy_that_is_written_past_counts_until_then(layout)
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
+fn a_drain_ends_while_pages_are_written() {
+    for layout in LAYOUTS {
+        directed::a_drain_ends_while_pages_are_written(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
 fn a_cache_whose_device_failed_is_not_opened_again() {
     for layout in LAYOUTS {
         directed::a_cache_that_was_given_up_is_not_opened_again(layout)

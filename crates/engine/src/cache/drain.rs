@@ -1,0 +1,131 @@
+//! Draining: every dirty page is written below while requests go on, and a change of the mode, which does the same.
+//!
+//! While it lasts, what a request writes is sent below at once, as in write-through: nothing else becomes dirty, and a drain comes to
+//! an end however much is written. No hold of the core's lock looks at more than [`LOOKED_AT`] pages.
+
+use super::ranges::LOOKED_AT;
+use super::room::DEPTH_MAX;
+use super::upkeep::{self, Lease};
+use super::{BlockCache, FRAMES_PER_TURN, Mode};
+use crate::mutant::{self, Mutant};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+/// Pages that are written below in one turn.
+const WRITTEN_PER_TURN: usize = DEPTH_MAX;
+
+impl BlockCache {
+    /// Changes that take many turns follow one another.
+    pub(super) fn one_change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes every dirty page below, durably: afterwards the backing store alone has all that was written before. Requests go on
+    /// meanwhile. What they write is sent below at once, and durable there with the next flush or drain.
+    ///
+    /// # Errors
+    /// What a store answered.
+    pub fn drain(&self) -> io::Result<()> {
+        let _one = self.one_change();
+        self.locks.turn()?.core().send_through(!mutant::is(Mutant::DrainedBehind));
+        let drained = self.write_all_below();
+        self.locks.turn()?.core().send_through(false);
+        drained
+    }
+
+    /// Changes what becomes of writes. Requests go on in the new mode; whatever is dirty is written below, durably, before the change
+    /// returns, if that is to be.
+    ///
+    /// # Errors
+    /// What a store answered; the mode is then the one of before.
+    pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        let _one = self.one_change();
+        let before = self.config().mode;
+        self.put_mode(mode)?;
+        if before == Mode::WriteBack && mode != Mode::WriteBack {
+            self.write_all_below().or_else(|error| self.put_mode(before).and(Err(error)))?;
+        }
+        Ok(())
+    }
+
+    fn put_mode(&self, mode: Mode) -> io::Result<()> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        self.locks.turn()?.core().set_mode(mode);
+        config.mode = mode;
+        self.read_only.store(mode == Mode::ReadOnly, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes below all that is dirty, where nothing becomes dirty without being sent there.
+    pub(super) fn write_all_below(&self) -> io::Result<()> {
+        let lost_before = self.locks.turn()?.keeper().counts.pages_lost;
+        let written = self.write_parts_below();
+        let mut turn = self.exclusive_after(written)?;
+        turn.mend()?;
+        if !turn.core().is_off() {
+            let ended = upkeep::flush(&mut turn, true).and_then(|()| upkeep::sync_log(&mut turn));
+            turn.mend()?;
+            if !turn.core().is_off() {
+                ended?;
+            }
+        }
+        if turn.core().is_off() {
+            return upkeep::flush_without_log(&mut turn);
+        }
+        if turn.keeper().counts.pages_lost > lost_before {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of a dirty page was lost"));
+        }
+        Ok(())
+    }
+
+    fn write_parts_below(&self) -> io::Result<()> {
+        self.hand_frames_down()?;
+        let mut bytes = vec![0; self.page_bytes as usize];
+        for again in 0.. {
+            let owed = self.owed()?;
+            if owed.is_empty() {
+                break;
+            }
+            if again > 0 {
+                // Their bytes could not be read, or they were written anew meanwhile.
+                owed.iter().try_for_each(|&page| self.peek(page, &mut bytes))?;
+            }
+            for pages in owed.chunks(WRITTEN_PER_TURN) {
+                let mut turn = self.locks.ready()?;
+                if turn.core().is_off() {
+                    return Ok(());
+                }
+                turn.own()?;
+                turn.keeper().queue_owed(pages);
+                upkeep::write_these(&mut turn, pages)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends below what volatile memory alone has.
+    fn hand_frames_down(&self) -> io::Result<()> {
+        let mut next = 0;
+        loop {
+            let mut turn = self.locks.ready()?;
+            let handles = turn.core().unlogged(next, FRAMES_PER_TURN);
+            let Some(last) = handles.last() else { return Ok(()) };
+            next = last.0 + 1;
+            turn.core().hand_frames_down(&handles)?;
+        }
+    }
+
+    /// Pages that have to be written below and are not on their way, ascending; lost ones apart. Nothing is moved meanwhile.
+    fn owed(&self) -> io::Result<Vec<u64>> {
+        let mut owed = Vec::new();
+        let mut turn = self.locks.exclusive()?;
+        let blocks = if turn.core().is_off() { 0 } else { turn.keeper().log.index().blocks() };
+        for first in (0..blocks).step_by(LOOKED_AT as usize) {
+            owed.extend(turn.keeper().owed_in(first..first + LOOKED_AT as usize));
+            turn.pass()?;
+        }
+        owed.sort_unstable();
+        Ok(owed)
+    }
+}
