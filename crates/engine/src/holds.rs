@@ -172,7 +172,7 @@ mod tests {
         let operations = [
             (Operation::Discard, true),
             (Operation::ChangeBelow, true),
-            (Operation::Policy, false),
+            (Operation::Policy, true),
             (Operation::Drain, true),
             (Operation::Mode, true),
             (Operation::Flush, true),

@@ -44,8 +44,10 @@ entresol_core::fault_points! {
         VoidAwaited,
         /// What is written during a drain is not sent below at once.
         DrainedBehind,
-        /// A change of the policy does not wait for what is on its way below.
-        NotSettledForChange,
+        /// A change of the policy takes copies for cached that newer versions on their way below have superseded.
+        SupersededShown,
+        /// A frame of the policy before is shown to the one after it although its page was written since.
+        LeftNotVoided,
         /// A change of the policy drops what only frames have.
         FramesDropped,
         /// A version in the open batch is replaced although what was sent below is taken for the version at its place.
@@ -151,7 +153,7 @@ impl Mutant {
             // Over slots no word says that a page became clean which the policy does not hold, as this one never is.
             Mutant::SupersededCleaned => layout == Layout::Log,
             // The same step in both layouts; over slots 12,000 lives did not happen to need it.
-            Mutant::NotSettledForChange => layout == Layout::Log,
+            Mutant::SupersededShown => layout == Layout::Log,
             _ => true,
         }
     }

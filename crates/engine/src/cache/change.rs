@@ -1,84 +1,65 @@
 //! Another policy, or tiers of another size, while the cache is in use: what it holds stays.
 //!
-//! The log holds pages whoever decides about them, so a change is what an open is: the new policy is shown what is held,
-//! oldest first. Before that whatever is only on its way is made durable where it goes, for a copy in the log that the
-//! queue has overtaken must not be shown as one that counts; and what only frames have goes to the log.
+//! The log holds pages whoever decides about them, so a change is much like an open: the new policy is shown what counts as cached, oldest
+//! first. It is built before, with the core's lock free. Until it has taken over, what is written is sent below at once, so
+//! that durability needs nothing of what frames hold; they are shown to the new policy behind the rest.
 
 use super::core::{Core, Engine};
+use super::directory::Directory;
+use super::frames::Frames;
+use super::ranges::LOOKED_AT;
 use super::turn::Turn;
-use super::upkeep::{self, Lease};
+use super::upkeep::Lease;
 use super::world::World;
-use super::{BlockCache, CacheConfig, CacheError, Mode, check_live};
+use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_TURN, Mode, check_live};
 use crate::mutant::{self, Mutant};
 use crate::store::StoreError;
 use entresol_policy::catalogue::{self, Visitor};
-use entresol_policy::{Config, Info, Options, Policy};
+use entresol_policy::{Info, Options, Policy};
 use std::io;
 use std::sync::PoisonError;
 
-/// Builds the engine of another policy over the stores of one that was taken apart.
-struct Rebuild<'a> {
-    world: &'a mut Option<World>,
-    /// Their capacities.
+/// A policy that has been built and waits for the stores.
+pub(super) trait Successor: Send {
+    /// The policy takes the place of another, whose stores these are.
+    fn take_over(self: Box<Self>, world: World, mode: Mode) -> Box<dyn Core>;
+}
+
+struct Built<P> {
+    policy: P,
+    directory: Directory,
+    frames: Frames,
+    tiers: Vec<usize>,
+}
+
+impl<P: Policy> Successor for Built<P> {
+    fn take_over(self: Box<Self>, world: World, mode: Mode) -> Box<dyn Core> {
+        let (mut world, left) = world.passed_on(self.tiers.len(), self.directory, self.frames);
+        world.keeper.serve(&self.tiers);
+        if mutant::is(Mutant::SupersededShown) {
+            world.keeper.log.index_mut().hold_newest(usize::MAX);
+        }
+        Box::new(Engine::succeeding(self.policy, world, mode, left))
+    }
+}
+
+/// Builds a policy for stores that it is to take over.
+struct Build<'a> {
     tiers: &'a [usize],
     handles: usize,
-    mode: Mode,
 }
 
-impl Visitor for Rebuild<'_> {
-    type Output = Box<dyn Core>;
+impl Visitor for Build<'_> {
+    type Output = Box<dyn Successor>;
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
-        let mut world = self.world.take().expect("it was put there").emptied(self.tiers.len(), self.handles);
-        world.keeper.serve(self.tiers);
-        let mut engine = Engine::new(policy, world, self.mode);
-        engine.replay(self.tiers.iter().sum());
-        Box::new(engine)
+        let (directory, frames) = (Directory::new(self.handles), Frames::new(self.handles));
+        Box::new(Built { policy, directory, frames, tiers: self.tiers.to_vec() })
     }
 }
 
-/// Puts the engine of another policy in the place of one that has settled; the old one again, with the reason, when the
-/// policy cannot be built so.
-pub(super) fn rebuild<P: Policy>(
-    engine: Engine<P>,
-    to: &CacheConfig,
-    built_for: &Config,
-) -> (Box<dyn Core>, Result<(), CacheError>) {
-    let (policy, world, mode) = engine.into_parts();
-    let mut world = Some(world);
-    let rebuild = Rebuild { world: &mut world, tiers: &to.tiers, handles: to.handles, mode };
-    let built = to.built_with().and_then(|options| catalogue::build(to.policy, built_for, &options, rebuild));
-    match built {
-        Ok(core) => (core, Ok(())),
-        Err(error) => {
-            let world = world.expect("a policy that was not built took nothing");
-            (Box::new(Engine::new(policy, world, mode)), Err(error.into()))
-        }
-    }
-}
-
-impl<P: Policy> Engine<P> {
-    /// Before a change: nothing is only on its way, and nothing is in frames alone.
-    pub(super) fn settle_for_change(&mut self) -> io::Result<()> {
-        let failed = || io::Error::other("the cache device has failed; its policy cannot be changed any more");
-        if Core::is_off(self) {
-            return Err(failed());
-        }
-        self.hand_over()?;
-        if Core::is_off(self) { Err(failed()) } else { Ok(()) }
-    }
-}
-
-impl World {
-    /// Makes durable what is on its way, and puts into the log what only frames have.
-    pub(super) fn hand_over_frames(&mut self) -> io::Result<()> {
-        if mutant::is(Mutant::FramesDropped) {
-            return Ok(());
-        }
-        let unlogged = self.unlogged(0, usize::MAX);
-        self.log_frames(&unlogged)?;
-        self.log_clean_frames()
-    }
+fn failed() -> io::Error {
+    io::Error::other("the cache device has failed; its policy cannot be changed any more")
 }
 
 impl BlockCache {
@@ -89,24 +70,41 @@ impl BlockCache {
         if turn.core().is_off() || turn.must_mend() { Ok(turn) } else { ahead.map(|()| turn) }
     }
 
-    /// Makes durable where it goes what is on its way, while requests go on.
-    fn flush_through(&self) -> io::Result<()> {
-        let mut turn = self.locks.exclusive()?;
-        let skipped = turn.core().is_off() || mutant::is(Mutant::NotSettledForChange);
-        if skipped { Ok(()) } else { upkeep::flush(&mut turn, true) }
-    }
-
     /// Puts another policy in the place of the one that decides, or the same with other options or tiers; what is cached
-    /// stays cached as far as the new one keeps it. Requests go on while the new one is shown what is held, as after an open; they
-    /// wait for what came to be on its way below while the rest of that was written. Counts go on.
+    /// stays cached as far as the new one keeps it. Requests go on meanwhile: while the new one is shown what is cached, that counts as
+    /// cached, as after an open. Counts go on.
     ///
     /// # Errors
     /// When the policy cannot run live, cannot be built or does not fit, when a store fails before the change: all is as
     /// it was. A store that fails later leaves the new policy in place, without what could not be shown to it any more;
     /// the next request meets the failure itself.
     pub fn set_policy(&self, policy: &'static Info, options: &Options, tiers: &[usize]) -> Result<(), CacheError> {
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = CacheConfig::new(policy, tiers);
+        self.replace_policy(policy, options, tiers, || ())
+    }
+
+    /// As [`set_policy`](BlockCache::set_policy); `meanwhile` is done before the policy is shown anything.
+    #[cfg(test)]
+    pub(crate) fn set_policy_and(
+        &self,
+        policy: &'static Info,
+        options: &Options,
+        tiers: &[usize],
+        meanwhile: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut done = Ok(());
+        self.replace_policy(policy, options, tiers, || done = meanwhile()).map_err(|error| error.to_string())?;
+        done
+    }
+
+    fn replace_policy(
+        &self,
+        policy: &'static Info,
+        options: &Options,
+        tiers: &[usize],
+        meanwhile: impl FnOnce(),
+    ) -> Result<(), CacheError> {
+        let _one = self.one_change();
+        let config = self.config();
         let to = CacheConfig {
             options: options.clone(),
             mode: config.mode,
@@ -115,23 +113,84 @@ impl BlockCache {
             dirty_age: config.dirty_age,
             clock: config.clock.clone(),
             watch: config.watch,
-            ..fresh
+            ..CacheConfig::new(policy, tiers)
         };
         check_live(&to, self.objects_max)?;
         self.check_room(&to)?;
         let built_for = to.built_for(self.page_bytes, self.objects_max);
-        let mut turn = self.exclusive_after(self.flush_through()).map_err(StoreError::Io)?;
-        turn.core().settle_for_change().map_err(StoreError::Io)?;
-        let dirty_limits = turn.keeper().dirty_limits.shares;
-        turn.replace(|core| core.change(&to, &built_for))?;
-        // What fails now fails again for the next request, and the rest is shown behind that.
-        while turn.make_ready().is_ok() && turn.core().show_more() {
-            turn.pass().map_err(StoreError::Io)?;
+        let build = Build { tiers: &to.tiers, handles: to.handles };
+        let successor = catalogue::build(to.policy, &built_for, &to.built_with()?, build)?;
+        self.locks.turn().map_err(StoreError::Io)?.core().send_through(true);
+        if let Err(error) = self.put_in_place(successor) {
+            self.locks.turn().map_err(StoreError::Io)?.core().send_through(false);
+            return Err(StoreError::Io(error).into());
         }
-        drop(turn);
-        self.apply_dirty_limits(&to, dirty_limits).map_err(StoreError::Io)?;
-        *config = to;
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let shares = self.locks.turn().map_err(StoreError::Io)?.keeper().dirty_limits.shares;
+        self.apply_dirty_limits(&to, shares).map_err(StoreError::Io)?;
+        *config = CacheConfig { dirty_age: config.dirty_age, ..to };
+        drop(config);
+        meanwhile();
+        self.show_the_rest();
         Ok(())
+    }
+
+    fn put_in_place(&self, successor: Box<dyn Successor>) -> io::Result<()> {
+        if !mutant::is(Mutant::FramesDropped) {
+            self.hand_frames_down()?;
+        }
+        let order = self.order_of_slots()?;
+        let mut turn = self.locks.exclusive()?;
+        loop {
+            turn.mend()?;
+            if turn.core().is_off() {
+                return Err(failed());
+            }
+            // Written before that was sent below at once, and not in its turn.
+            let frames = turn.core().unlogged(0, FRAMES_PER_TURN);
+            if frames.is_empty() || mutant::is(Mutant::FramesDropped) {
+                break;
+            }
+            turn.make_ready()?;
+            turn.core().hand_frames_down(&frames)?;
+            turn.pass()?;
+        }
+        turn.keeper().log.index_mut().go_through(order);
+        let before = turn.replace(|core| {
+            let (world, mode, before) = core.leave();
+            (successor.take_over(world, mode), before)
+        });
+        drop(turn);
+        drop(before);
+        Ok(())
+    }
+
+    /// Slots by the age of the versions in them, oldest first; none in a log.
+    fn order_of_slots(&self) -> io::Result<Vec<u32>> {
+        let mut turn = self.locks.turn()?;
+        let mut numbered = Vec::new();
+        for first in (0..turn.keeper().log.index().blocks()).step_by(LOOKED_AT as usize) {
+            numbered.extend(turn.keeper().log.index().numbered(first..first + LOOKED_AT as usize));
+            turn.pass()?;
+        }
+        let next = turn.keeper().log.index().next_number();
+        drop(turn);
+        numbered.sort_unstable_by_key(|&(number, _)| number.wrapping_sub(next));
+        Ok(numbered.into_iter().map(|(_, slot)| slot).collect())
+    }
+
+    /// Shows the policy what it has not seen. A failure is met again by the next request, and the rest is shown behind that.
+    fn show_the_rest(&self) {
+        while let Ok(mut turn) = self.locks.ready() {
+            while turn.is_ready() {
+                if !turn.core().show_more() || turn.pass().is_err() {
+                    return;
+                }
+            }
+            if turn.core().is_off() {
+                return;
+            }
+        }
     }
 
     /// Gives the tiers of the policy other capacities, in pages; what no longer fits is evicted as the policy sees fit,

@@ -3,13 +3,14 @@
 use super::counts::Counts;
 use super::keeper::{Keeper, KeeperCounts, Source};
 use super::objects::Objects;
+use super::ranges::LOOKED_AT;
 use super::upkeep;
-use super::world::{World, request};
-use super::{CacheConfig, CacheError, CacheStats, Mode, Refused, Tag, change};
+use super::world::{Left, World, request};
+use super::{CacheStats, FRAMES_PER_TURN, Mode, Refused, Tag};
 use crate::mutant::{self, Mutant};
-use crate::store::{Clock, Entry};
+use crate::store::{Clock, Entry, Step};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
-use entresol_policy::{Choice, Config, Policy, Streams};
+use entresol_policy::{Choice, Driver, Policy, Streams};
 use std::io;
 use std::ops::Range;
 use std::time::Duration;
@@ -70,8 +71,8 @@ pub(super) trait Core: Send {
     fn give_up_cache(&mut self) -> io::Result<()>;
     /// Pages of which anything is held: so many at most.
     fn held_at_most(&self) -> usize;
-    /// Pages of a range of which anything is held, ascending.
-    fn held_among(&self, pages: &Range<u64>) -> Vec<u64>;
+    /// Pages are to become others. Those of them that anything is held of which counts, ascending.
+    fn begin_to_void(&mut self, pages: &Range<u64>) -> Vec<u64>;
     /// Discards a page of which something is held, by the queue, if there is room in it.
     fn discard_held(&mut self, page: u64) -> io::Result<()>;
     /// Pages of a range were changed below: what is held of them is neither served nor written there. The pages.
@@ -84,13 +85,10 @@ pub(super) trait Core: Send {
     fn send_through(&mut self, through: bool);
     /// Notes that all is in order, after a flush. Does I/O.
     fn close(&mut self) -> io::Result<()>;
-    /// Makes ready for [`change`](Core::change).
-    fn settle_for_change(&mut self) -> io::Result<()>;
-    /// Shows the policy some of what it has not seen, if there is room for what it writes back; whether there is more.
+    /// Shows the policy some of what it has not seen, if there is room for what it writes back; whether there may be more.
     fn show_more(&mut self) -> bool;
-    /// Another policy over the same stores, after [`settle_for_change`](Core::settle_for_change); itself again with the
-    /// reason if that cannot be.
-    fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>);
+    /// Gives up its place: the stores, the mode, and the policy, whose memory takes a while to be given back.
+    fn leave(self: Box<Self>) -> (World, Mode, Box<dyn Send>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
     /// What the policy tells of itself.
@@ -123,26 +121,20 @@ pub(super) struct Engine<P> {
     through: bool,
     /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
     pub(super) unseen: Option<u64>,
+    /// Of the policy before this one: frames that it has not been shown.
+    left: Option<Left>,
     /// The cache device has failed and is out of use.
     off: bool,
 }
 
 impl<P: Policy> Engine<P> {
     pub fn new(policy: P, world: World, mode: Mode) -> Self {
-        Engine { policy, world, mode, through: false, unseen: None, off: false }
+        Engine { policy, world, mode, through: false, unseen: None, left: None, off: false }
     }
 
-    /// Policy, world and mode.
-    pub fn into_parts(self) -> (P, World, Mode) {
-        (self.policy, self.world, self.mode)
-    }
-
-    /// Makes durable where it goes what is on its way, and puts into the log what only frames have.
-    pub fn hand_over(&mut self) -> io::Result<()> {
-        let settled = mutant::is(Mutant::NotSettledForChange);
-        let result = self.world.hand_over_frames();
-        let result = result.and_then(|()| if settled { Ok(()) } else { upkeep::flush(&mut self.world.keeper, true) });
-        self.after(result, |_| Ok(()))
+    /// An engine after another, of whose pages its policy has been shown none.
+    pub fn succeeding(policy: P, world: World, mode: Mode, left: Left) -> Self {
+        Engine { unseen: Some(0), left: Some(left), ..Engine::new(policy, world, mode) }
     }
 
     /// Has the policy shown what was recovered, so that it holds it again: a few pages behind each request, oldest first,
@@ -158,15 +150,61 @@ impl<P: Policy> Engine<P> {
         let Some(mut cursor) = self.unseen else { return };
         let mut some = [0; SHOWN_PER_REQUEST];
         let mut found = 0;
-        for page in &mut some {
-            let Some((next, after)) = self.world.keeper.log.index_mut().next(cursor) else { break };
-            (*page, cursor) = (next, after);
-            self.world.directory.prefetch(next);
-            found += 1;
-        }
         // What reclaim appends again before it was seen comes later.
-        self.unseen = (found == some.len()).then_some(cursor);
+        self.unseen = loop {
+            if found == some.len() {
+                break Some(cursor);
+            }
+            match self.world.keeper.log.index_mut().step(cursor, LOOKED_AT as usize - 2 * SHOWN_PER_REQUEST) {
+                Step::Page(page, after) => {
+                    (some[found], cursor) = (page, after);
+                    self.world.directory.prefetch(page);
+                    found += 1;
+                }
+                Step::Later(after) => break Some(after),
+                Step::Done => break None,
+            }
+        };
         some[..found].iter().for_each(|&page| self.show(page));
+    }
+
+    /// Shows the policy a few of the frames that are left of the one before it; whether there are more.
+    fn show_left(&mut self) -> bool {
+        for _ in 0..FRAMES_PER_TURN {
+            let Some((page, frame)) = self.left.as_mut().and_then(Left::pop) else {
+                self.left = None;
+                return false;
+            };
+            let entry = self.world.keeper.log.index().get(page).filter(|entry| !entry.lost);
+            if entry.is_some_and(|entry| frame.logged == Some(entry.place)) {
+                self.world.keeper.log.index_mut().update(page, |entry| entry.resident = true);
+                self.show(page);
+            } else if let Some(bytes) = frame.bytes.filter(|_| !self.is_cached(page)) {
+                self.access_unasked(page, &bytes, Tag { sequential: false, now_us: self.world.now_us() });
+            }
+        }
+        true
+    }
+
+    /// Pages become others: the policy is not shown what was held of them.
+    fn void_left(&mut self, pages: Range<u64>) {
+        if let Some(left) = self.left.as_mut().filter(|_| !mutant::is(Mutant::LeftNotVoided)) {
+            left.void(pages);
+        }
+    }
+
+    /// Has the policy decide on a page that nobody asked for, whose newest version these are the bytes of. Of what that moves only what
+    /// goes below is counted with what requests move.
+    fn access_unasked(&mut self, page: u64, bytes: &[u8], tag: Tag) -> Option<Outcome> {
+        let policy = &self.policy;
+        let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known)?;
+        let before = self.world.counts;
+        self.world.begin(page, Op::Read, bytes, tag.now_us);
+        let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.world);
+        let _trouble = self.world.end();
+        let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.world.counts;
+        self.world.counts = Counts { write_backs, write_back_ios, admissions_failed, ..before };
+        Some(outcome)
     }
 
     /// After a request: the policy is shown more if there is room for what it writes back.
@@ -319,19 +357,9 @@ impl<P: Policy> Core for Engine<P> {
         if self.placed(object) == 0 || self.is_cached(page) {
             return false;
         }
-        let policy = &self.policy;
-        let Some(handle) = self.world.directory.handle(page, |handle| !policy.state(handle).known) else {
-            return false;
-        };
-        let before = self.world.counts;
-        self.world.begin(page, Op::Read, bytes, tag.now_us);
-        let brought = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.world);
-        let _trouble = self.world.end();
-        let brought = brought == Outcome::ADMITTED;
-        // Of what that moved only what went below is counted with what requests move.
-        let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.world.counts;
-        let placed = before.placed + u64::from(brought);
-        self.world.counts = Counts { write_backs, write_back_ios, admissions_failed, placed, ..before };
+        let Some(outcome) = self.access_unasked(page, bytes, tag) else { return false };
+        let brought = outcome == Outcome::ADMITTED;
+        self.world.counts.placed += u64::from(brought);
         // What was recovered and not seen yet counts as cached: beside as much that is brought there is no room for it.
         self.go_on_showing();
         brought
@@ -392,6 +420,7 @@ impl<P: Policy> Core for Engine<P> {
             self.world.keeper.write_without_log(page, bytes);
             return Ok(());
         }
+        self.void_left(page..page + 1);
         let result = self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag);
         self.go_on_showing();
         result
@@ -421,16 +450,18 @@ impl<P: Policy> Core for Engine<P> {
     fn give_up_cache(&mut self) -> io::Result<()> {
         self.off = true;
         self.unseen = None;
+        self.left = None;
         self.world.keeper.abandon_log();
         self.world.write_frames_below_without_log();
         upkeep::flush_without_log(&mut self.world.keeper)
     }
 
     fn held_at_most(&self) -> usize {
-        self.world.held_at_most()
+        self.world.held_at_most() + self.left.as_ref().map_or(0, Left::len)
     }
 
-    fn held_among(&self, pages: &Range<u64>) -> Vec<u64> {
+    fn begin_to_void(&mut self, pages: &Range<u64>) -> Vec<u64> {
+        self.void_left(pages.clone());
         self.world.held_among(pages)
     }
 
@@ -448,7 +479,7 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64> {
-        let held = self.world.held_among(pages);
+        let held = self.begin_to_void(pages);
         for &page in &held {
             self.world.hollow_out(page);
             if self.off {
@@ -488,17 +519,19 @@ impl<P: Policy> Core for Engine<P> {
         self.after(result, |_| Ok(()))
     }
 
-    fn settle_for_change(&mut self) -> io::Result<()> {
-        Engine::settle_for_change(self)
-    }
-
     fn show_more(&mut self) -> bool {
-        self.show_some();
-        self.unseen.is_some()
+        if self.off {
+            return false;
+        }
+        if self.unseen.is_some() {
+            self.show_some();
+            return true;
+        }
+        self.show_left()
     }
 
-    fn change(self: Box<Self>, to: &CacheConfig, built_for: &Config) -> (Box<dyn Core>, Result<(), CacheError>) {
-        change::rebuild(*self, to, built_for)
+    fn leave(self: Box<Self>) -> (World, Mode, Box<dyn Send>) {
+        (self.world, self.mode, Box::new((self.policy, self.left)))
     }
 
     fn stats(&self) -> CacheStats {

@@ -105,7 +105,7 @@ impl BlockCache {
     }
 
     /// Sends below what volatile memory alone has.
-    fn hand_frames_down(&self) -> io::Result<()> {
+    pub(super) fn hand_frames_down(&self) -> io::Result<()> {
         let mut next = 0;
         loop {
             let mut turn = self.locks.ready()?;

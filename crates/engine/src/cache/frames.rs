@@ -58,21 +58,28 @@ impl Frames {
         self.held.push((handle, frame));
     }
 
+    /// Takes any one away.
+    pub fn pop(&mut self) -> Option<(Page, Frame)> {
+        let handle = self.held.last()?.0;
+        self.remove(handle).map(|frame| (handle, frame))
+    }
+
     /// Takes a handle's frame away; the last one takes its place.
-    pub fn remove(&mut self, handle: Page) {
+    pub fn remove(&mut self, handle: Page) -> Option<Frame> {
         let held = &self.held;
         let handle_of = |at: u32| u64::from(held[at as usize].0.0);
-        let Some(at) = self.places.remove(u64::from(handle.0), handle_of) else { return };
+        let at = self.places.remove(u64::from(handle.0), handle_of)?;
         let last = held.len() - 1;
         let moved = held[last].0;
         if at as usize != last {
             self.places.remove(u64::from(moved.0), handle_of);
         }
-        self.held.swap_remove(at as usize);
+        let (_, removed) = self.held.swap_remove(at as usize);
         if at as usize != last {
             let held = &self.held;
             self.places.insert(u64::from(moved.0), at, |at| u64::from(held[at as usize].0.0));
         }
+        Some(removed)
     }
 
     /// Handles that have one, ascending: what is done to all of them is done in an order that repeats.
@@ -109,10 +116,9 @@ mod tests {
                 assert_eq!(frames.handles(), model.keys().map(|&handle| Page(handle)).collect::<Vec<_>>());
             }
         }
-        for handle in frames.handles() {
-            frames.get_mut(handle).expect("it is there").dirty = true;
-            frames.remove(handle);
+        while let Some((handle, frame)) = frames.pop() {
+            assert_eq!(model.remove(&handle.0), frame.logged);
         }
-        assert!(frames.handles().is_empty());
+        assert!(model.is_empty() && frames.handles().is_empty());
     }
 }

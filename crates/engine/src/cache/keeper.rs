@@ -383,13 +383,6 @@ impl Keeper {
         self.log.index_mut().update(page, |entry| entry.resident = false);
     }
 
-    /// No policy holds anything any more; what durability needs stays.
-    pub fn release_all(&mut self) {
-        let held: Vec<u64> =
-            self.log.index().iter().filter(|(_, entry)| entry.resident).map(|(page, _)| page).collect();
-        held.into_iter().for_each(|page| self.release(page));
-    }
-
     /// Queues a version of the log, whose bytes these are, to be written below.
     pub fn write_back(&mut self, page: u64, bytes: &[u8], place: u64) {
         self.queue(page, Cargo::Bytes(bytes.into()), Cover::Same(place));

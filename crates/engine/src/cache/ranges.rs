@@ -33,7 +33,7 @@ impl BlockCache {
         self.unflushed.note();
         let mut free_from = pages.start;
         for part in parts(&mut turn, &pages) {
-            for page in turn.core().held_among(&part) {
+            for page in turn.core().begin_to_void(&part) {
                 discard_gap(&mut turn, free_from..page)?;
                 turn.make_ready()?;
                 turn.core().discard_held(page)?;

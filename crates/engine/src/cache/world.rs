@@ -5,7 +5,7 @@ use super::directory::Directory;
 use super::frames::{Frame, Frames};
 use super::gaps::Gaps;
 use super::keeper::{Keeper, Source};
-use super::objects::Objects;
+use super::objects::{Handles, Objects};
 use crate::store::Entry;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::{Driver, Streams};
@@ -21,6 +21,38 @@ struct Current {
     bytes: Box<[u8]>,
     /// The write has been sent below.
     past: bool,
+}
+
+/// What the volatile tier of a policy held whose place another has taken: copies of pages, of which durability needs none.
+pub(super) struct Left {
+    frames: Frames,
+    directory: Directory,
+    _handles: [Handles; 2],
+}
+
+impl Left {
+    /// There are newer versions of pages, or none.
+    pub fn void(&mut self, pages: Range<u64>) {
+        if pages.end - pages.start > self.len() as u64 {
+            let directory = &self.directory;
+            let of = |handle: &Page| pages.contains(&directory.page(*handle));
+            let held: Vec<Page> = self.frames.handles().into_iter().filter(of).collect();
+            held.into_iter().for_each(|handle| drop(self.frames.remove(handle)));
+        } else {
+            pages.filter_map(|page| self.directory.find(page)).for_each(|handle| drop(self.frames.remove(handle)));
+        }
+    }
+
+    /// Pages that are left.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// A page, with what was held of it.
+    pub fn pop(&mut self) -> Option<(u64, Frame)> {
+        let (handle, frame) = self.frames.pop()?;
+        Some((self.directory.page(handle), frame))
+    }
 }
 
 /// Tiers, directory and stores: all that a policy's movements act on.
@@ -65,13 +97,28 @@ impl World {
         }
     }
 
-    /// The stores for another policy, whose tiers hold nothing yet.
-    pub fn emptied(mut self, tiers: usize, handles: usize) -> Self {
-        self.keeper.release_all();
-        let page_bytes = self.current.bytes.len();
-        let (counts, streams, now_us) = (self.counts, self.streams, self.now_us);
-        let objects = self.objects.emptied();
-        World { counts, streams, now_us, ..World::new(self.keeper, tiers, handles, page_bytes, objects) }
+    /// The stores for another policy, whose tiers hold nothing yet, and what the tiers of this one had. Of frames durability needs
+    /// nothing: see [`hand_frame_down`](World::hand_frame_down).
+    pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames) -> (Self, Left) {
+        let World { keeper, counts, streams, now_us, current, .. } = self;
+        let (objects, handles) = self.objects.passed_on();
+        let log_tier = Tier(tiers as u8 - 1);
+        let world = World {
+            keeper,
+            directory,
+            counts,
+            objects,
+            streams,
+            gaps: Gaps::NONE,
+            frames,
+            unlogged: BTreeSet::new(),
+            log_tier,
+            current,
+            replaying: false,
+            now_us,
+            error: None,
+        };
+        (world, Left { frames: self.frames, directory: self.directory, _handles: handles })
     }
 
     /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.
@@ -335,6 +382,7 @@ impl World {
         if let Some(frame) = self.frames.get_mut(handle) {
             frame.dirty = false;
         }
+        self.unlogged.remove(&handle.0);
         self.keeper.set_in_memory(page, false);
         Ok(())
     }
@@ -430,18 +478,6 @@ impl World {
                 self.keeper.set_in_memory(self.directory.page(handle), true);
             }
         }
-    }
-
-    /// Puts clean pages that only frames have into the log. They are not worth more than the room that there is.
-    pub fn log_clean_frames(&mut self) -> io::Result<()> {
-        for handle in self.frames.handles() {
-            let Some(frame) = self.frames.get(handle).filter(|frame| !frame.dirty) else { continue };
-            let page = self.directory.page(handle);
-            if let Some(bytes) = frame.bytes.clone().filter(|_| self.keeper.log.index().get(page).is_none()) {
-                self.keeper.put(page, &bytes, false, false)?;
-            }
-        }
-        Ok(())
     }
 
     /// Sends below what a frame has, unless its bytes are still where the log has them.

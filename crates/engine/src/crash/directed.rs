@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::store::{Generation, Geometry, Identity, Layout, format_before};
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
-use entresol_policy::catalogue;
+use entresol_policy::{Options, catalogue};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -640,6 +640,59 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
     Ok(())
 }
 
+/// Another policy takes over while newer versions of pages are on their way below, past copies of them that the log holds dirty: these
+/// are not what is served then.
+pub(super) fn a_superseded_copy_is_not_shown_to_another_policy(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 100);
+    let cache = open(&disks, &config("lru", Mode::WriteBack, &[20]))?;
+    (40..50).try_for_each(|at| write(&cache, at, 1))?;
+    cache.flush().map_err(text("a flush"))?;
+    (0..20).try_for_each(|at| page(&cache, at).map(drop))?;
+    cache.set_sequential_cutoff(4 * PAGE).map_err(text("a cutoff"))?;
+    (30..50).try_for_each(|at| write(&cache, at, 2))?;
+    let arc = catalogue::info("arc").expect("a policy");
+    cache.set_policy(arc, &Options::defaults(arc), &[20]).map_err(|error| format!("another policy: {error}"))?;
+    (30..50).try_for_each(|at| match page(&cache, at)? {
+        2 => Ok(()),
+        found => Err(format!("page {at} is version {found}, not 2")),
+    })
+}
+
+/// Pages in memory are cached under another policy too, but for those that are written or discarded before it is shown them.
+pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 100);
+    let cache = open(&disks, &config("face", Mode::WriteBack, &[20, 60]))?;
+    for at in 0..20 {
+        if at % 2 == 0 { write(&cache, at, 1)? } else { page(&cache, at).map(drop)? }
+    }
+    let lc = catalogue::info("lc").expect("a policy");
+    // Where a policy is shown something, pages are changed first.
+    cache.set_policy_and(lc, &Options::defaults(lc), &[20, 60], || {
+        (0..4).try_for_each(|at| write(&cache, at, 2))?;
+        cache.discard(4 * PAGE, 4 * PAGE).map_err(text("a discard"))?;
+        cache
+            .change_below(8 * PAGE, PAGE, || disks[1].write_at(8 * PAGE, &[3; PAGE as usize]))
+            .map_err(text("a change"))
+    })?;
+    let before = cache.stats().map_err(text("counts"))?.counts.read_hits;
+    for at in 0..20 {
+        let expected = match at {
+            0..4 => 2,
+            4..8 => 0,
+            8 => 3,
+            _ => 1 - (at % 2) as u8,
+        };
+        match page(&cache, at)? {
+            found if found == expected => {}
+            found => return Err(format!("page {at} is version {found}, not {expected}")),
+        }
+    }
+    match cache.stats().map_err(text("counts"))?.counts.read_hits - before {
+        15.. => Ok(()),
+        hits => Err(format!("{hits} of 20 pages were cached, not those 15 that were written or not touched")),
+    }
+}
+
 /// All of them.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
@@ -653,6 +706,8 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
     a_copy_that_is_written_past_counts_until_then(layout)?;
     a_large_change_below_is_not_written_over(layout)?;
     a_drain_ends_while_pages_are_written(layout)?;
+    a_superseded_copy_is_not_shown_to_another_policy(layout)?;
+    frames_are_shown_to_another_policy_unless_they_are_written(layout)?;
     crate::cache::nothing_is_queued_of_what_is_made_void(layout)?;
     what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout)?;
     a_flush_covers_what_is_cached_again_meanwhile(layout)?;

@@ -256,6 +256,15 @@ fn a_drain_ends_while_pages_are_written() {
 }
 
 #[test]
+fn another_policy_is_shown_what_counts() {
+    for layout in LAYOUTS {
+        directed::a_superseded_copy_is_not_shown_to_another_policy(layout)
+            .and_then(|()| directed::frames_are_shown_to_another_policy_unless_they_are_written(layout))
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
 fn a_cache_whose_device_failed_is_not_opened_again() {
     for layout in LAYOUTS {
         directed::a_cache_that_was_given_up_is_not_opened_again(layout)

@@ -75,6 +75,17 @@ impl Slot {
     }
 }
 
+/// Where a walk through the versions has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A page, and where to go on.
+    Page(u64, u64),
+    /// No page among those that were looked at; where to go on.
+    Later(u64),
+    /// There is no more.
+    Done,
+}
+
 /// How places and blocks belong together.
 enum Places {
     /// Places are those of one turn of a ring, from the tail on.
@@ -278,32 +289,64 @@ impl Index {
         if entry.lost { self.insert(page, entry) } else { self.set_flags(block, entry) }
     }
 
-    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0: the next page, and where to
-    /// go on. What is appended meanwhile comes last, or in the slots layout not at all.
-    pub fn next(&mut self, from: u64) -> Option<(u64, u64)> {
-        let is_current = |block: &usize| self.slots[*block].is_current();
+    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0, and looks at so many blocks at most.
+    /// What is appended meanwhile comes last. In the slots layout the order is the one that was found out before, and each slot is gone
+    /// through once more behind that, for what has come into it since.
+    pub fn step(&mut self, from: u64, looks: usize) -> Step {
+        let blocks = self.slots.len() as u64;
         match &mut self.places {
             Places::Ring { tail, tail_block } => {
-                let blocks = self.slots.len() as u64;
                 let ahead = (from.max(*tail) - *tail).min(blocks);
+                let end = (ahead + looks as u64).min(blocks);
                 let wrapped = |ahead| ((*tail_block + ahead) % blocks) as usize;
-                let block = (ahead..blocks).map(wrapped).find(is_current)?;
-                Some((self.slots[block].page(), self.place_of(block) + 1))
+                let current =
+                    (ahead..end).map(wrapped).inspect(|_| holds::looked()).find(|&at| self.slots[at].is_current());
+                match current {
+                    Some(block) => Step::Page(self.slots[block].page(), self.place_of(block) + 1),
+                    None if end < blocks => Step::Later(*tail + end),
+                    None => Step::Done,
+                }
             }
             Places::Slots { oldest_first, .. } => {
-                let left = oldest_first.iter().enumerate().skip(from as usize);
-                let next = left.map(|(at, &block)| (at, block as usize)).find(|(_, block)| is_current(block));
-                if next.is_none() {
-                    // They are gone through once.
-                    *oldest_first = Vec::new();
+                let ordered = oldest_first.len() as u64;
+                let end = (from + looks as u64).min(ordered + blocks);
+                let block =
+                    |at: u64| if at < ordered { oldest_first[at as usize] as usize } else { (at - ordered) as usize };
+                let mut left = (from..end).map(|at| (at, block(at))).inspect(|_| holds::looked());
+                match left.find(|&(_, block)| self.slots[block].is_current()) {
+                    Some((at, block)) => Step::Page(self.slots[block].page(), at + 1),
+                    None if end < ordered + blocks => Step::Later(end),
+                    None => {
+                        // They are gone through once.
+                        *oldest_first = Vec::new();
+                        Step::Done
+                    }
                 }
-                next.map(|(at, block)| (self.slots[block].page(), at as u64 + 1))
             }
         }
     }
 
+    /// Numbers of the versions in these slots, and the slots. None in a log, whose order is that of its blocks.
+    pub fn numbered(&self, slots: std::ops::Range<usize>) -> Vec<(u32, u32)> {
+        let Places::Slots { versions, .. } = &self.places else { return Vec::new() };
+        let current = (slots.start..slots.end.min(versions.len())).filter(|&block| self.slots[block].is_current());
+        current.inspect(|_| holds::looked()).map(|block| (versions[block], block as u32)).collect()
+    }
+
+    /// The number that the next version of a slot gets: numbers may have begun anew since those that are not below it.
+    pub fn next_number(&self) -> u32 {
+        if let Places::Slots { next, .. } = &self.places { *next } else { 0 }
+    }
+
+    /// Has [`step`](Index::step) go through these slots first.
+    pub fn go_through(&mut self, slots: Vec<u32>) {
+        if let Places::Slots { oldest_first, .. } = &mut self.places {
+            *oldest_first = slots;
+        }
+    }
+
     /// Counts the newest versions, so many of them, as those of pages that are cached. Where the order of versions is not
-    /// that of blocks it is found out here, for [`next`](Index::next).
+    /// that of blocks it is found out here, for [`step`](Index::step).
     pub fn hold_newest(&mut self, versions: usize) {
         let slots = &mut self.slots;
         match &mut self.places {
@@ -478,9 +521,15 @@ mod tests {
         }
         let sound_pages = |index: &Index| index.iter().filter(|(_, entry)| !entry.lost).collect::<Vec<_>>();
         let (mut walked, mut cursor) = (Vec::new(), 0);
-        while let Some((page, after)) = index.next(cursor) {
-            walked.push(page);
-            cursor = after;
+        loop {
+            match index.step(cursor, 3) {
+                Step::Page(page, after) => {
+                    walked.push(page);
+                    cursor = after;
+                }
+                Step::Later(after) => cursor = after,
+                Step::Done => break,
+            }
         }
         let sound = sound_pages(&index);
         assert_eq!(walked, sound.iter().map(|&(page, _)| page).collect::<Vec<_>>());

@@ -30,7 +30,7 @@ pub use superblock::{Geometry, Identity, Layout, Tables};
 pub(crate) use ages::Ages;
 pub(crate) use batch::Batch;
 pub(crate) use either::AnyLog;
-pub(crate) use index::{Entry, Index, PageMap};
+pub(crate) use index::{Entry, Index, PageMap, Step};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
 pub use repair::{Doubtful, Repaired, repair, repair_past};
