@@ -173,7 +173,7 @@ impl Keeper {
     fn still_differs(&self, page: u64) -> bool {
         self.log.index().get(page).is_some_and(|entry| entry.dirty && !entry.lost)
             || self.pending.contains_key(&page)
-            || self.unsynced.contains_key(&page)
+            || self.unsynced.contains(page)
             || self.log.ages().is_some_and(|ages| ages.is_in_memory(page))
     }
 
@@ -205,7 +205,7 @@ impl Keeper {
         match (self.log.ages().is_some(), fresh.bound) {
             (false, Some(_)) => {
                 self.log.keep_ages(clock.clone());
-                let on_their_way: Vec<u64> = self.pending.keys().chain(self.unsynced.keys()).copied().collect();
+                let on_their_way: Vec<u64> = self.pending.keys().copied().chain(self.unsynced.pages()).collect();
                 let ages = self.log.ages_mut().expect("they are kept now");
                 on_their_way.into_iter().for_each(|page| ages.insert(page, UNKNOWN));
             }

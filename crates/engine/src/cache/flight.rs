@@ -8,6 +8,9 @@ use crate::store::{Entry, check_page};
 use std::io;
 use std::sync::Arc;
 
+/// Pages of which what a sync below means is gone through in one turn.
+const SETTLED_PER_TURN: usize = 64;
+
 /// How what is written below relates to what the log holds of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cover {
@@ -235,41 +238,40 @@ impl Keeper {
         Ok(())
     }
 
-    /// A sync of the backing store has ended: the pages that it made durable, in no order.
-    pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<Vec<(u64, Sent)>> {
+    /// A sync of the backing store has ended.
+    pub fn synced_below(&mut self, synced: io::Result<()>) -> io::Result<()> {
         if let Err(error) = synced {
             self.queue_again();
             return Err(error);
         }
         self.counts.below_syncs += 1;
         self.changed.clear();
-        Ok(std::mem::take(&mut self.unsynced).into_iter().collect())
+        Ok(())
     }
 
-    /// A sync of the backing store has ended: what it means for the log. True when one of the consequences has to be
-    /// durable before a flush may return.
-    pub fn settled(&mut self, synced: io::Result<()>) -> io::Result<bool> {
-        let mut settled = self.synced_below(synced)?;
-        settled.sort_unstable_by_key(|&(page, _)| page);
-        let mut urgent = false;
-        for &(page, Sent { cover, .. }) in &settled {
-            let Some(entry) = self.log.index().get(page) else { continue };
-            // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
-            urgent |= !self.log.is_version_durable(entry.place);
-            match cover {
-                Cover::Same(place) if place == entry.place && entry.dirty && !self.is_superseded(page, place) => {
-                    let result = self.log.cleaned(page);
-                    self.noted(result)?;
+    /// What a sync of the backing store means for the log, of some of the pages that it has covered; `urgent` becomes
+    /// true when one of the consequences has to be durable before a flush may return. Whether there is more.
+    pub fn settle_some(&mut self, sync: u64, urgent: &mut bool) -> io::Result<bool> {
+        for _ in 0..SETTLED_PER_TURN {
+            let Some((page, Sent { cover, taken, .. })) = self.unsynced.settled(sync) else { return Ok(false) };
+            if let Some(entry) = self.log.index().get(page) {
+                // What is durable of the log may be a dirty copy, older than what is durable below, that this one replaces.
+                *urgent |= !self.log.is_version_durable(entry.place);
+                match cover {
+                    Cover::Same(place) if place == entry.place && entry.dirty && !self.is_superseded(page, place) => {
+                        let result = self.log.cleaned(page);
+                        self.noted(result)?;
+                    }
+                    Cover::Newer(Some(place)) if place == entry.place => {
+                        *urgent = true;
+                        self.declare_gone(page)?;
+                    }
+                    _ => {}
                 }
-                Cover::Newer(Some(place)) if place == entry.place => {
-                    urgent = true;
-                    self.declare_gone(page)?;
-                }
-                _ => {}
             }
+            self.agreed(page, taken);
         }
-        settled.iter().for_each(|(page, sent)| self.agreed(*page, sent.taken));
-        Ok(urgent)
+        Ok(true)
     }
 
     /// Is a newer version of the page on its way below, past the dirty copy at this place? Then that stays dirty until the newer
@@ -285,7 +287,7 @@ impl Keeper {
     /// changed cannot be: flushes say so.
     fn queue_again(&mut self) {
         let mut unknown = !self.changed.is_empty();
-        for (page, sent) in std::mem::take(&mut self.unsynced) {
+        for (page, sent) in self.unsynced.take() {
             let entry = self.log.index().get(page);
             self.note_refused(page);
             if self.pending.contains_key(&page) {

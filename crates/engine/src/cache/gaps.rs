@@ -93,7 +93,7 @@ impl Keeper {
     fn has_more_than_below(&self, page: u64) -> bool {
         let logged = self.log.index().get(page);
         let is_dirty = logged.is_some_and(|entry| entry.dirty || entry.lost);
-        is_dirty || self.pending.contains_key(&page) || self.unsynced.contains_key(&page)
+        is_dirty || self.pending.contains_key(&page) || self.unsynced.contains(page)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Keeps the promise that no durable write is lost and no page grows older, by the rules of `docs/cache-format.md`,
 //! whatever the policy above decides. It owns the log on the cache device and the way to the backing store.
 
+use super::account::Account;
 use super::aging::Aging;
 use super::clean::DirtyLimits;
 use super::flight::{Cargo, Cover, Sent, read_page_below};
@@ -8,7 +9,7 @@ use super::room::{self, FREE_MIN};
 use super::upkeep;
 use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
-use crate::store::{AnyLog, Entry, PageMap};
+use crate::store::{AnyLog, Entry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
@@ -92,7 +93,7 @@ pub(super) struct Keeper {
     pub(super) flying: usize,
     tickets: u64,
     /// Pages written below since its last sync.
-    pub(super) unsynced: PageMap<Sent>,
+    pub(super) unsynced: Account,
     /// Ranges of pages that were changed below past the queue since its last sync.
     pub(super) changed: Vec<Range<u64>>,
     /// Pages that the backing store refused when they were last to be written there.
@@ -142,7 +143,7 @@ impl Keeper {
             pending: BTreeMap::new(),
             flying: 0,
             tickets: 0,
-            unsynced: PageMap::default(),
+            unsynced: Account::default(),
             changed: Vec::new(),
             refused: BTreeSet::new(),
             changes_failed: 0,
@@ -213,7 +214,7 @@ impl Keeper {
     /// Finds what was sent below of a page and is not durable there: a sync below that fails may drop it there before anybody
     /// here has heard of it.
     fn locate_sent(&self, page: u64, logged: Option<Entry>, bytes: &mut [u8]) -> io::Result<Source> {
-        match (self.unsynced.get(&page), logged) {
+        match (self.unsynced.get(page), logged) {
             (Some(Sent { cover: Cover::Same(place), .. }), Some(entry)) if *place == entry.place && !entry.lost => {
                 self.locate_logged(entry, bytes)
             }
@@ -284,7 +285,7 @@ impl Keeper {
         if self.covers(page, entry.place) {
             self.release(page);
             // What is below serves from now on, and if it cannot be synced nobody has the page any more.
-            if let Some(sent) = self.unsynced.get_mut(&page).filter(|sent| sent.cover == Cover::Same(entry.place)) {
+            if let Some(sent) = self.unsynced.get_mut(page).filter(|sent| sent.cover == Cover::Same(entry.place)) {
                 sent.cover = Cover::Newer(Some(entry.place));
             }
             return Ok(());
@@ -299,7 +300,7 @@ impl Keeper {
     /// Is this version, or a newer one, queued or written below?
     fn covers(&self, page: u64, place: u64) -> bool {
         let cover =
-            self.pending.get(&page).map(|pending| pending.cover).or(self.unsynced.get(&page).map(|sent| sent.cover));
+            self.pending.get(&page).map(|pending| pending.cover).or(self.unsynced.get(page).map(|sent| sent.cover));
         matches!(cover, Some(Cover::Same(p) | Cover::Newer(Some(p))) if p == place)
     }
 
@@ -309,7 +310,7 @@ impl Keeper {
             Cover::Same(place) | Cover::Newer(Some(place)) if *place == from => *place = to.place,
             _ => {}
         };
-        if let Some(sent) = self.unsynced.get_mut(&page) {
+        if let Some(sent) = self.unsynced.get_mut(page) {
             moved(&mut sent.cover);
         }
         let rear = self.log.rear();
@@ -336,7 +337,7 @@ impl Keeper {
             ));
         }
         let changed = self.changed.iter().any(|pages| pages.contains(&page));
-        let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
+        let on_its_way = changed || self.pending.contains_key(&page) || self.unsynced.contains(page);
         let owed = self.log.index().get(page).is_some_and(|entry| self.is_owed(page, entry));
         let marked = dirty || owed || (on_its_way && !mutant::is(Mutant::CleanTooEarly));
         if marked {
@@ -371,7 +372,7 @@ impl Keeper {
                 }
             }
             None if !dirty && on_its_way => {
-                self.unsynced.insert(page, Sent::elsewhere(Cover::Same(place), self.second()));
+                self.unsynced.replace(page, Sent::elsewhere(Cover::Same(place), self.second()));
             }
             _ => {}
         }
@@ -447,7 +448,7 @@ impl Keeper {
         if let Some(place) = self.supersede(page) {
             self.unsynced.insert(page, Sent::elsewhere(Cover::Newer(Some(place)), 0));
         } else {
-            self.unsynced.remove(&page);
+            self.unsynced.remove(page);
         }
     }
 
@@ -472,7 +473,7 @@ impl Keeper {
     /// Is a page about to be made void, though it is not yet?
     fn awaits_void(&self, page: u64) -> bool {
         let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));
-        is_within && !matches!(self.unsynced.get(&page), Some(Sent { cover: Cover::Newer(_), cargo: None, .. }))
+        is_within && !matches!(self.unsynced.get(page), Some(Sent { cover: Cover::Newer(_), cargo: None, .. }))
     }
 
     /// A page whose place is wanted is made void before its turn comes, if it is about to be: it cannot be queued any more.
@@ -501,14 +502,14 @@ impl Keeper {
 
     /// Do the queue, the log or the account of unsynced writes hold something of a page?
     pub fn holds(&self, page: u64) -> bool {
-        self.log.index().get(page).is_some() || self.pending.contains_key(&page) || self.unsynced.contains_key(&page)
+        self.log.index().get(page).is_some() || self.pending.contains_key(&page) || self.unsynced.contains(page)
     }
 
     /// Pages of a range that the queue, the log or the account of unsynced writes hold something of, ascending.
     pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
         let inside = |page: &u64| range.contains(page);
         let mut held: Vec<u64> = self.pending.range(range.clone()).map(|(&page, _)| page).collect();
-        held.extend(self.unsynced.keys().copied().filter(inside));
+        held.extend(self.unsynced.pages().filter(inside));
         if range.end - range.start < self.log.index().len() as u64 {
             held.extend(range.clone().filter(|&page| self.log.index().get(page).is_some()));
         } else {

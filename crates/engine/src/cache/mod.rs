@@ -1,5 +1,6 @@
 //! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
 
+mod account;
 mod aging;
 #[cfg(test)]
 mod aging_tests;
@@ -46,7 +47,7 @@ pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
 pub use placing::{Filled, Filling};
 #[cfg(test)]
-pub(crate) use ranges::nothing_is_queued_of_what_is_made_void;
+pub(crate) use ranges::{LOOKED_AT, nothing_is_queued_of_what_is_made_void};
 pub use refused::Refused;
 pub use tape::{Batch, Noted, Recording};
 pub use unflushed::FlushProgress;

@@ -51,7 +51,7 @@ impl Keeper {
     /// Queues a page if it has to be written below, may be now, and is not much younger than a page of this age.
     fn takes_along(&mut self, page: u64, age: u64) -> bool {
         let Some(entry) = self.log.index().get(page).filter(|entry| entry.dirty && !entry.lost) else { return false };
-        let elsewhere = self.pending.contains_key(&page) || self.unsynced.contains_key(&page);
+        let elsewhere = self.pending.contains_key(&page) || self.unsynced.contains(page);
         let durable = self.log.is_version_durable(entry.place) || mutant::is(Mutant::UnripeTaken);
         if elsewhere || !durable || AGE_SHARE * self.log.age(entry.place) < age {
             return false;

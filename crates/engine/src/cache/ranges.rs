@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 
 /// Pages that are looked at in one hold of the core's lock.
-pub(super) const LOOKED_AT: u64 = 256;
+pub(crate) const LOOKED_AT: u64 = 256;
 
 /// A range in parts, each for one hold of the core's lock.
 fn parts(turn: &mut Turn, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {

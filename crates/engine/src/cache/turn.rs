@@ -234,25 +234,6 @@ impl Turn<'_> {
         guard.as_deref_mut().expect("a change puts one back")
     }
 
-    /// Between two parts of a long operation: lets those go first who wait for the core's lock.
-    pub fn pass(&mut self) -> io::Result<()> {
-        let locks = self.locks;
-        let before = locks.waiting.load(Relaxed);
-        if before == 0 {
-            // Whoever comes now waits until the next time.
-            holds::ended();
-            holds::began();
-            return Ok(());
-        }
-        self.unlocked(|| {
-            let mut tries = 0;
-            while locks.waiting.load(Relaxed) >= before && tries < PASSES {
-                std::thread::yield_now();
-                tries += 1;
-            }
-        })
-    }
-
     /// Sees to it that there is room for a request, as [`Locks::ready`] does, for who owns the upkeep.
     pub fn make_ready(&mut self) -> io::Result<()> {
         self.mend()?;
@@ -356,6 +337,24 @@ impl Lease for Turn<'_> {
         }
         self.locks.changed.notify_all();
         Ok(done)
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        let locks = self.locks;
+        let before = locks.waiting.load(Relaxed);
+        if before == 0 {
+            // Whoever comes now waits until the next time.
+            holds::ended();
+            holds::began();
+            return Ok(());
+        }
+        self.unlocked(|| {
+            let mut tries = 0;
+            while locks.waiting.load(Relaxed) >= before && tries < PASSES {
+                std::thread::yield_now();
+                tries += 1;
+            }
+        })
     }
 
     fn wait_for_sync(&mut self) -> io::Result<bool> {

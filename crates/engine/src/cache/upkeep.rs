@@ -24,6 +24,9 @@ pub(super) trait Lease {
     /// Performs I/O while others may use the keeper.
     fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R>;
 
+    /// Between two parts of a long operation: lets those go first who wait for the keeper.
+    fn pass(&mut self) -> io::Result<()>;
+
     /// Waits for the sync that another thread has under way; false at once if there can be none.
     fn wait_for_sync(&mut self) -> io::Result<bool>;
 }
@@ -35,6 +38,10 @@ impl Lease for Keeper {
 
     fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R> {
         Ok(io())
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        Ok(())
     }
 
     fn wait_for_sync(&mut self) -> io::Result<bool> {
@@ -188,8 +195,14 @@ pub(super) fn settle(lease: &mut impl Lease) -> io::Result<bool> {
         return Ok(false);
     }
     let backing = keeper.backing().clone();
+    let sync = keeper.unsynced.begin_sync();
     let synced = lease.unlocked(|| if mutant::is(Mutant::NoBackingSync) { Ok(()) } else { backing.sync() })?;
-    lease.keeper().settled(synced)
+    lease.keeper().synced_below(synced)?;
+    let mut urgent = false;
+    while lease.keeper().settle_some(sync, &mut urgent)? {
+        lease.pass()?;
+    }
+    Ok(urgent)
 }
 
 /// Makes every version that was handed over durable: in the log, or below if the log does not have it. With `through`
@@ -210,7 +223,10 @@ pub(super) fn flush_without_log(lease: &mut impl Lease) -> io::Result<()> {
     let backing = lease.keeper().backing().clone();
     let synced = lease.unlocked(|| backing.sync())?;
     // There is no log for which it means anything.
-    lease.keeper().synced_below(synced).map(drop)
+    let keeper = lease.keeper();
+    keeper.synced_below(synced)?;
+    keeper.unsynced.take();
+    Ok(())
 }
 
 /// Makes room for a request: in the queue, in what is remembered of writes below, in the log. Until this succeeds none is

@@ -382,7 +382,6 @@ impl World {
         if let Some(frame) = self.frames.get_mut(handle) {
             frame.dirty = false;
         }
-        self.unlogged.remove(&handle.0);
         self.keeper.set_in_memory(page, false);
         Ok(())
     }
@@ -483,7 +482,11 @@ impl World {
     /// Sends below what a frame has, unless its bytes are still where the log has them.
     pub fn hand_frame_down(&mut self, handle: Page) -> io::Result<()> {
         let wanted = self.frames.get(handle).is_some_and(|frame| frame.dirty && frame.bytes.is_some());
-        if wanted { self.write_back(handle, Tier::TOP) } else { Ok(()) }
+        if wanted {
+            self.write_back(handle, Tier::TOP)?;
+        }
+        self.unlogged.remove(&handle.0);
+        Ok(())
     }
 
     /// Sends below what only volatile memory has, when there is no log any more.

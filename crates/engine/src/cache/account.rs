@@ -1,0 +1,165 @@
+//! The account of what was written below and is not known to be durable there: what a sync of the backing store settles.
+//!
+//! A sync covers what was written before it began. Writes are numbered by how many syncs had begun, and listed in that order, so that what one
+//! has settled can be gone through a few pages at a time while more is written.
+
+use super::flight::Sent;
+use crate::store::PageMap;
+use std::collections::VecDeque;
+
+struct Item {
+    sent: Sent,
+    /// Syncs that had begun when it was written.
+    syncs: u64,
+}
+
+/// Pages that were written below since its last sync.
+#[derive(Default)]
+pub(super) struct Account {
+    items: PageMap<Item>,
+    /// Pages and numbers, ascending by the number. An item that is another by now, or none, is passed over.
+    order: VecDeque<(u64, u64)>,
+    /// Syncs that have begun.
+    syncs: u64,
+}
+
+impl Account {
+    /// Notes what was written of a page.
+    pub fn insert(&mut self, page: u64, sent: Sent) {
+        self.insert_at(page, sent, self.syncs);
+    }
+
+    /// Notes something else of what was written of a page, which makes it durable no later.
+    pub fn replace(&mut self, page: u64, sent: Sent) {
+        let syncs = self.items.get(&page).map_or(self.syncs, |item| item.syncs);
+        self.insert_at(page, sent, syncs);
+    }
+
+    fn insert_at(&mut self, page: u64, sent: Sent, syncs: u64) {
+        let before = self.items.insert(page, Item { sent, syncs });
+        if before.is_none_or(|before| before.syncs != syncs) {
+            self.order.push_back((page, syncs));
+        }
+    }
+
+    /// What was written of a page.
+    pub fn get(&self, page: u64) -> Option<&Sent> {
+        self.items.get(&page).map(|item| &item.sent)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, page: u64) -> Option<&mut Sent> {
+        self.items.get_mut(&page).map(|item| &mut item.sent)
+    }
+
+    /// Was anything written of a page?
+    pub fn contains(&self, page: u64) -> bool {
+        self.items.contains_key(&page)
+    }
+
+    /// What was written of a page does not matter any more.
+    pub fn remove(&mut self, page: u64) {
+        self.items.remove(&page);
+    }
+
+    /// Pages in it.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Is nothing in it?
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The pages, in no order.
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
+        self.items.keys().copied()
+    }
+
+    /// What was written of them, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &Sent> {
+        self.items.values().map(|item| &item.sent)
+    }
+
+    /// A sync begins: what it covers is known by this number.
+    pub fn begin_sync(&mut self) -> u64 {
+        self.syncs += 1;
+        self.syncs - 1
+    }
+
+    /// Takes a page out that a sync has covered.
+    pub fn settled(&mut self, sync: u64) -> Option<(u64, Sent)> {
+        while let Some((page, syncs)) = self.order.front().copied().filter(|&(_, syncs)| syncs <= sync) {
+            self.order.pop_front();
+            if self.items.get(&page).is_some_and(|item| item.syncs == syncs) {
+                return self.items.remove(&page).map(|item| (page, item.sent));
+            }
+        }
+        None
+    }
+
+    /// Takes everything out, ascending by page.
+    pub fn take(&mut self) -> Vec<(u64, Sent)> {
+        self.order.clear();
+        let items = std::mem::take(&mut self.items);
+        let mut all: Vec<(u64, Sent)> = items.into_iter().map(|(page, item)| (page, item.sent)).collect();
+        all.sort_unstable_by_key(|&(page, _)| page);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flight::Cover;
+    use super::*;
+    use entresol_core::Random;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_sync_settles_what_was_written_before_it_began() {
+        let (mut account, mut random) = (Account::default(), Random::new(7));
+        // By page: the place of what was written last, and how many syncs had begun.
+        let mut model = BTreeMap::new();
+        let mut syncs = 0;
+        for place in 0..20_000 {
+            let page = random.below(50);
+            let sent = || Sent::elsewhere(Cover::Same(place), 0);
+            match random.below(8) {
+                0..=4 => {
+                    account.insert(page, sent());
+                    model.insert(page, (place, syncs));
+                }
+                5 => {
+                    account.replace(page, sent());
+                    let before = model.get(&page).map_or(syncs, |&(_, before)| before);
+                    model.insert(page, (place, before));
+                }
+                6 => {
+                    account.remove(page);
+                    model.remove(&page);
+                }
+                _ => {
+                    assert_eq!(account.begin_sync(), syncs);
+                    syncs += 1;
+                    // A page is written while the sync goes on.
+                    account.insert(60, sent());
+                    model.insert(60, (place, syncs));
+                    let mut settled = BTreeMap::new();
+                    while let Some((page, sent)) = account.settled(syncs - 1) {
+                        assert!(settled.insert(page, sent.cover).is_none());
+                    }
+                    let due = model.iter().filter(|&(_, &(_, before))| before < syncs);
+                    assert_eq!(settled, due.map(|(&page, &(place, _))| (page, Cover::Same(place))).collect());
+                    model.retain(|_, &mut (_, before)| before == syncs);
+                }
+            }
+            assert_eq!((account.len(), account.is_empty()), (model.len(), model.is_empty()));
+            assert!(account.order.len() <= 4 * 50 + 60 * syncs as usize, "what is listed is bounded");
+            let found = account.get(page).map(|sent| sent.cover);
+            assert_eq!(found, model.get(&page).map(|&(place, _)| Cover::Same(place)));
+        }
+        assert_eq!(account.take().iter().map(|&(page, _)| page).collect::<Vec<_>>(), Vec::from_iter(model.into_keys()));
+        assert!(account.is_empty() && account.order.is_empty());
+    }
+}
