@@ -448,8 +448,15 @@ impl<P: Policy> Core for Engine<P> {
     fn give_up_cache(&mut self) -> io::Result<()> {
         self.off = true;
         self.unseen = None;
-        self.world.keeper.abandon_log();
+        let late = mutant::is(Mutant::FramesAfterLog);
+        if late {
+            self.world.keeper.abandon_log();
+        }
+        // First what memory has: what the log has of those pages is older, and no loss where it cannot be read.
         self.world.write_frames_below(false)?;
+        if !late {
+            self.world.keeper.abandon_log();
+        }
         upkeep::flush_without_log(&mut self.world.keeper)
     }
 
