@@ -124,9 +124,28 @@ impl Oracle {
 
     /// Checks what a page reads as after a crash; that is its state from here on, and durable.
     pub fn check_after_crash(&mut self, page: u64, bytes: &[u8]) -> Result<(), String> {
+        let found = self.allowed(page, bytes, self.atomic)?;
+        self.settle(page, found);
+        Ok(())
+    }
+
+    /// The same of a page that may be torn between its states, although others may not.
+    pub fn check_torn_after_crash(&mut self, page: u64, bytes: &[u8]) -> Result<(), String> {
+        let found = self.allowed(page, bytes, false)?;
+        self.settle(page, found);
+        Ok(())
+    }
+
+    /// May a page read so after a crash? Nothing is settled by that.
+    pub fn is_allowed_after_crash(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
+        self.allowed(page, bytes, self.atomic).map(drop)
+    }
+
+    /// The versions of a page's sectors after a crash, which may be those of one state if it is `atomic`.
+    fn allowed(&self, page: u64, bytes: &[u8], atomic: bool) -> Result<Versions, String> {
         let found = self.versions_of(page, bytes);
         let states = &self.pages[page as usize];
-        let allowed = if self.atomic {
+        let allowed = if atomic {
             states.iter().any(|state| state.iter().zip(&found).all(|(version, found)| Some(*version) == *found))
         } else {
             (0..found.len()).all(|s| states.iter().any(|state| Some(state[s]) == found[s]))
@@ -134,9 +153,11 @@ impl Oracle {
         if !allowed {
             return Err(format!("after a crash page {page} reads as {found:?}, allowed was {states:?}"));
         }
-        let settled = found.into_iter().map(|version| version.expect("just checked")).collect();
-        self.pages[page as usize] = VecDeque::from([settled]);
+        Ok(found.into_iter().map(|version| version.expect("just checked")).collect())
+    }
+
+    fn settle(&mut self, page: u64, state: Versions) {
+        self.pages[page as usize] = VecDeque::from([state]);
         self.earlier[page as usize].clear();
-        Ok(())
     }
 }

@@ -88,6 +88,8 @@ entresol_core::fault_points! {
         CommitUnchecked,
         /// Nothing is looked for beyond what seems to be the end of the log.
         NothingBeyond,
+        /// Beyond what seems to be the end of the log a segment is looked at only where its first table can be read.
+        AnnouncedUnread,
         /// A format does not count on from the superblocks that it finds.
         FormatForgetsWrites,
         /// Both superblocks are written before either is synced.
@@ -106,6 +108,8 @@ entresol_core::fault_points! {
         OwnerUnchecked,
         /// A cache whose device failed is not marked.
         RetireUnmarked,
+        /// Of a cache whose device failed the log is read before what memory has.
+        FramesAfterLog,
         /// A proposed generation is not written when that returns.
         GenerationUnwritten,
         /// The generation of the backing store is not compared.
@@ -149,7 +153,8 @@ impl Mutant {
             Mutant::FreedUnsaid | Mutant::BlockTooEarly | Mutant::NotRenewed => layout == Layout::Slots,
             Mutant::GrownTooEarly | Mutant::GrownUnsaid => layout == Layout::Log,
             // A journal is read whole before it is known where it ends; reclaim drops nothing of slots.
-            Mutant::NothingBeyond | Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
+            Mutant::NothingBeyond | Mutant::AnnouncedUnread => layout == Layout::Log,
+            Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
             // Over slots no word says that a page became clean which the policy does not hold, as this one never is.
             Mutant::SupersededCleaned => layout == Layout::Log,
             // The same step in both layouts; over slots 12,000 lives did not happen to need it.

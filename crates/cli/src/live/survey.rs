@@ -3,7 +3,7 @@
 
 use super::survey_slots;
 use entresol_engine::store::{Generation, Generations, Geometry, Layout};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"\x89ETCACHE";
@@ -617,20 +617,34 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok((end, batches))
     }
 
-    /// How far beyond an end of the log a batch says that it was durable.
+    /// How far beyond an end of the log a batch says that it was durable. A segment whose first table cannot be read is found by what a
+    /// table before it announces.
     fn durable_beyond(&self, end: End) -> Result<Option<End>, SurveyError> {
-        if end.slot >= self.superblock.geometry.segments {
+        let slots = self.superblock.geometry.segments;
+        if end.slot >= slots {
             return Err(self.damaged(0, end.place, "what follows it lies beyond the end of the cache"));
         }
         let mut further: Option<End> = None;
         let ours = |first: &First| first.epoch == self.superblock.epoch && first.place > end.place;
         let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| Some((slot, first.filter(ours)?.place)));
-        for (slot, from) in std::iter::once((end.slot, end.place)).chain(later) {
-            for place in from..(from / self.segment_pages() + 1) * self.segment_pages() {
-                let table = self.table(slot, place)?.filter(|table| table.epoch == self.superblock.epoch);
-                let Some(stated) = table.map(|table| table.durable) else { continue };
-                if stated.place > further.map_or(end.place, |other| other.place) {
+        // Of what was closed in good order nothing was announced since.
+        let announces = self.superblock.state != State::Closed;
+        let before = if announces { end.place % self.segment_pages() } else { 0 };
+        let mut begins: VecDeque<(u32, u64)> = std::iter::once((end.slot, end.place - before))
+            .chain(later.filter(|(slot, _)| *slot != end.slot))
+            .collect();
+        let mut sought: HashSet<u32> = begins.iter().map(|(slot, _)| *slot).collect();
+        while let Some((slot, from)) = begins.pop_front() {
+            let following = (from / self.segment_pages() + 1) * self.segment_pages();
+            for place in from..following {
+                let Some(table) = self.table(slot, place)? else { continue };
+                let of_now = table.epoch == self.superblock.epoch;
+                let stated = table.durable;
+                if of_now && stated.place > further.map_or(end.place, |other| other.place) {
                     further = Some(stated);
+                }
+                if announces && (of_now || place < end.place) && table.next < slots && sought.insert(table.next) {
+                    begins.push_back((table.next, following));
                 }
             }
         }

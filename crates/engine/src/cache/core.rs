@@ -451,8 +451,15 @@ impl<P: Policy> Core for Engine<P> {
         self.off = true;
         self.unseen = None;
         self.left = None;
-        self.world.keeper.abandon_log();
+        let late = mutant::is(Mutant::FramesAfterLog);
+        if late {
+            self.world.keeper.abandon_log();
+        }
+        // First what memory has: what the log has of those pages is older, and no loss where it cannot be read.
         self.world.write_frames_below_without_log();
+        if !late {
+            self.world.keeper.abandon_log();
+        }
         upkeep::flush_without_log(&mut self.world.keeper)
     }
 

@@ -79,9 +79,15 @@ fn renew(lease: &mut impl Lease, oldest: Range<u64>) -> io::Result<()> {
     sync_log(lease)?;
     let keeper = lease.keeper();
     let slots = keeper.log.slots().expect("the layout of a store does not change");
+    let byte_after = slots.byte_after_oldest(bytes.len());
     let mut after = AlignedBytes::zeroed(slots.geometry().page_bytes as usize);
-    let read = disk.read_at(slots.byte_after_oldest(bytes.len()), &mut after);
-    keeper.noted(read)?;
+    for _ in 0..if mutant::is(Mutant::ReadOnce) { 1 } else { 2 } {
+        let read = disk.read_at(oldest.start, &mut bytes).and_then(|()| disk.read_at(byte_after, &mut after));
+        keeper.noted(read)?;
+        if keeper.log.slots().is_some_and(|slots| slots.can_mend(&bytes, &after)) {
+            break;
+        }
+    }
     renew_from(keeper, &bytes, &after)
 }
 

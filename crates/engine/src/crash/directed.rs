@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 
 const PAGE: u64 = 1024;
 const ID: [u8; 16] = [5; 16];
+/// Where the first segment begins in a store as programs made it before version 3.
+const BASE_BEFORE: u64 = 8192;
 
 fn config(policy: &str, mode: Mode, tiers: &[usize]) -> CacheConfig {
     let policy = catalogue::info(policy).expect("a policy");
@@ -693,6 +695,110 @@ pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout:
     }
 }
 
+/// A write of a store without commit records goes elsewhere: the first table of a segment is not there, and in its stead it hits the
+/// flush before, of which tables behind the missing one tell that it was durable. What that flush had is an error or the cache is
+/// refused, and nothing is as it was before.
+pub(super) fn what_is_announced_tells_what_was_durable() -> Result<(), String> {
+    const SEGMENT: u64 = 16;
+    // A flush of one page takes two blocks.
+    const FLUSHES: u8 = SEGMENT as u8 / 2;
+    let config = config("lru", Mode::WriteBack, &[64]);
+    // It hits the page of that flush, or its table.
+    for back in [0, PAGE] {
+        let disks = formatted_before(100);
+        let cache = open(&disks, &config)?;
+        for version in 1..=FLUSHES + 3 {
+            if version == FLUSHES + 1 {
+                let copy = disks[0].copy();
+                let is_it = |block: &[u8]| block == [FLUSHES; PAGE as usize];
+                let hit = copy.chunks_exact(PAGE as usize).position(is_it).ok_or("the flush is not on the device")?;
+                // Two blocks from the segment behind, round the end of the device.
+                let places = disks[0].size_bytes() - 2 * PAGE + 1;
+                disks[0].inject(Fault::Misdirected(places - PAGE - back));
+                if (hit as u64 + 1) * PAGE != BASE_BEFORE + SEGMENT * PAGE {
+                    return Err("the flush does not end its segment".to_owned());
+                }
+            }
+            write(&cache, u64::from(version), version)?;
+            cache.flush().map_err(text("a flush"))?;
+        }
+        drop(cache);
+        let Ok(cache) = open(&disks, &config) else { continue };
+        for version in 1..=FLUSHES + 3 {
+            match page(&cache, u64::from(version)) {
+                Ok(found) if found != version => {
+                    return Err(format!("{back} bytes before: page {version} is as it was before: {found}"));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The cache device fails while memory has something newer of a page than the log, where it cannot be read any more: nothing is lost,
+/// so no flush says that anything may be.
+pub(super) fn an_older_copy_in_a_failed_log_is_no_loss(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 100);
+    let cache = open(&disks, &config("face", Mode::WriteBack, &[4, 40]))?;
+    write(&cache, 0, 1)?;
+    cache.flush().map_err(text("a flush"))?;
+    write(&cache, 0, 2)?;
+    disks[0].vanish();
+    let has_failed = || cache.stats().map(|stats| stats.failed.is_some()).map_err(text("counts"));
+    for other in 1..100 {
+        // A batch of pages that left the memory is to be written. Whatever comes of that, the cache goes on.
+        let _failed = write(&cache, other, 1).and_then(|()| cache.step().map_err(text("upkeep")));
+        if has_failed()? {
+            break;
+        }
+        write(&cache, 0, 2)?;
+    }
+    let lost = cache.stats().map_err(text("counts"))?.keeper.pages_lost;
+    match (has_failed()?, lost, cache.flush(), page(&cache, 0)?) {
+        (true, 0, Ok(()), 2) => Ok(()),
+        found => Err(format!("{found:?}: not failed, nothing lost, a flush and version 2")),
+    }
+}
+
+/// A block of the journal rots in use, and what has its copy is misread once when it is to be renewed: that is read again, and the
+/// device stays in use.
+pub(super) fn a_copy_of_a_journal_block_is_read_again() -> Result<(), String> {
+    const PAGES: u64 = 60;
+    const BLOCKS: u64 = 20;
+    let mut renewed = 0;
+    for (block, reads) in (0..BLOCKS).flat_map(|block| (0..5).map(move |reads| (block, reads))) {
+        let disks = formatted(Layout::Slots, PAGES);
+        let cache = open(&disks, &config("lru", Mode::WriteBack, &[PAGES as usize]))?;
+        for version in 1..=200 {
+            write(&cache, version % PAGES, version as u8)?;
+            cache.flush().map_err(text("a flush"))?;
+            // Each flush is a block.
+            if version == BLOCKS + 1 {
+                let copy = disks[0].copy();
+                let is_of_journal = |block: &[u8]| block.starts_with(b"\x89ETJOURN");
+                let first = copy.chunks_exact(PAGE as usize).position(is_of_journal).ok_or("there is no journal")?;
+                disks[0].flip((first as u64 + block) * PAGE + 100, 0);
+                disks[0].misread_after(reads);
+            }
+        }
+        let stats = cache.stats().map_err(text("counts"))?;
+        renewed += stats.log.renewed;
+        if let Some(why) = stats.failed {
+            return Err(format!("block {block}, read {reads} is wrong: {why}"));
+        }
+        disks[0].heal();
+        for at in 0..PAGES {
+            let version = (1..=200).rev().find(|version| version % PAGES == at).unwrap_or(0) as u8;
+            let found = page(&cache, at)?;
+            if found != version {
+                return Err(format!("block {block}, read {reads} is wrong: page {at} is {found}, not {version}"));
+            }
+        }
+    }
+    if renewed == 0 { Err("nothing was renewed".to_owned()) } else { Ok(()) }
+}
+
 /// All of them.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
@@ -702,7 +808,11 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
         what_an_earlier_epoch_left_does_not_stand_in_for_a_misread_table()?;
         a_copy_that_is_being_replaced_is_not_taken_for_clean()?;
         what_lies_beyond_tells_what_was_durable()?;
+        what_is_announced_tells_what_was_durable()?;
+    } else {
+        a_copy_of_a_journal_block_is_read_again()?;
     }
+    an_older_copy_in_a_failed_log_is_no_loss(layout)?;
     a_copy_that_is_written_past_counts_until_then(layout)?;
     a_large_change_below_is_not_written_over(layout)?;
     a_drain_ends_while_pages_are_written(layout)?;

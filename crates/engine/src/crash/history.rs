@@ -292,9 +292,13 @@ impl History {
     }
 
     fn open(&self) -> Outcome<BlockCache> {
+        self.open_on(&self.cache, &self.backing)
+    }
+
+    fn open_on(&self, cache: &SimDisk, backing: &SimDisk) -> Outcome<BlockCache> {
         let opened = BlockCache::open_objects(
-            self.cache.clone(),
-            self.backing.clone(),
+            cache.clone(),
+            backing.clone(),
             BACKING,
             &CacheConfig { clock: self.clock(), ..self.setup.config() },
             self.tables.objects(),

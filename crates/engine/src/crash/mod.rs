@@ -265,6 +265,23 @@ fn another_policy_is_shown_what_counts() {
 }
 
 #[test]
+fn what_is_announced_tells_what_was_durable() {
+    directed::what_is_announced_tells_what_was_durable().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn a_copy_of_a_journal_block_is_read_again() {
+    directed::a_copy_of_a_journal_block_is_read_again().unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+#[test]
+fn an_older_copy_in_a_failed_log_is_no_loss() {
+    for layout in LAYOUTS {
+        directed::an_older_copy_in_a_failed_log_is_no_loss(layout).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
 fn a_cache_whose_device_failed_is_not_opened_again() {
     for layout in LAYOUTS {
         directed::a_cache_that_was_given_up_is_not_opened_again(layout)

@@ -13,7 +13,7 @@ use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -378,7 +378,8 @@ impl<D: Disk> Walk<'_, D> {
         Spot { slot: if same { slot } else { next }, place: after }
     }
 
-    /// Step 3: a batch beyond the end that was written when the log was durable past it tells how far that was.
+    /// Step 3: a batch beyond the end that was written when the log was durable past it tells how far that was. A segment whose first
+    /// table cannot be read is found by what tables before it announce.
     fn durable_beyond(&self, end: LogEnd, last: Stretch) -> Result<Option<LogEnd>, StoreError> {
         if mutant::is(Mutant::NothingBeyond) {
             return Ok(None);
@@ -388,15 +389,30 @@ impl<D: Disk> Walk<'_, D> {
             let First { place, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
             Some(Spot { slot, place })
         });
-        let mut last = Some(last).filter(|stretch| stretch.holds(spot(end), self.page_bytes()));
+        // Of what was closed in good order the superblock has the end, and nothing was announced since.
+        let announces = self.superblock.state != State::Closed && !mutant::is(Mutant::AnnouncedUnread);
+        // A table before the end may be the only one to announce what follows this segment.
+        let before = if announces { end.place % self.segment_pages() } else { 0 };
+        let ending = Spot { slot: end.slot, place: end.place - before };
+        let mut last = Some(last).filter(|stretch| stretch.holds(ending, self.page_bytes()));
+        let mut begins: VecDeque<Spot> = std::iter::once(ending).chain(later).collect();
+        let mut sought: HashSet<u32> = begins.iter().map(|begin| begin.slot).collect();
         let mut further: Option<LogEnd> = None;
-        for begin in std::iter::once(spot(end)).chain(later) {
+        while let Some(begin) = begins.pop_front() {
             let stretch = last.take().map_or_else(|| self.rest_of_segment(begin), Ok)?;
-            for place in begin.place..(begin.place / self.segment_pages() + 1) * self.segment_pages() {
+            let following = (begin.place / self.segment_pages() + 1) * self.segment_pages();
+            for place in begin.place..following {
                 let table = stretch.table(place, self.superblock.tables, self.page_bytes());
-                let Some(table) = table.filter(|table| self.is_of_this_epoch(&table.head)) else { continue };
-                if table.head.durable.place > end.place {
-                    further = Some(further.map_or(table.head.durable, |other| other.later(table.head.durable)));
+                let Some(table) = table.filter(|table| self.is_ours(&table.head)) else { continue };
+                let Head { durable, next, .. } = table.head;
+                let is_of_now = self.is_of_this_epoch(&table.head);
+                if is_of_now && durable.place > end.place {
+                    further = Some(further.map_or(durable, |other| other.later(durable)));
+                }
+                // Beyond the end an earlier epoch left nothing but what is void.
+                let counts = is_of_now || place < end.place;
+                if announces && counts && next < self.geometry().segments && sought.insert(next) {
+                    begins.push_back(Spot { slot: next, place: following });
                 }
             }
         }

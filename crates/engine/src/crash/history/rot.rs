@@ -5,10 +5,11 @@ use super::{BACKING, Damage, FIRST_ENTRIES_END, History, Outcome, Stop, wrong};
 use crate::Block;
 use crate::cache::BlockCache;
 use crate::disk::Disk;
-use crate::store::repair;
+use crate::store::{Layout, repair};
 use entresol_core::Random;
-use entresol_crashtest::Fault;
 use entresol_crashtest::pages::SECTOR;
+use entresol_crashtest::{Fault, Power, SimDisk};
+use std::collections::BTreeSet;
 use std::io;
 
 /// What happens to the cache device.
@@ -41,11 +42,22 @@ enum Then {
     Drain,
 }
 
+/// Pages of flushes that an end may have taken back.
+struct Lacking {
+    pages: BTreeSet<u64>,
+    /// They may be torn.
+    torn: bool,
+    /// The cache device and the backing store before one bit of the former flipped, if that was after the end.
+    before: Option<[Vec<u8>; 2]>,
+}
+
 impl History {
     /// Lives, ends, rots, and is opened: every page is right, or an error and listed. One bit costs the page that it touches at most.
     pub fn rot(&mut self, rot: Rot, end: End, requests: u64) -> Result<Damage, String> {
-        self.live_rotting(rot, end, requests)?;
+        let mut lacking =
+            Lacking { pages: self.live_rotting(rot, end, requests)?, torn: end == End::PowerLoss, before: None };
         if rot == Rot::Bit {
+            lacking.before = Some([self.cache.copy(), self.backing.copy()]);
             let (byte, bit) = (self.place_to_rot().map_err(|error| error.to_string())?, self.random.below(8) as u8);
             self.cache.flip(byte, bit);
         }
@@ -65,7 +77,7 @@ impl History {
             Ok(cache) => cache,
             Err(why) => return refused(why),
         };
-        let mut lost = self.check_all(&cache)?;
+        let mut lost = self.check_all(&cache, &lacking)?;
         // What somebody changed below and a flush has not told of reads as either until it is written again.
         let loose: Vec<u64> = std::mem::take(&mut self.loose).into_iter().collect();
         self.write_again(&cache, &loose)?;
@@ -74,7 +86,9 @@ impl History {
             lost.sort_unstable();
             lost.dedup();
         }
-        if rot != Rot::Write && lost.len() > 1 {
+        // Of a journal without commit records one block alone says that those before it were durable. Slots that it freed are given again.
+        let taken_back = |page: &&u64| self.setup.of_before && self.is_of_slots() && lacking.pages.contains(page);
+        if rot != Rot::Write && lost.len() > 1 && !lost.iter().all(|page| taken_back(&page)) {
             return Err(format!("one bit has cost the pages {lost:?}"));
         }
         self.write_again(&cache, &lost)?;
@@ -96,8 +110,14 @@ impl History {
         Ok(if lost.is_empty() { harmless } else { Damage::PageLost })
     }
 
-    /// A life up to its end, during which something rots unless that comes after.
-    fn live_rotting(&mut self, rot: Rot, end: End, requests: u64) -> Result<(), String> {
+    fn is_of_slots(&self) -> bool {
+        self.setup.geometry.layout == Layout::Slots
+    }
+
+    /// A life up to its end, during which something rots unless that comes after; the pages of the last flush if its end may have
+    /// taken that back.
+    fn live_rotting(&mut self, rot: Rot, end: End, requests: u64) -> Result<BTreeSet<u64>, String> {
+        let mut lacking = BTreeSet::new();
         if end != End::Close && self.random.chance(0.7) {
             self.power.fail_after(1 + self.random.below(1 + requests / 2));
         }
@@ -109,7 +129,8 @@ impl History {
             End::PowerLoss => {
                 self.crash();
                 // The record of the last flush need not be down. What the log has lost of it the backing store may have.
-                self.loose.extend(self.oracle.may_lack_the_last_flush());
+                lacking.extend(self.oracle.may_lack_the_last_flush());
+                self.loose.extend(&lacking);
             }
             End::Kill | End::Close => {
                 self.tables.forget();
@@ -117,11 +138,12 @@ impl History {
                 self.cache.heal();
                 // Without commit records it is later tables that tell how far the log was durable.
                 if self.setup.of_before && end == End::Kill {
-                    self.loose.extend(self.oracle.may_lack_the_last_flush());
+                    lacking.extend(self.oracle.may_lack_the_last_flush());
+                    self.loose.extend(&lacking);
                 }
             }
         }
-        Ok(())
+        Ok(lacking)
     }
 
     fn live_with(&mut self, rot: Rot, end: End, requests: u64) -> Outcome<()> {
@@ -138,8 +160,7 @@ impl History {
             self.step_beside_damage(&cache)?;
         }
         if end == End::Close {
-            self.try_io("flushing", cache.flush())?;
-            self.flushed();
+            self.flush_beside_damage(&cache)?;
             self.try_io("closing", cache.close())?;
         }
         Ok(())
@@ -181,12 +202,18 @@ impl History {
                 let written = write().or_else(|_| write());
                 self.try_io("writing beside damage", written)
             }
-            _ => {
-                self.try_io("flushing beside damage", cache.flush().or_else(|_| cache.flush()))?;
-                self.flushed();
-                Ok(())
-            }
+            _ => self.flush_beside_damage(cache),
         }
+    }
+
+    /// A flush. Where a page was lost it says so once, whether or not that was written again since, and succeeds when it is
+    /// repeated.
+    fn flush_beside_damage(&mut self, cache: &BlockCache) -> Outcome<()> {
+        let was_one_lost = || cache.stats().expect("no thread panicked").keeper.pages_lost > 0;
+        let flushed = cache.flush().or_else(|error| if was_one_lost() { cache.flush() } else { Err(error) });
+        self.try_io("flushing beside damage", flushed)?;
+        self.flushed();
+        Ok(())
     }
 
     fn is_listed(&self, cache: &BlockCache, page: u64, error: &io::Error) -> Outcome<()> {
@@ -201,16 +228,43 @@ impl History {
     }
 
     /// Reads everything; the pages that are lost, which are listed.
-    fn check_all(&mut self, cache: &BlockCache) -> Result<Vec<u64>, String> {
+    fn check_all(&mut self, cache: &BlockCache, lacking: &Lacking) -> Result<Vec<u64>, String> {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let mut bytes = vec![0; page_bytes as usize];
         for page in 0..self.oracle.pages() {
             match cache.read(page * page_bytes, &mut bytes) {
+                Ok(()) if self.is_torn_below(page, &bytes, lacking)? => {
+                    self.oracle.check_torn_after_crash(page, &bytes)?
+                }
                 Ok(()) => self.oracle.check_after_crash(page, &bytes)?,
                 Err(error) => self.is_listed(cache, page, &error).map_err(wrong)?,
             }
         }
         Ok(cache.lost_pages().expect("no thread panicked"))
+    }
+
+    /// Is a page torn that was being written below when the power went, and was it whole until its copy in the log rotted? Of a
+    /// flush whose record is not down nothing tells rot from a power that went before its sync, as then nothing of it is below.
+    fn is_torn_below(&self, page: u64, bytes: &[u8], lacking: &Lacking) -> Result<bool, String> {
+        let may_be = lacking.torn && lacking.pages.contains(&page);
+        if !may_be || self.oracle.is_allowed_after_crash(page, bytes).is_ok() {
+            return Ok(false);
+        }
+        let mut other = vec![0; bytes.len()];
+        self.backing.read_at(page * bytes.len() as u64, &mut other).expect("the backing store works");
+        if bytes != other {
+            return Ok(false);
+        }
+        let Some(before) = &lacking.before else { return Ok(true) };
+        let disks = before.each_ref().map(|image| {
+            let disk = SimDisk::new(image.len() as u64, &Power::steady());
+            disk.put_back(image);
+            disk
+        });
+        let cache = self.open_on(&disks[0], &disks[1]).map_err(wrong)?;
+        cache.read(page * bytes.len() as u64, &mut other).map_err(|error| format!("without the bit: {error}"))?;
+        self.oracle.is_allowed_after_crash(page, &other).map_err(|why| format!("without the bit: {why}"))?;
+        Ok(true)
     }
 
     /// Drains past what is lost; whatever is not lost is below then.

@@ -555,6 +555,11 @@ impl<D: Disk> Slots<D> {
         blocks.map(|(block, number)| journal::decode(self.standing.tables(), block).filter(here(number))).collect()
     }
 
+    /// Is it known what the oldest blocks say, with the help of the block `after` them?
+    pub fn can_mend(&self, blocks: &[u8], after: &[u8]) -> bool {
+        self.mended(blocks, after).is_some()
+    }
+
     /// What the oldest blocks say, each from its copy in the one after it where it is damaged.
     fn mended(&self, blocks: &[u8], after: &[u8]) -> Option<Vec<journal::Block>> {
         let mut decoded = self.decoded(blocks);
