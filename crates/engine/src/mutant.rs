@@ -157,8 +157,6 @@ impl Mutant {
             Mutant::TailNotAwaited | Mutant::VoidNotTried => layout == Layout::Log,
             // Over slots no word says that a page became clean which the policy does not hold, as this one never is.
             Mutant::SupersededCleaned => layout == Layout::Log,
-            // The same step in both layouts; over slots 12,000 lives did not happen to need it.
-            Mutant::SupersededShown => layout == Layout::Log,
             _ => true,
         }
     }

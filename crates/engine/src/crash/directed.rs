@@ -647,14 +647,15 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
 pub(super) fn a_superseded_copy_is_not_shown_to_another_policy(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 100);
     let cache = open(&disks, &config("lru", Mode::WriteBack, &[20]))?;
-    (40..50).try_for_each(|at| write(&cache, at, 1))?;
+    // So few that they wait in the queue when they have left the cache.
+    (46..50).try_for_each(|at| write(&cache, at, 1))?;
     cache.flush().map_err(text("a flush"))?;
     (0..20).try_for_each(|at| page(&cache, at).map(drop))?;
     cache.set_sequential_cutoff(4 * PAGE).map_err(text("a cutoff"))?;
-    (30..50).try_for_each(|at| write(&cache, at, 2))?;
+    (38..50).try_for_each(|at| write(&cache, at, 2))?;
     let arc = catalogue::info("arc").expect("a policy");
     cache.set_policy(arc, &Options::defaults(arc), &[20]).map_err(|error| format!("another policy: {error}"))?;
-    (30..50).try_for_each(|at| match page(&cache, at)? {
+    (38..50).try_for_each(|at| match page(&cache, at)? {
         2 => Ok(()),
         found => Err(format!("page {at} is version {found}, not 2")),
     })
