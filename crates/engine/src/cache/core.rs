@@ -209,8 +209,8 @@ impl<P: Policy> Engine<P> {
 
     /// After a request: the policy is shown more if there is room for what it writes back.
     fn go_on_showing(&mut self) {
-        if self.unseen.is_some() && self.world.keeper.is_ready() {
-            self.show_some();
+        if (self.unseen.is_some() || self.left.is_some()) && self.world.keeper.is_ready() {
+            self.show_more();
         }
     }
 

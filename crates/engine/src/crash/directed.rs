@@ -654,7 +654,7 @@ pub(super) fn a_superseded_copy_is_not_shown_to_another_policy(layout: Layout) -
     cache.set_sequential_cutoff(4 * PAGE).map_err(text("a cutoff"))?;
     (38..50).try_for_each(|at| write(&cache, at, 2))?;
     let arc = catalogue::info("arc").expect("a policy");
-    cache.set_policy(arc, &Options::defaults(arc), &[20]).map_err(|error| format!("another policy: {error}"))?;
+    cache.set_policy(arc, &Options::defaults(arc), &[40]).map_err(|error| format!("another policy: {error}"))?;
     (38..50).try_for_each(|at| match page(&cache, at)? {
         2 => Ok(()),
         found => Err(format!("page {at} is version {found}, not 2")),
