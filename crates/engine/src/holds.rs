@@ -42,7 +42,7 @@ mod counted {
         LOOKED.set(LOOKED.get() + 1);
     }
 
-    /// Does this thread hold the core's lock?
+    /// True if this thread holds the core's lock.
     pub(crate) fn holding() -> bool {
         HOLDING.get()
     }
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// What is done to a cache of so many pages, all of them dirty or clean in turn.
+    /// An operation on a cache of so many pages, half of them dirty.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Operation {
         Discard,

@@ -42,7 +42,7 @@ entresol_core::fault_points! {
         VoidQueued,
         /// A page that is about to be made void keeps its place until its turn comes.
         VoidAwaited,
-        /// What is written during a drain is not sent below at once.
+        /// A page that is written during a drain is not sent below at once.
         DrainedBehind,
         /// A change of the policy takes copies for cached that newer versions on their way below have superseded.
         SupersededShown,

@@ -42,7 +42,7 @@ impl Account {
         }
     }
 
-    /// What was written of a page.
+    /// The last write of a page.
     pub fn get(&self, page: u64) -> Option<&Sent> {
         self.items.get(&page).map(|item| &item.sent)
     }
@@ -52,12 +52,12 @@ impl Account {
         self.items.get_mut(&page).map(|item| &mut item.sent)
     }
 
-    /// Was anything written of a page?
+    /// True if a page was written.
     pub fn contains(&self, page: u64) -> bool {
         self.items.contains_key(&page)
     }
 
-    /// What was written of a page does not matter any more.
+    /// Forgets a page, whose last write does not matter any more.
     pub fn remove(&mut self, page: u64) {
         self.items.remove(&page);
     }
@@ -67,7 +67,7 @@ impl Account {
         self.items.len()
     }
 
-    /// Is nothing in it?
+    /// True if nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -77,7 +77,7 @@ impl Account {
         self.items.keys().copied()
     }
 
-    /// What was written of them, in no order.
+    /// Their last writes, in no order.
     pub fn values(&self) -> impl Iterator<Item = &Sent> {
         self.items.values().map(|item| &item.sent)
     }

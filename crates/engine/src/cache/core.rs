@@ -55,7 +55,7 @@ pub(super) trait Core: Send {
     fn leave_gaps(&mut self);
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
-    /// What a flush has to hand over to the log, by [`log_frames`](Core::log_frames): so many frames at most, from this handle on,
+    /// Frames that a flush has to hand over to the log, by [`log_frames`](Core::log_frames): so many at most, from this handle on,
     /// ascending.
     fn unlogged(&self, from: u32, most: usize) -> Vec<Page>;
     /// Hands frames over to the log.
@@ -77,11 +77,11 @@ pub(super) trait Core: Send {
     fn discard_held(&mut self, page: u64) -> io::Result<()>;
     /// Pages of a range were changed below: what is held of them is neither served nor written there. The pages.
     fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64>;
-    /// Has the log say so of a page that was made void, if there is room in it.
+    /// Tells the log so of a page that was made void, if there is room in it.
     fn declare_void(&mut self, page: u64) -> io::Result<()>;
     /// Changes the mode: what is dirty stays so.
     fn set_mode(&mut self, mode: Mode);
-    /// Whether what is written is sent below at once in write-back too.
+    /// Sends writes below at once, in write-back too, or no longer.
     fn send_through(&mut self, through: bool);
     /// Notes that all is in order, after a flush. Does I/O.
     fn close(&mut self) -> io::Result<()>;
@@ -150,12 +150,14 @@ impl<P: Policy> Engine<P> {
         let Some(mut cursor) = self.unseen else { return };
         let mut some = [0; SHOWN_PER_REQUEST];
         let mut found = 0;
+        // The pages found are looked up as well.
+        let mut looks = LOOKED_AT as usize - 2 * SHOWN_PER_REQUEST;
         // What reclaim appends again before it was seen comes later.
         self.unseen = loop {
             if found == some.len() {
                 break Some(cursor);
             }
-            match self.world.keeper.log.index_mut().step(cursor, LOOKED_AT as usize - 2 * SHOWN_PER_REQUEST) {
+            match self.world.keeper.log.index_mut().step(cursor, &mut looks) {
                 Step::Page(page, after) => {
                     (some[found], cursor) = (page, after);
                     self.world.directory.prefetch(page);
@@ -193,8 +195,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Has the policy decide on a page that nobody asked for, whose newest version these are the bytes of. Of what that moves only what
-    /// goes below is counted with what requests move.
+    /// Asks the policy about a page that nobody asked for, whose newest version these are the bytes of. Of its movements only those to below
+    /// are counted with those of requests.
     fn access_unasked(&mut self, page: u64, bytes: &[u8], tag: Tag) -> Option<Outcome> {
         let policy = &self.policy;
         let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known)?;

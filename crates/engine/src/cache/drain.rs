@@ -25,7 +25,7 @@ impl BlockCache {
     /// meanwhile. What they write is sent below at once, and durable there with the next flush or drain.
     ///
     /// # Errors
-    /// What a store answered.
+    /// The answer of a store that failed.
     pub fn drain(&self) -> io::Result<()> {
         let _one = self.one_change();
         self.locks.turn()?.core().send_through(!mutant::is(Mutant::DrainedBehind));
@@ -38,7 +38,7 @@ impl BlockCache {
     /// returns, if that is to be.
     ///
     /// # Errors
-    /// What a store answered; the mode is then the one of before.
+    /// The answer of a store that failed; the mode is then the one of before.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
         let _one = self.one_change();
         let before = self.config().mode;

@@ -249,7 +249,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// What a sync of the backing store means for the log, of some of the pages that it has covered; `urgent` becomes
+    /// Draws the consequences of a sync of the backing store in the log, for some of the pages that it has covered; `urgent` becomes
     /// true when one of the consequences has to be durable before a flush may return. Whether there is more.
     pub fn settle_some(&mut self, sync: u64, urgent: &mut bool) -> io::Result<bool> {
         for _ in 0..SETTLED_PER_TURN {

@@ -27,7 +27,7 @@ impl Frames {
         Frames { held: Vec::new(), places: Numbers::new(64.min(handles), handles as u32) }
     }
 
-    /// How many frames there are.
+    /// Number of frames.
     pub fn len(&self) -> usize {
         self.held.len()
     }

@@ -470,7 +470,7 @@ impl Keeper {
         self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
     }
 
-    /// Is a page about to be made void, though it is not yet?
+    /// True if a page is about to be made void and is not yet.
     fn awaits_void(&self, page: u64) -> bool {
         let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));
         is_within && !matches!(self.unsynced.get(page), Some(Sent { cover: Cover::Newer(_), cargo: None, .. }))
@@ -500,7 +500,7 @@ impl Keeper {
         self.log.index().len() + self.pending.len() + self.unsynced.len()
     }
 
-    /// Do the queue, the log or the account of unsynced writes hold something of a page?
+    /// True if the queue, the log or the account of unsynced writes holds something of a page.
     pub fn holds(&self, page: u64) -> bool {
         self.log.index().get(page).is_some() || self.pending.contains_key(&page) || self.unsynced.contains(page)
     }
@@ -642,7 +642,7 @@ impl Keeper {
         self.noted(result).map(|()| false)
     }
 
-    /// Is something that was made void not durably so?
+    /// True if something that was made void is not durably so.
     pub fn must_commit_what_was_forgotten(&self) -> bool {
         !self.is_broken() && !self.log.is_durable_to(self.forgot)
     }

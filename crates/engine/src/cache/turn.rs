@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How often somebody who must not wait tries to take the core's lock: it is mostly held for less than a microsecond.
 const TRIES: usize = 32;
 
-/// How often somebody who lets others go first gives the processor away for them.
+/// Times that somebody who lets others go first gives the processor away for them.
 const PASSES: usize = 1000;
 
 /// The core of a cache and its locks.

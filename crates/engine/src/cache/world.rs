@@ -23,7 +23,7 @@ struct Current {
     past: bool,
 }
 
-/// What the volatile tier of a policy held whose place another has taken: copies of pages, of which durability needs none.
+/// The volatile tier of a policy whose place another has taken: copies of pages, of which durability needs none.
 pub(super) struct Left {
     frames: Frames,
     directory: Directory,

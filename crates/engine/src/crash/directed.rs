@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 const PAGE: u64 = 1024;
 const ID: [u8; 16] = [5; 16];
-/// Where the first segment begins in a store as programs made it before version 3.
+/// The first byte of the first segment in a store as programs made it before version 3.
 const BASE_BEFORE: u64 = 8192;
 
 fn config(policy: &str, mode: Mode, tiers: &[usize]) -> CacheConfig {
@@ -671,11 +671,11 @@ pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout:
     let lc = catalogue::info("lc").expect("a policy");
     // Where a policy is shown something, pages are changed first.
     cache.set_policy_and(lc, &Options::defaults(lc), &[20, 60], || {
-        (0..4).try_for_each(|at| write(&cache, at, 2))?;
+        // A write shows it some of the rest.
         cache.discard(4 * PAGE, 4 * PAGE).map_err(text("a discard"))?;
-        cache
-            .change_below(8 * PAGE, PAGE, || disks[1].write_at(8 * PAGE, &[3; PAGE as usize]))
-            .map_err(text("a change"))
+        let change = || disks[1].write_at(8 * PAGE, &[3; PAGE as usize]);
+        cache.change_below(8 * PAGE, PAGE, change).map_err(text("a change"))?;
+        (0..4).try_for_each(|at| write(&cache, at, 2))
     })?;
     let before = cache.stats().map_err(text("counts"))?.counts.read_hits;
     for at in 0..20 {

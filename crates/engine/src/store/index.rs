@@ -75,7 +75,7 @@ impl Slot {
     }
 }
 
-/// Where a walk through the versions has come to.
+/// A step of a walk through the versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A page, and where to go on.
@@ -289,39 +289,35 @@ impl Index {
         if entry.lost { self.insert(page, entry) } else { self.set_flags(block, entry) }
     }
 
-    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0, and looks at so many blocks at most.
+    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0, as far as `looks` at blocks suffice.
     /// What is appended meanwhile comes last. In the slots layout the order is the one that was found out before, and each slot is gone
     /// through once more behind that, for what has come into it since.
-    pub fn step(&mut self, from: u64, looks: usize) -> Step {
+    pub fn step(&mut self, from: u64, looks: &mut usize) -> Step {
         let blocks = self.slots.len() as u64;
-        match &mut self.places {
-            Places::Ring { tail, tail_block } => {
-                let ahead = (from.max(*tail) - *tail).min(blocks);
-                let end = (ahead + looks as u64).min(blocks);
-                let wrapped = |ahead| ((*tail_block + ahead) % blocks) as usize;
-                let current =
-                    (ahead..end).map(wrapped).inspect(|_| holds::looked()).find(|&at| self.slots[at].is_current());
-                match current {
-                    Some(block) => Step::Page(self.slots[block].page(), self.place_of(block) + 1),
-                    None if end < blocks => Step::Later(*tail + end),
-                    None => Step::Done,
-                }
-            }
+        let (first, all, base) = match &self.places {
+            Places::Ring { tail, .. } => ((from.max(*tail) - *tail).min(blocks), blocks, *tail),
+            Places::Slots { oldest_first, .. } => (from, oldest_first.len() as u64 + blocks, 0),
+        };
+        let block = |at: u64| match &self.places {
+            Places::Ring { tail_block, .. } => ((tail_block + at) % blocks) as usize,
             Places::Slots { oldest_first, .. } => {
                 let ordered = oldest_first.len() as u64;
-                let end = (from + looks as u64).min(ordered + blocks);
-                let block =
-                    |at: u64| if at < ordered { oldest_first[at as usize] as usize } else { (at - ordered) as usize };
-                let mut left = (from..end).map(|at| (at, block(at))).inspect(|_| holds::looked());
-                match left.find(|&(_, block)| self.slots[block].is_current()) {
-                    Some((at, block)) => Step::Page(self.slots[block].page(), at + 1),
-                    None if end < ordered + blocks => Step::Later(end),
-                    None => {
-                        // They are gone through once.
-                        *oldest_first = Vec::new();
-                        Step::Done
-                    }
+                if at < ordered { oldest_first[at as usize] as usize } else { (at - ordered) as usize }
+            }
+        };
+        let end = (first + *looks as u64).min(all);
+        let found = (first..end).inspect(|_| holds::looked()).find(|&at| self.slots[block(at)].is_current());
+        let next = found.map_or(end, |at| at + 1);
+        *looks -= (next - first) as usize;
+        match found {
+            Some(at) => Step::Page(self.slots[block(at)].page(), base + next),
+            None if end < all => Step::Later(base + next),
+            None => {
+                if let Places::Slots { oldest_first, .. } = &mut self.places {
+                    // They are gone through once.
+                    *oldest_first = Vec::new();
                 }
+                Step::Done
             }
         }
     }
@@ -338,7 +334,7 @@ impl Index {
         if let Places::Slots { next, .. } = &self.places { *next } else { 0 }
     }
 
-    /// Has [`step`](Index::step) go through these slots first.
+    /// Gives [`step`](Index::step) slots to go through first.
     pub fn go_through(&mut self, slots: Vec<u32>) {
         if let Places::Slots { oldest_first, .. } = &mut self.places {
             *oldest_first = slots;
@@ -522,7 +518,7 @@ mod tests {
         let sound_pages = |index: &Index| index.iter().filter(|(_, entry)| !entry.lost).collect::<Vec<_>>();
         let (mut walked, mut cursor) = (Vec::new(), 0);
         loop {
-            match index.step(cursor, 3) {
+            match index.step(cursor, &mut 3) {
                 Step::Page(page, after) => {
                     walked.push(page);
                     cursor = after;
