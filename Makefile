@@ -1,7 +1,9 @@
 # The commands of the house. `make demo` and `make test` need a Rust toolchain and nothing else typed.
 .PHONY: demo test test-long lint bench bench-sim deps clients servers clean
 
-ENTRESOL := target/release/entresol
+# Another program may be given that has been built, as `.ci/run` does.
+RELEASE := target/release/entresol
+ENTRESOL := $(RELEASE)
 DEMO := target/demo
 
 # A C compiler builds the compression libraries; it is all that a bare system may lack.
@@ -13,7 +15,7 @@ deps:
 		echo "A C compiler is missing. On Debian: apt-get install gcc libc6-dev" >&2; exit 1; \
 	fi
 
-$(ENTRESOL): deps FORCE
+$(RELEASE): deps FORCE
 	cargo build --release --locked -p entresol
 
 FORCE:
