@@ -194,17 +194,20 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_store_that_fails_before_the_change_leaves_the_policy_as_it_was() {
+fn a_change_needs_no_backing_store_and_a_cache_that_has_not_failed() {
     let disks = disks();
     let cache = open(&disks, "lru", &[60], Mode::WriteThrough);
     cache.write(0, &[7; 4 * PAGE as usize], false).expect("a write");
     disks.1.inject(Fault::WriteError);
-    change(&cache, "arc", &[60]).expect_err("the backing store fails");
-    assert_eq!((cache.config().policy.name, cache.config().mode), ("lru", Mode::WriteThrough));
+    change(&cache, "arc", &[60]).expect("what waits to be written below goes on waiting");
+    assert_eq!((cache.config().policy.name, cache.config().mode), ("arc", Mode::WriteThrough));
     assert_eq!(hits_of(&cache, 0..4), 4);
-    change(&cache, "arc", &[60]).expect("it works again");
+    cache.flush().expect_err("the backing store fails");
+    cache.flush().expect("it works again");
     cache.write(0, &[7; 4 * PAGE as usize], false).expect("a write");
     disks.0.vanish();
+    // That the device has failed is learnt with its next request.
+    cache.flush().expect("below, all is durable");
     let failed = change(&cache, "lru", &[60]).expect_err("there is no cache any more");
     assert!(failed.to_string().contains("the cache device has failed"), "{failed}");
     let mut bytes = [0; 4 * PAGE as usize];

@@ -1,8 +1,8 @@
 //! Another policy, or tiers of another size, while the cache is in use: what it holds stays.
 //!
 //! The log holds pages whoever decides about them, so a change is much like an open: the new policy is shown what counts as cached, oldest
-//! first. It is built before, with the core's lock free. Until it has taken over, what is written is sent below at once, so
-//! that durability needs nothing of what frames hold; they are shown to the new policy behind the rest.
+//! first. It is built before, with the core's lock free. What only frames have goes to the log before it takes over, so that
+//! durability needs nothing of them; they are shown to the new policy behind the rest.
 
 use super::core::{Core, Engine};
 use super::directory::Directory;
@@ -21,8 +21,8 @@ use std::sync::PoisonError;
 
 /// A policy that has been built and waits for the stores.
 pub(super) trait Successor: Send {
-    /// The policy takes the place of another, whose stores these are.
-    fn take_over(self: Box<Self>, world: World, mode: Mode) -> Box<dyn Core>;
+    /// The policy takes the place of another, whose stores these are; so many pages in the log count as cached, and so many others do not.
+    fn take_over(self: Box<Self>, world: World, mode: Mode, found: (usize, usize)) -> Box<dyn Core>;
 }
 
 struct Built<P> {
@@ -33,13 +33,14 @@ struct Built<P> {
 }
 
 impl<P: Policy> Successor for Built<P> {
-    fn take_over(self: Box<Self>, world: World, mode: Mode) -> Box<dyn Core> {
+    fn take_over(self: Box<Self>, world: World, mode: Mode, (cached, others): (usize, usize)) -> Box<dyn Core> {
+        let room = self.tiers.iter().sum::<usize>().saturating_sub(cached);
         let (mut world, left) = world.passed_on(self.tiers.len(), self.directory, self.frames);
         world.keeper.serve(&self.tiers);
         if mutant::is(Mutant::SupersededShown) {
             world.keeper.log.index_mut().hold_newest(usize::MAX);
         }
-        Box::new(Engine::succeeding(self.policy, world, mode, left))
+        Box::new(Engine::succeeding(self.policy, world, mode, left, others.saturating_sub(room)))
     }
 }
 
@@ -120,11 +121,7 @@ impl BlockCache {
         let built_for = to.built_for(self.page_bytes, self.objects_max);
         let build = Build { tiers: &to.tiers, handles: to.handles };
         let successor = catalogue::build(to.policy, &built_for, &to.built_with()?, build)?;
-        self.locks.turn().map_err(StoreError::Io)?.core().send_through(true);
-        if let Err(error) = self.put_in_place(successor) {
-            self.locks.turn().map_err(StoreError::Io)?.core().send_through(false);
-            return Err(StoreError::Io(error).into());
-        }
+        self.put_in_place(successor).map_err(StoreError::Io)?;
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let shares = self.locks.turn().map_err(StoreError::Io)?.keeper().dirty_limits.shares;
         self.apply_dirty_limits(&to, shares).map_err(StoreError::Io)?;
@@ -137,46 +134,51 @@ impl BlockCache {
 
     fn put_in_place(&self, successor: Box<dyn Successor>) -> io::Result<()> {
         if !mutant::is(Mutant::FramesDropped) {
-            self.hand_frames_down()?;
+            self.log_all_frames()?;
         }
-        let order = self.order_of_slots()?;
+        let (order, found) = self.look_through()?;
         let mut turn = self.locks.exclusive()?;
         loop {
             turn.mend()?;
             if turn.core().is_off() {
                 return Err(failed());
             }
-            // Written before that was sent below at once, and not in its turn.
+            // A few have come since.
             let frames = turn.core().unlogged(0, FRAMES_PER_TURN);
             if frames.is_empty() || mutant::is(Mutant::FramesDropped) {
                 break;
             }
             turn.make_ready()?;
-            turn.core().hand_frames_down(&frames)?;
+            turn.core().log_frames(&frames)?;
             turn.pass()?;
         }
         turn.keeper().log.index_mut().go_through(order);
         let before = turn.replace(|core| {
             let (world, mode, before) = core.leave();
-            (successor.take_over(world, mode), before)
+            (successor.take_over(world, mode, found), before)
         });
         drop(turn);
         drop(before);
         Ok(())
     }
 
-    /// Slots by the age of the versions in them, oldest first; none in a log.
-    fn order_of_slots(&self) -> io::Result<Vec<u32>> {
+    /// Slots by the age of the versions in them, oldest first, of which a log has none; and how many pages count as cached, and how many
+    /// others there are.
+    fn look_through(&self) -> io::Result<(Vec<u32>, (usize, usize))> {
+        const EACH: usize = LOOKED_AT as usize / 2;
         let mut turn = self.locks.turn()?;
-        let mut numbered = Vec::new();
-        for first in (0..turn.keeper().log.index().blocks()).step_by(LOOKED_AT as usize) {
-            numbered.extend(turn.keeper().log.index().numbered(first..first + LOOKED_AT as usize));
+        let (mut numbered, mut cached, mut others) = (Vec::new(), 0, 0);
+        for first in (0..turn.keeper().log.index().blocks()).step_by(EACH) {
+            let index = turn.keeper().log.index();
+            numbered.extend(index.numbered(first..first + EACH));
+            let found = index.counted(first..first + EACH);
+            (cached, others) = (cached + found.0, others + found.1);
             turn.pass()?;
         }
         let next = turn.keeper().log.index().next_number();
         drop(turn);
         numbered.sort_unstable_by_key(|&(number, _)| number.wrapping_sub(next));
-        Ok(numbered.into_iter().map(|(_, slot)| slot).collect())
+        Ok((numbered.into_iter().map(|(_, slot)| slot).collect(), (cached, others)))
     }
 
     /// Shows the policy what it has not seen. A failure is met again by the next request, and the rest is shown behind that.

@@ -60,9 +60,7 @@ pub(super) trait Core: Send {
     fn unlogged(&self, from: u32, most: usize) -> Vec<Page>;
     /// Hands frames over to the log.
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()>;
-    /// Sends below what frames alone have, by the queue.
-    fn hand_frames_down(&mut self, handles: &[Page]) -> io::Result<()>;
-    /// The same by page.
+    /// Sends below what memory alone has of pages, by the queue.
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Sets for how long pages may differ from the backing store.
     fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock);
@@ -123,18 +121,21 @@ pub(super) struct Engine<P> {
     pub(super) unseen: Option<u64>,
     /// Of the policy before this one: frames that it has not been shown.
     left: Option<Left>,
+    /// Copies that the policy before it did not hold, oldest first: of how many to come there is no room. None when no change was made.
+    others_to_pass: Option<usize>,
     /// The cache device has failed and is out of use.
     off: bool,
 }
 
 impl<P: Policy> Engine<P> {
     pub fn new(policy: P, world: World, mode: Mode) -> Self {
-        Engine { policy, world, mode, through: false, unseen: None, left: None, off: false }
+        Engine { policy, world, mode, through: false, unseen: None, left: None, others_to_pass: None, off: false }
     }
 
     /// An engine after another, of whose pages its policy has been shown none.
-    pub fn succeeding(policy: P, world: World, mode: Mode, left: Left) -> Self {
-        Engine { unseen: Some(0), left: Some(left), ..Engine::new(policy, world, mode) }
+    pub fn succeeding(policy: P, world: World, mode: Mode, left: Left, others_to_pass: usize) -> Self {
+        let others_to_pass = Some(others_to_pass);
+        Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, world, mode) }
     }
 
     /// Has the policy shown what was recovered, so that it holds it again: a few pages behind each request, oldest first,
@@ -157,17 +158,39 @@ impl<P: Policy> Engine<P> {
             if found == some.len() {
                 break Some(cursor);
             }
-            match self.world.keeper.log.index_mut().step(cursor, &mut looks) {
-                Step::Page(page, after) => {
-                    (some[found], cursor) = (page, after);
+            let rear = self.world.keeper.log.rear();
+            match self.world.keeper.log.index_mut().step(cursor, &mut looks, rear) {
+                Step::Page { page, next, is_first } => {
+                    if is_first {
+                        self.take_back(page);
+                    }
+                    (some[found], cursor) = (page, next);
                     self.world.directory.prefetch(page);
                     found += 1;
                 }
                 Step::Later(after) => break Some(after),
-                Step::Done => break None,
+                Step::Done => {
+                    self.others_to_pass = None;
+                    break None;
+                }
             }
         };
         some[..found].iter().for_each(|&page| self.show(page));
+    }
+
+    /// After a change of the policy: a copy that the one before did not hold counts as cached again, if there is room for that and nothing
+    /// newer is on its way below.
+    fn take_back(&mut self, page: u64) {
+        if self.world.keeper.log.index().get(page).is_none_or(|entry| entry.resident || entry.lost) {
+            return;
+        }
+        match self.others_to_pass {
+            Some(0) if !self.world.keeper.is_overtaken(page) && !self.is_held(page) => {
+                self.world.keeper.log.index_mut().update(page, |entry| entry.resident = true);
+            }
+            Some(others) => self.others_to_pass = Some(others.saturating_sub(1)),
+            None => {}
+        }
     }
 
     /// Shows the policy a few of the frames that are left of the one before it; whether there are more.
@@ -434,10 +457,6 @@ impl<P: Policy> Core for Engine<P> {
 
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
         if self.off { Ok(()) } else { self.world.log_frames(handles) }
-    }
-
-    fn hand_frames_down(&mut self, handles: &[Page]) -> io::Result<()> {
-        if self.off { Ok(()) } else { handles.iter().try_for_each(|&handle| self.world.hand_frame_down(handle)) }
     }
 
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()> {

@@ -80,7 +80,7 @@ impl BlockCache {
     }
 
     fn write_parts_below(&self) -> io::Result<()> {
-        self.hand_frames_down()?;
+        self.log_all_frames()?;
         let mut bytes = vec![0; self.page_bytes as usize];
         for again in 0.. {
             let owed = self.owed()?;
@@ -104,16 +104,15 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Sends below what volatile memory alone has.
-    pub(super) fn hand_frames_down(&self) -> io::Result<()> {
-        let mut next = 0;
-        loop {
+    /// Hands over to the log what volatile memory alone has, a few frames in a turn.
+    pub(super) fn log_all_frames(&self) -> io::Result<()> {
+        let mut frames = self.locks.turn()?.core().unlogged(0, FRAMES_PER_TURN);
+        while let Some(last) = frames.last().copied() {
             let mut turn = self.locks.ready()?;
-            let handles = turn.core().unlogged(next, FRAMES_PER_TURN);
-            let Some(last) = handles.last() else { return Ok(()) };
-            next = last.0 + 1;
-            turn.core().hand_frames_down(&handles)?;
+            turn.core().log_frames(&frames)?;
+            frames = turn.core().unlogged(last.0 + 1, FRAMES_PER_TURN);
         }
+        Ok(())
     }
 
     /// Pages that have to be written below and are not on their way, ascending; lost ones apart. Nothing is moved meanwhile.

@@ -470,6 +470,12 @@ impl Keeper {
         self.voiding = Some(pages).filter(|_| !mutant::is(Mutant::VoidQueued));
     }
 
+    /// True if something newer than any copy in the log was sent below of a page, or is about to be.
+    pub(super) fn is_overtaken(&self, page: u64) -> bool {
+        let pending = self.pending.get(&page).is_some_and(|pending| pending.cover.is_past());
+        pending || self.unsynced.get(page).is_some_and(|sent| sent.cover.is_past()) || self.awaits_void(page)
+    }
+
     /// True if a page is about to be made void and is not yet.
     fn awaits_void(&self, page: u64) -> bool {
         let is_within = self.voiding.as_ref().is_some_and(|pages| pages.contains(&page));

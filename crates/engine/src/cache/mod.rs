@@ -473,13 +473,8 @@ impl BlockCache {
     fn flush_once(&self) -> io::Result<()> {
         let mut turn = self.locks.turn()?;
         turn.mend()?;
-        let mut frames = turn.core().unlogged(0, FRAMES_PER_TURN);
         drop(turn);
-        while let Some(last) = frames.last().copied() {
-            let mut turn = self.locks.ready()?;
-            turn.core().log_frames(&frames)?;
-            frames = turn.core().unlogged(last.0 + 1, FRAMES_PER_TURN);
-        }
+        self.log_all_frames()?;
         let mut turn = self.locks.turn()?;
         if turn.core().is_off() {
             turn.own()?;

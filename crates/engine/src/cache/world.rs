@@ -98,7 +98,7 @@ impl World {
     }
 
     /// The stores for another policy, whose tiers hold nothing yet, and what the tiers of this one had. Of frames durability needs
-    /// nothing: see [`hand_frame_down`](World::hand_frame_down).
+    /// nothing: see [`log_frames`](World::log_frames).
     pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames) -> (Self, Left) {
         let World { keeper, counts, streams, now_us, current, .. } = self;
         let (objects, handles) = self.objects.passed_on();
@@ -376,7 +376,9 @@ impl World {
         let mut bytes = vec![0; self.current.bytes.len()];
         self.read_newest(page, handle, &mut bytes)?;
         match self.keeper.log.index().get(page).filter(|entry| logged == Some(entry.place)) {
-            Some(entry) => self.keeper.write_back(page, &bytes, entry.place),
+            Some(entry) if self.keeper.is_owed(page, entry) => self.keeper.write_back(page, &bytes, entry.place),
+            // A drain has sent it below meanwhile.
+            Some(_) => {}
             None => self.keeper.write_past(page, &bytes)?,
         }
         if let Some(frame) = self.frames.get_mut(handle) {
@@ -477,16 +479,6 @@ impl World {
                 self.keeper.set_in_memory(self.directory.page(handle), true);
             }
         }
-    }
-
-    /// Sends below what a frame has, unless its bytes are still where the log has them.
-    pub fn hand_frame_down(&mut self, handle: Page) -> io::Result<()> {
-        let wanted = self.frames.get(handle).is_some_and(|frame| frame.dirty && frame.bytes.is_some());
-        if wanted {
-            self.write_back(handle, Tier::TOP)?;
-        }
-        self.unlogged.remove(&handle.0);
-        Ok(())
     }
 
     /// Sends below what only volatile memory has, when there is no log any more.

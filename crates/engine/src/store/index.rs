@@ -78,8 +78,15 @@ impl Slot {
 /// A step of a walk through the versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A page, and where to go on.
-    Page(u64, u64),
+    /// A page.
+    Page {
+        /// The page.
+        page: u64,
+        /// The point to go on from.
+        next: u64,
+        /// False where slots are gone through once more.
+        is_first: bool,
+    },
     /// No page among those that were looked at; where to go on.
     Later(u64),
     /// There is no more.
@@ -101,6 +108,8 @@ enum Places {
         next: u32,
         /// Slots in the order of their versions, until they have been gone through.
         oldest_first: Vec<u32>,
+        /// All slots are gone through once more behind these.
+        again: bool,
     },
 }
 
@@ -123,7 +132,10 @@ impl Index {
 
     /// An empty index of so many slots.
     pub fn of_slots(slots: u32) -> Self {
-        Index::of(slots, Places::Slots { versions: vec![0; slots as usize], next: 0, oldest_first: Vec::new() })
+        Index::of(
+            slots,
+            Places::Slots { versions: vec![0; slots as usize], next: 0, oldest_first: Vec::new(), again: false },
+        )
     }
 
     fn of(blocks: u32, places: Places) -> Self {
@@ -289,28 +301,31 @@ impl Index {
         if entry.lost { self.insert(page, entry) } else { self.set_flags(block, entry) }
     }
 
-    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0, as far as `looks` at blocks suffice.
-    /// What is appended meanwhile comes last. In the slots layout the order is the one that was found out before, and each slot is gone
-    /// through once more behind that, for what has come into it since.
-    pub fn step(&mut self, from: u64, looks: &mut usize) -> Step {
+    /// Goes through the pages whose newest version is there, the oldest first, beginning with 0, as far as `looks` at blocks suffice. A log ends
+    /// at `rear`, and what is appended meanwhile comes last. Slots are gone through in the order that was found out before, and all of them
+    /// once more behind that if they were in use then, for what has come into them since.
+    pub fn step(&mut self, from: u64, looks: &mut usize, rear: u64) -> Step {
         let blocks = self.slots.len() as u64;
         let (first, all, base) = match &self.places {
-            Places::Ring { tail, .. } => ((from.max(*tail) - *tail).min(blocks), blocks, *tail),
-            Places::Slots { oldest_first, .. } => (from, oldest_first.len() as u64 + blocks, 0),
-        };
-        let block = |at: u64| match &self.places {
-            Places::Ring { tail_block, .. } => ((tail_block + at) % blocks) as usize,
-            Places::Slots { oldest_first, .. } => {
-                let ordered = oldest_first.len() as u64;
-                if at < ordered { oldest_first[at as usize] as usize } else { (at - ordered) as usize }
+            Places::Ring { tail, .. } => (from.max(*tail) - *tail, (rear - *tail).min(blocks), *tail),
+            Places::Slots { oldest_first, again, .. } => {
+                (from, oldest_first.len() as u64 + if *again { blocks } else { 0 }, 0)
             }
         };
+        let block = |at: u64| match &self.places {
+            Places::Ring { tail_block, .. } => (((tail_block + at) % blocks) as usize, true),
+            Places::Slots { oldest_first, .. } => {
+                let ordered = oldest_first.len() as u64;
+                if at < ordered { (oldest_first[at as usize] as usize, true) } else { ((at - ordered) as usize, false) }
+            }
+        };
+        let first = first.min(all);
         let end = (first + *looks as u64).min(all);
-        let found = (first..end).inspect(|_| holds::looked()).find(|&at| self.slots[block(at)].is_current());
+        let found = (first..end).inspect(|_| holds::looked()).find(|&at| self.slots[block(at).0].is_current());
         let next = found.map_or(end, |at| at + 1);
         *looks -= (next - first) as usize;
-        match found {
-            Some(at) => Step::Page(self.slots[block(at)].page(), base + next),
+        match found.map(block) {
+            Some((block, is_first)) => Step::Page { page: self.slots[block].page(), next: base + next, is_first },
             None if end < all => Step::Later(base + next),
             None => {
                 if let Places::Slots { oldest_first, .. } = &mut self.places {
@@ -320,6 +335,15 @@ impl Index {
                 Step::Done
             }
         }
+    }
+
+    /// Pages whose newest versions lie in these blocks: those that count as cached, and others.
+    pub fn counted(&self, blocks: std::ops::Range<usize>) -> (usize, usize) {
+        let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());
+        let current = self.slots[blocks].iter().filter(|slot| slot.is_current());
+        current.inspect(|_| holds::looked()).fold((0, 0), |(cached, others), slot| {
+            if slot.flags & RESIDENT != 0 { (cached + 1, others) } else { (cached, others + 1) }
+        })
     }
 
     /// Numbers of the versions in these slots, and the slots. None in a log, whose order is that of its blocks.
@@ -336,8 +360,8 @@ impl Index {
 
     /// Gives [`step`](Index::step) slots to go through first.
     pub fn go_through(&mut self, slots: Vec<u32>) {
-        if let Places::Slots { oldest_first, .. } = &mut self.places {
-            *oldest_first = slots;
+        if let Places::Slots { oldest_first, again, .. } = &mut self.places {
+            (*oldest_first, *again) = (slots, true);
         }
     }
 
@@ -352,7 +376,8 @@ impl Index {
                 let newest = newest_first.filter(|slot| slot.is_current()).take(versions);
                 newest.inspect(|_| holds::looked()).for_each(|slot| slot.flags |= RESIDENT);
             }
-            Places::Slots { versions: numbers, next, oldest_first } => {
+            Places::Slots { versions: numbers, next, oldest_first, again } => {
+                *again = false;
                 // Numbers may have begun anew, the newest version's last of all.
                 let since = |block: &u32| numbers[*block as usize].wrapping_sub(*next);
                 *oldest_first = (0..slots.len() as u32).filter(|&block| slots[block as usize].is_current()).collect();
@@ -518,10 +543,10 @@ mod tests {
         let sound_pages = |index: &Index| index.iter().filter(|(_, entry)| !entry.lost).collect::<Vec<_>>();
         let (mut walked, mut cursor) = (Vec::new(), 0);
         loop {
-            match index.step(cursor, &mut 3) {
-                Step::Page(page, after) => {
+            match index.step(cursor, &mut 3, u64::MAX) {
+                Step::Page { page, next, .. } => {
                     walked.push(page);
-                    cursor = after;
+                    cursor = next;
                 }
                 Step::Later(after) => cursor = after,
                 Step::Done => break,
