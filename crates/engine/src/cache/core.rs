@@ -60,6 +60,8 @@ pub(super) trait Core: Send {
     fn unlogged(&self, from: u32, most: usize) -> Vec<Page>;
     /// Hands frames over to the log.
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()>;
+    /// Queues those of these pages that have to be written below still, from memory if that has them.
+    fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Sends below what memory alone has of pages, by the queue.
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Sets for how long pages may differ from the backing store.
@@ -457,6 +459,10 @@ impl<P: Policy> Core for Engine<P> {
 
     fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
         if self.off { Ok(()) } else { self.world.log_frames(handles) }
+    }
+
+    fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()> {
+        pages.iter().try_for_each(|&page| self.world.queue_owed(page))
     }
 
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()> {

@@ -14,6 +14,8 @@ use std::sync::{MutexGuard, PoisonError};
 
 /// Pages that are written below in one turn.
 const WRITTEN_PER_TURN: usize = DEPTH_MAX;
+/// Times that a drain looks for what is dirty: once, and again for what a device has failed to read in its turn.
+const PASSES_MAX: usize = 8;
 
 impl BlockCache {
     /// Changes that take many turns follow one another.
@@ -82,13 +84,13 @@ impl BlockCache {
     fn write_parts_below(&self) -> io::Result<()> {
         self.log_all_frames()?;
         let mut bytes = vec![0; self.page_bytes as usize];
-        for again in 0.. {
+        for again in 0..PASSES_MAX {
             let owed = self.owed()?;
             if owed.is_empty() {
-                break;
+                return Ok(());
             }
             if again > 0 {
-                // Their bytes could not be read, or they were written anew meanwhile.
+                // Their bytes could not be read in their turn.
                 owed.iter().try_for_each(|&page| self.peek(page, &mut bytes))?;
             }
             for pages in owed.chunks(WRITTEN_PER_TURN) {
@@ -97,11 +99,11 @@ impl BlockCache {
                     return Ok(());
                 }
                 turn.own()?;
-                turn.keeper().queue_owed(pages);
+                turn.core().queue_owed(pages)?;
                 upkeep::write_these(&mut turn, pages)?;
             }
         }
-        Ok(())
+        Err(io::Error::other("pages that can be read could not be read to be written below"))
     }
 
     /// Hands over to the log what volatile memory alone has, a few frames in a turn.

@@ -15,13 +15,13 @@ use crate::holds;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often somebody who must not wait tries to take the core's lock: it is mostly held for less than a microsecond.
 const TRIES: usize = 32;
 
-/// Times that somebody who lets others go first gives the processor away for them.
-const PASSES: usize = 1000;
+/// For how long somebody lets others go first. Where processors are busy, one that gives its own away gets it back much later than that.
+const PASS: Duration = Duration::from_micros(100);
 
 /// The core of a cache and its locks.
 pub(super) struct Locks {
@@ -349,10 +349,9 @@ impl Lease for Turn<'_> {
             return Ok(());
         }
         self.unlocked(|| {
-            let mut tries = 0;
-            while locks.waiting.load(Relaxed) >= before && tries < PASSES {
+            let began = Instant::now();
+            while locks.waiting.load(Relaxed) >= before && began.elapsed() < PASS {
                 std::thread::yield_now();
-                tries += 1;
             }
         })
     }

@@ -481,6 +481,17 @@ impl World {
         }
     }
 
+    /// Queues a page if it has to be written below still: what a frame has, which needs no device to be read, or the log's copy.
+    pub fn queue_owed(&mut self, page: u64) -> io::Result<()> {
+        let has_bytes =
+            |handle: &Page| self.frames.get(*handle).is_some_and(|frame| frame.dirty && frame.bytes.is_some());
+        if let Some(handle) = self.directory.find(page).filter(has_bytes) {
+            self.write_back(handle, Tier::TOP)?;
+        }
+        self.keeper.queue_owed(&[page]);
+        Ok(())
+    }
+
     /// Sends below what only volatile memory has, when there is no log any more.
     pub fn write_frames_below_without_log(&mut self) {
         for handle in self.frames.handles() {
