@@ -555,10 +555,12 @@ pub(super) fn a_copy_that_is_written_past_counts_until_then(layout: Layout) -> R
     Err("no flush came to an end".to_owned())
 }
 
+type Act = Box<dyn FnMut() + Send>;
+
 /// A backing store at whose writes something is done first.
 struct Disturbed {
     disk: SimDisk,
-    first: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>,
+    first: Arc<Mutex<Option<Act>>>,
 }
 
 impl Disk for Disturbed {

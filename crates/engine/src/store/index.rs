@@ -374,7 +374,10 @@ impl Index {
                 let (newer, older) = slots.split_at_mut(*tail_block as usize);
                 let newest_first = newer.iter_mut().rev().chain(older.iter_mut().rev());
                 let newest = newest_first.filter(|slot| slot.is_current()).take(versions);
-                newest.inspect(|_| holds::looked()).for_each(|slot| slot.flags |= RESIDENT);
+                newest.for_each(|slot| {
+                    holds::looked();
+                    slot.flags |= RESIDENT;
+                });
             }
             Places::Slots { versions: numbers, next, oldest_first, again } => {
                 *again = false;
