@@ -15,6 +15,7 @@ mod emulated;
 pub mod frame;
 #[cfg(not(loom))]
 mod holds;
+#[cfg(not(loom))]
 mod mutant;
 #[cfg(not(loom))]
 pub mod pool;
