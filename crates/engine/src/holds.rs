@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "for `make test-long`: a million pages take six gigabytes and two minutes"]
+    #[ignore = "a million pages take six gigabytes and two minutes: `make test-long` runs it"]
     fn no_hold_of_a_long_operation_grows_with_a_million_pages() {
         check(1000, 1_000_000);
     }

@@ -23,7 +23,7 @@ fn number(path: &Path) -> rustix::io::Result<i64> {
 /// A file system in which a directory has a link for each directory in it, and two of its own: one of two links has none in it.
 ///
 /// # Errors
-/// What the system answered.
+/// The error of the system.
 pub fn counts_directories(path: &Path) -> std::io::Result<bool> {
     Ok([EXT4, XFS, TMPFS].contains(&number(path)?))
 }
@@ -31,7 +31,7 @@ pub fn counts_directories(path: &Path) -> std::io::Result<bool> {
 /// A file system that gives leases by what is open on this machine.
 ///
 /// # Errors
-/// What the system answered.
+/// The error of the system.
 pub fn gives_leases(file: &File) -> std::io::Result<bool> {
     Ok([EXT4, XFS, TMPFS, BTRFS, F2FS].contains(&number_of(rustix::fs::fstatfs(file)?)))
 }

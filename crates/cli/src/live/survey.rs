@@ -617,7 +617,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok((end, batches))
     }
 
-    /// How far beyond an end of the log a batch says that it was durable. A segment whose first table cannot be read is found by what a
+    /// The furthest end beyond this one up to which a batch says that the log was durable. A segment whose first table cannot be read is found by what a
     /// table before it announces.
     fn durable_beyond(&self, end: End) -> Result<Option<End>, SurveyError> {
         let slots = self.superblock.geometry.segments;

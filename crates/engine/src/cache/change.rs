@@ -80,29 +80,17 @@ impl BlockCache {
     /// it was. A store that fails later leaves the new policy in place, without what could not be shown to it any more;
     /// the next request meets the failure itself.
     pub fn set_policy(&self, policy: &'static Info, options: &Options, tiers: &[usize]) -> Result<(), CacheError> {
-        self.replace_policy(policy, options, tiers, || ())
+        self.replace_policy(policy, options, tiers)?;
+        self.show_the_rest();
+        Ok(())
     }
 
-    /// As [`set_policy`](BlockCache::set_policy); `meanwhile` is done before the policy is shown anything.
-    #[cfg(test)]
-    pub(crate) fn set_policy_and(
+    /// The same, without showing the policy anything yet: see [`show_the_rest`](BlockCache::show_the_rest).
+    pub(crate) fn replace_policy(
         &self,
         policy: &'static Info,
         options: &Options,
         tiers: &[usize],
-        meanwhile: impl FnOnce() -> Result<(), String>,
-    ) -> Result<(), String> {
-        let mut done = Ok(());
-        self.replace_policy(policy, options, tiers, || done = meanwhile()).map_err(|error| error.to_string())?;
-        done
-    }
-
-    fn replace_policy(
-        &self,
-        policy: &'static Info,
-        options: &Options,
-        tiers: &[usize],
-        meanwhile: impl FnOnce(),
     ) -> Result<(), CacheError> {
         let _one = self.one_change();
         let config = self.config();
@@ -126,9 +114,6 @@ impl BlockCache {
         let shares = self.locks.turn().map_err(StoreError::Io)?.keeper().dirty_limits.shares;
         self.apply_dirty_limits(&to, shares).map_err(StoreError::Io)?;
         *config = CacheConfig { dirty_age: config.dirty_age, ..to };
-        drop(config);
-        meanwhile();
-        self.show_the_rest();
         Ok(())
     }
 
@@ -182,7 +167,7 @@ impl BlockCache {
     }
 
     /// Shows the policy what it has not seen. A failure is met again by the next request, and the rest is shown behind that.
-    fn show_the_rest(&self) {
+    pub(crate) fn show_the_rest(&self) {
         while let Ok(mut turn) = self.locks.ready() {
             while turn.is_ready() {
                 if !turn.core().show_more() || turn.pass().is_err() {

@@ -65,16 +65,15 @@ impl BlockCache {
         let written = self.write_parts_below();
         let mut turn = self.exclusive_after(written)?;
         turn.mend()?;
+        let mut ended = Ok(());
         if !turn.core().is_off() {
-            let ended = upkeep::flush(&mut turn, true).and_then(|()| upkeep::sync_log(&mut turn));
+            ended = upkeep::flush(&mut turn, true).and_then(|()| upkeep::sync_log(&mut turn));
             turn.mend()?;
-            if !turn.core().is_off() {
-                ended?;
-            }
         }
         if turn.core().is_off() {
             return upkeep::flush_without_log(&mut turn);
         }
+        ended?;
         if turn.keeper().counts.pages_lost > lost_before {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the only copy of a dirty page was lost"));
         }
@@ -108,7 +107,10 @@ impl BlockCache {
 
     /// Hands over to the log what volatile memory alone has, a few frames in a turn.
     pub(super) fn log_all_frames(&self) -> io::Result<()> {
-        let mut frames = self.locks.turn()?.core().unlogged(0, FRAMES_PER_TURN);
+        let mut turn = self.locks.turn()?;
+        turn.mend()?;
+        let mut frames = turn.core().unlogged(0, FRAMES_PER_TURN);
+        drop(turn);
         while let Some(last) = frames.last().copied() {
             let mut turn = self.locks.ready()?;
             turn.core().log_frames(&frames)?;

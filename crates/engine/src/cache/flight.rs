@@ -8,7 +8,7 @@ use crate::store::{Entry, check_page};
 use std::io;
 use std::sync::Arc;
 
-/// Pages of which what a sync below means is gone through in one turn.
+/// Pages that are settled in one turn after a sync below.
 const SETTLED_PER_TURN: usize = 64;
 
 /// How what is written below relates to what the log holds of the page.

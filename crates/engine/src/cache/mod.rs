@@ -471,9 +471,6 @@ impl BlockCache {
     }
 
     fn flush_once(&self) -> io::Result<()> {
-        let mut turn = self.locks.turn()?;
-        turn.mend()?;
-        drop(turn);
         self.log_all_frames()?;
         let mut turn = self.locks.turn()?;
         if turn.core().is_off() {

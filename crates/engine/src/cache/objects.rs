@@ -80,7 +80,7 @@ impl Extent {
 
 /// A set of handles: a bit for each that ever was in it.
 #[derive(Debug, Default)]
-pub(super) struct Handles(Vec<u64>);
+struct Handles(Vec<u64>);
 
 impl Handles {
     /// Puts one in, or takes it out; whether that changed anything.
@@ -301,11 +301,12 @@ impl Objects {
         }
     }
 
-    /// Another policy takes over, and holds nothing yet; also what was held before.
-    pub(super) fn passed_on(mut self) -> (Self, [Handles; 2]) {
+    /// Another policy takes over, and holds nothing yet.
+    pub(super) fn emptied(mut self) -> Self {
         self.counts.iter_mut().for_each(|counts| counts.resident = ByTier::default());
-        let handles = [std::mem::take(&mut self.memory), std::mem::take(&mut self.device)];
-        (self, handles)
+        self.memory = Handles::default();
+        self.device = Handles::default();
+        self
     }
 }
 

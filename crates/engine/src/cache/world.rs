@@ -5,7 +5,7 @@ use super::directory::Directory;
 use super::frames::{Frame, Frames};
 use super::gaps::Gaps;
 use super::keeper::{Keeper, Source};
-use super::objects::{Handles, Objects};
+use super::objects::Objects;
 use crate::store::Entry;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::{Driver, Streams};
@@ -27,7 +27,6 @@ struct Current {
 pub(super) struct Left {
     frames: Frames,
     directory: Directory,
-    _handles: [Handles; 2],
 }
 
 impl Left {
@@ -101,13 +100,12 @@ impl World {
     /// nothing: see [`log_frames`](World::log_frames).
     pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames) -> (Self, Left) {
         let World { keeper, counts, streams, now_us, current, .. } = self;
-        let (objects, handles) = self.objects.passed_on();
         let log_tier = Tier(tiers as u8 - 1);
         let world = World {
             keeper,
             directory,
             counts,
-            objects,
+            objects: self.objects.emptied(),
             streams,
             gaps: Gaps::NONE,
             frames,
@@ -118,7 +116,7 @@ impl World {
             now_us,
             error: None,
         };
-        (world, Left { frames: self.frames, directory: self.directory, _handles: handles })
+        (world, Left { frames: self.frames, directory: self.directory })
     }
 
     /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.

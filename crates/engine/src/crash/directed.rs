@@ -116,13 +116,32 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
     if written == 0 { Err("nothing was written below".to_owned()) } else { Ok(()) }
 }
 
-/// What happens once.
-type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+/// An event, which happens again as long as it returns true.
+type Event = Arc<Mutex<Option<Box<dyn FnMut() -> bool + Send>>>>;
 
-/// A disk during whose next sync something happens.
+/// A call of a disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Write,
+    Sync,
+}
+
+/// A disk with an event before its next write, or after its next sync.
 struct Meanwhile {
     disk: SimDisk,
+    at: Call,
     event: Event,
+}
+
+impl Meanwhile {
+    fn happen(&self, at: Call) {
+        let event = if at == self.at { self.event.lock().expect("nobody panics").take() } else { None };
+        if let Some(mut event) = event
+            && event()
+        {
+            *self.event.lock().expect("nobody panics") = Some(event);
+        }
+    }
 }
 
 impl Disk for Meanwhile {
@@ -135,13 +154,13 @@ impl Disk for Meanwhile {
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.happen(Call::Write);
         self.disk.write_at(at, bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.disk.sync()?;
-        let event = self.event.lock().expect("nobody panics").take();
-        event.into_iter().for_each(|event| event());
+        self.happen(Call::Sync);
         Ok(())
     }
 
@@ -154,7 +173,7 @@ impl Disk for Meanwhile {
 pub(super) fn a_flush_covers_what_is_cached_again_meanwhile(layout: Layout) -> Result<(), String> {
     let disks = formatted(layout, 64);
     let event = Event::default();
-    let device = Meanwhile { disk: disks[0].clone(), event: Arc::clone(&event) };
+    let device = Meanwhile { disk: disks[0].clone(), at: Call::Sync, event: Arc::clone(&event) };
     let around = config("lru", Mode::WriteAround, &[4]);
     let opened = BlockCache::open(device, disks[1].clone(), ID, &around);
     let cache = Arc::new(opened.map_err(|error| format!("opening: {error}"))?);
@@ -168,6 +187,7 @@ pub(super) fn a_flush_covers_what_is_cached_again_meanwhile(layout: Layout) -> R
     let other = Arc::clone(&cache);
     let again = move || {
         page(&other, 0).expect("a read during the sync");
+        false
     };
     *event.lock().expect("nobody panics") = Some(Box::new(again));
     cache.flush().map_err(text("a flush"))?;
@@ -555,41 +575,6 @@ pub(super) fn a_copy_that_is_written_past_counts_until_then(layout: Layout) -> R
     Err("no flush came to an end".to_owned())
 }
 
-type Act = Box<dyn FnMut() + Send>;
-
-/// A backing store at whose writes something is done first.
-struct Disturbed {
-    disk: SimDisk,
-    first: Arc<Mutex<Option<Act>>>,
-}
-
-impl Disk for Disturbed {
-    fn size_bytes(&self) -> u64 {
-        self.disk.size_bytes()
-    }
-
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
-        self.disk.read_at(at, bytes)
-    }
-
-    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let first = self.first.lock().expect("nobody panics").take();
-        if let Some(mut first) = first {
-            first();
-            *self.first.lock().expect("nobody panics") = Some(first);
-        }
-        self.disk.write_at(at, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-
-    fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.disk.discard(at, bytes)
-    }
-}
-
 /// A page is written whenever one is written below: a drain, and a change of the mode, come to an end all the same, and what was written
 /// before they did is below once a flush has returned.
 pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(), String> {
@@ -599,8 +584,8 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
     let changes: [Change; 2] = [BlockCache::drain, |cache| cache.set_mode(Mode::WriteThrough)];
     for (change, tiers) in changes.into_iter().flat_map(|change| [(change, &[60][..]), (change, &[20, 60])]) {
         let disks = formatted(layout, PAGES);
-        let first = Arc::new(Mutex::new(None));
-        let below = Disturbed { disk: disks[1].clone(), first: Arc::clone(&first) };
+        let event = Event::default();
+        let below = Meanwhile { disk: disks[1].clone(), at: Call::Write, event: Arc::clone(&event) };
         let policy = if tiers.len() == 1 { "lru" } else { "face" };
         let config = CacheConfig { upkeep: Upkeep::Requests, ..config(policy, Mode::WriteBack, tiers) };
         let opening = BlockCache::find(disks[0].clone(), below, ID, &config, Objects::new(1));
@@ -611,15 +596,16 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
         (0..6).step_by(2).try_for_each(|at| write(&cache, at, 1))?;
         let written = Arc::new(Mutex::new(10));
         let (weak, counted) = (Arc::downgrade(&cache), Arc::clone(&written));
-        *first.lock().expect("nobody panics") = Some(Box::new(move || {
+        *event.lock().expect("nobody panics") = Some(Box::new(move || {
             let mut next = counted.lock().expect("nobody panics");
             if let Some(cache) = weak.upgrade().filter(|_| *next < PAGES) {
                 write(&cache, *next, 2).expect("there is room");
                 *next += 1;
             }
+            true
         }));
         change(&cache).map_err(text("the change"))?;
-        *first.lock().expect("nobody panics") = None;
+        *event.lock().expect("nobody panics") = None;
         let written = *written.lock().expect("nobody panics");
         if written == PAGES {
             return Err("it ends when nothing more is written".to_owned());
@@ -671,14 +657,14 @@ pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout:
         if at % 2 == 0 { write(&cache, at, 1)? } else { page(&cache, at).map(drop)? }
     }
     let lc = catalogue::info("lc").expect("a policy");
-    // Where a policy is shown something, pages are changed first.
-    cache.set_policy_and(lc, &Options::defaults(lc), &[20, 60], || {
-        // A write shows it some of the rest.
-        cache.discard(4 * PAGE, 4 * PAGE).map_err(text("a discard"))?;
-        let change = || disks[1].write_at(8 * PAGE, &[3; PAGE as usize]);
-        cache.change_below(8 * PAGE, PAGE, change).map_err(text("a change"))?;
-        (0..4).try_for_each(|at| write(&cache, at, 2))
-    })?;
+    let replaced = cache.replace_policy(lc, &Options::defaults(lc), &[20, 60]);
+    replaced.map_err(|error| format!("another policy: {error}"))?;
+    cache.discard(4 * PAGE, 4 * PAGE).map_err(text("a discard"))?;
+    let change = || disks[1].write_at(8 * PAGE, &[3; PAGE as usize]);
+    cache.change_below(8 * PAGE, PAGE, change).map_err(text("a change"))?;
+    // A write shows it some of the rest.
+    (0..4).try_for_each(|at| write(&cache, at, 2))?;
+    cache.show_the_rest();
     let before = cache.stats().map_err(text("counts"))?.counts.read_hits;
     for at in 0..20 {
         let expected = match at {

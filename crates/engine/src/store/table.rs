@@ -73,7 +73,7 @@ const HEADER: usize = size_of::<RawHeader>();
 /// Of a table of version 3, whose header ends with a clock.
 const HEADER_3: usize = HEADER + 8;
 pub(super) const ENTRY: usize = size_of::<RawEntry>();
-/// Where a table has its CRC, and a block of the journal too.
+/// The byte at which a table has its CRC, and a block of the journal too.
 pub(super) const CRC_AT: usize = 80;
 
 const fn header(tables: Tables) -> usize {
