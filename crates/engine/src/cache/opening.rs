@@ -195,11 +195,14 @@ impl Opening {
             gauges: self.gauges,
         };
         if drain {
-            // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed.
-            let lost = cache.lost_pages().map_err(failed)?.len();
-            match cache.write_all_below() {
-                Err(_) if cache.lost_pages().map_err(failed)?.len() > lost => {}
-                drained => drained.map_err(failed)?,
+            // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed, and
+            // the others go below without it.
+            loop {
+                let lost = cache.lost_pages().map_err(failed)?.len();
+                match cache.write_all_below() {
+                    Err(_) if cache.lost_pages().map_err(failed)?.len() > lost => {}
+                    drained => break drained.map_err(failed)?,
+                }
             }
         }
         self.grown.settle(&cache).map_err(failed)?;

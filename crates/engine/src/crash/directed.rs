@@ -788,6 +788,34 @@ pub(super) fn a_copy_of_a_journal_block_is_read_again() -> Result<(), String> {
     if renewed == 0 { Err("nothing was renewed".to_owned()) } else { Ok(()) }
 }
 
+/// A cache that was killed in write-back starts in write-through. One of its pages has rotted, and a write below fails once: the start
+/// writes all the others below, or fails.
+pub(super) fn a_start_in_another_mode_drains_past_a_lost_page(layout: Layout) -> Result<(), String> {
+    const ROTTEN: u64 = 3;
+    let disks = formatted(layout, 100);
+    let cache = open(&disks, &config("lru", Mode::WriteBack, &[60]))?;
+    (0..10).try_for_each(|at| write(&cache, at, at as u8 + 1))?;
+    cache.flush().map_err(text("a flush"))?;
+    drop(cache);
+    let copy = disks[0].copy();
+    let is_it = |block: &[u8]| block == [ROTTEN as u8 + 1; PAGE as usize];
+    let at = copy.chunks_exact(PAGE as usize).position(is_it).ok_or("the page is not on the device")?;
+    disks[0].flip(at as u64 * PAGE, 0);
+    disks[1].inject(Fault::WriteError);
+    let cache = open(&disks, &config("lru", Mode::WriteThrough, &[60]))?;
+    if cache.lost_pages().map_err(text("a list"))? != [ROTTEN] {
+        return Err("the rotten page is not listed".to_owned());
+    }
+    for at in (0..10).filter(|&at| at != ROTTEN) {
+        let mut below = [0; PAGE as usize];
+        disks[1].read_at(at * PAGE, &mut below).map_err(text("a read"))?;
+        if below != [at as u8 + 1; PAGE as usize] {
+            return Err(format!("page {at} is not below"));
+        }
+    }
+    Ok(())
+}
+
 /// All of them.
 pub(super) fn all(layout: Layout) -> Result<(), String> {
     if layout == Layout::Log {
@@ -805,6 +833,7 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
     a_copy_that_is_written_past_counts_until_then(layout)?;
     a_large_change_below_is_not_written_over(layout)?;
     a_drain_ends_while_pages_are_written(layout)?;
+    a_start_in_another_mode_drains_past_a_lost_page(layout)?;
     a_superseded_copy_is_not_shown_to_another_policy(layout)?;
     frames_are_shown_to_another_policy_unless_they_are_written(layout)?;
     crate::cache::nothing_is_queued_of_what_is_made_void(layout)?;

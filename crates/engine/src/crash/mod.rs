@@ -256,6 +256,14 @@ fn a_drain_ends_while_pages_are_written() {
 }
 
 #[test]
+fn a_start_in_another_mode_drains_past_a_lost_page() {
+    for layout in LAYOUTS {
+        directed::a_start_in_another_mode_drains_past_a_lost_page(layout)
+            .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
+    }
+}
+
+#[test]
 fn another_policy_is_shown_what_counts() {
     for layout in LAYOUTS {
         directed::a_superseded_copy_is_not_shown_to_another_policy(layout)
