@@ -1,7 +1,7 @@
 //! Account of holds of the core's lock, for tests: how many entries of the index one looks at, and whether a device is called in it.
 
 #[cfg(test)]
-pub(crate) use counted::{began, ended, holding, longest, looked};
+pub(crate) use counted::{all, began, ended, holding, longest, looked};
 
 /// A hold begins.
 #[cfg(not(test))]
@@ -26,6 +26,7 @@ mod counted {
         static HOLDING: Cell<bool> = const { Cell::new(false) };
         static LOOKED: Cell<u64> = const { Cell::new(0) };
         static LONGEST: Cell<u64> = const { Cell::new(0) };
+        static ALL: Cell<u64> = const { Cell::new(0) };
     }
 
     pub(crate) fn began() {
@@ -40,11 +41,17 @@ mod counted {
 
     pub(crate) fn looked() {
         LOOKED.set(LOOKED.get() + 1);
+        ALL.set(ALL.get() + 1);
     }
 
     /// True if this thread holds the core's lock.
     pub(crate) fn holding() -> bool {
         HOLDING.get()
+    }
+
+    /// Entries that this thread looked at, since this was asked last.
+    pub(crate) fn all() -> u64 {
+        ALL.replace(0)
     }
 
     /// Entries that the longest hold of this thread looked at, since this was asked last.
@@ -69,10 +76,11 @@ mod tests {
     const PAGE: u64 = 512;
     const ID: [u8; 16] = [4; 16];
 
-    /// A disk that counts calls from within a hold of the core's lock.
+    /// A disk that counts calls from within a hold of the core's lock, and may say that it is larger than it is.
     struct Watched {
         disk: SimDisk,
         calls: Arc<AtomicU64>,
+        said_bytes: Option<u64>,
     }
 
     impl Watched {
@@ -83,7 +91,7 @@ mod tests {
 
     impl Disk for Watched {
         fn size_bytes(&self) -> u64 {
-            self.disk.size_bytes()
+            self.said_bytes.unwrap_or_else(|| self.disk.size_bytes())
         }
 
         fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
@@ -103,7 +111,8 @@ mod tests {
 
         fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
             self.note();
-            self.disk.discard(at, bytes)
+            let end = (at + bytes).min(self.disk.size_bytes());
+            if at < end { self.disk.discard(at, end - at) } else { Ok(()) }
         }
 
         fn grow(&self, bytes: u64) -> io::Result<()> {
@@ -131,7 +140,7 @@ mod tests {
         let geometry = Geometry { segments: segments.expect("some number"), ..least };
         let power = Power::steady();
         let calls = Arc::new(AtomicU64::new(0));
-        let watched = |bytes| Watched { disk: SimDisk::new(bytes, &power), calls: calls.clone() };
+        let watched = |bytes| Watched { disk: SimDisk::new(bytes, &power), calls: calls.clone(), said_bytes: None };
         let (cache, backing) = (watched(geometry.size_bytes()), watched(2 * pages * PAGE));
         BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
         let lru = catalogue::info("lru").expect("a policy");
@@ -199,6 +208,36 @@ mod tests {
     #[test]
     fn no_hold_of_a_long_operation_grows_with_what_it_is_about() {
         check(1000, 32_000);
+    }
+
+    /// A change or a discard of a petabyte takes no longer than what is held of it takes.
+    #[test]
+    fn a_range_far_longer_than_the_cache_costs_what_is_held() {
+        for layout in [Layout::Log, Layout::Slots] {
+            for bytes in [1 << 24, 1 << 50] {
+                let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 64, segments: 40, layout };
+                let (power, calls) = (Power::steady(), Arc::default());
+                let cache = SimDisk::new(geometry.size_bytes(), &power);
+                let backing = Watched { disk: SimDisk::new(1 << 24, &power), calls, said_bytes: Some(bytes) };
+                BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
+                let lru = catalogue::info("lru").expect("a policy");
+                let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[600]) };
+                let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
+                for operation in [Operation::ChangeBelow, Operation::Discard] {
+                    (0..500)
+                        .for_each(|page| cache.write(page * 7 * PAGE, &[1; PAGE as usize], false).expect("a write"));
+                    super::all();
+                    if operation == Operation::Discard {
+                        cache.discard(0, bytes).expect("a discard");
+                    } else {
+                        cache.forget(0, bytes).expect("a change");
+                    }
+                    let looked = super::all();
+                    println!("{layout:?}, {operation:?} of {bytes} bytes: {looked} looks");
+                    assert!(looked < 4 * u64::from(geometry.segments * geometry.segment_pages), "{looked}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -77,6 +77,11 @@ impl Account {
         self.items.keys().copied()
     }
 
+    /// So many entries of the list of pages, from one on: every page is in it, some are twice, and some are there no more.
+    pub fn listed(&self, from: usize, most: usize) -> Vec<u64> {
+        self.order.iter().skip(from).take(most).map(|&(page, _)| page).collect()
+    }
+
     /// Their last writes, in no order.
     pub fn values(&self) -> impl Iterator<Item = &Sent> {
         self.items.values().map(|item| &item.sent)

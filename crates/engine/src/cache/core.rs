@@ -4,6 +4,7 @@ use super::counts::Counts;
 use super::keeper::{Keeper, KeeperCounts, Source};
 use super::objects::Objects;
 use super::ranges::LOOKED_AT;
+use super::search::Search;
 use super::upkeep;
 use super::world::{Left, World, request};
 use super::{CacheStats, FRAMES_PER_TURN, Mode, Refused, Tag};
@@ -69,14 +70,16 @@ pub(super) trait Core: Send {
     /// After a failure of the cache device: everything that can be saved goes below, and the cache is out of use. Does
     /// I/O.
     fn give_up_cache(&mut self) -> io::Result<()>;
-    /// Pages of which anything is held: so many at most.
-    fn held_at_most(&self) -> usize;
-    /// Pages are to become others. Those of them that anything is held of which counts, ascending.
-    fn begin_to_void(&mut self, pages: &Range<u64>) -> Vec<u64>;
+    /// True if a search takes less than looks at all pages of its range.
+    fn should_search(&self, search: &Search) -> bool;
+    /// Goes on with a search, adding to the pages that it found; whether there is more to search.
+    fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool;
+    /// Pages are to become others. Those of them that anything is held of which counts.
+    fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64>;
     /// Discards a page of which something is held, by the queue, if there is room in it.
     fn discard_held(&mut self, page: u64) -> io::Result<()>;
-    /// Pages of a range were changed below: what is held of them is neither served nor written there. The pages.
-    fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64>;
+    /// Pages were changed below: what is held of them is neither served nor written there. Those that something was held of.
+    fn make_void(&mut self, pages: &[u64]) -> Vec<u64>;
     /// Tells the log so of a page that was made void, if there is room in it.
     fn declare_void(&mut self, page: u64) -> io::Result<()>;
     /// Changes the mode: what is dirty stays so.
@@ -214,9 +217,9 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Pages become others: the policy is not shown what was held of them.
-    fn void_left(&mut self, pages: Range<u64>) {
+    fn void_left(&mut self, page: u64) {
         if let Some(left) = self.left.as_mut().filter(|_| !mutant::is(Mutant::LeftNotVoided)) {
-            left.void(pages);
+            left.void(page);
         }
     }
 
@@ -447,7 +450,7 @@ impl<P: Policy> Core for Engine<P> {
             self.world.keeper.write_without_log(page, bytes);
             return Ok(());
         }
-        self.void_left(page..page + 1);
+        self.void_left(page);
         let result = self.write_page(page, if whole { Op::Write } else { Op::Update }, bytes, tag);
         self.go_on_showing();
         result
@@ -490,13 +493,17 @@ impl<P: Policy> Core for Engine<P> {
         upkeep::flush_without_log(&mut self.world.keeper)
     }
 
-    fn held_at_most(&self) -> usize {
-        self.world.held_at_most() + self.left.as_ref().map_or(0, Left::len)
+    fn should_search(&self, search: &Search) -> bool {
+        search.is_shorter(self.left.as_ref(), &self.world)
     }
 
-    fn begin_to_void(&mut self, pages: &Range<u64>) -> Vec<u64> {
-        self.void_left(pages.clone());
-        self.world.held_among(pages)
+    fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool {
+        search.go_on(self.left.as_ref(), &self.world, found)
+    }
+
+    fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64> {
+        pages.iter().for_each(|&page| self.void_left(page));
+        pages.iter().copied().filter(|&page| self.world.holds(page)).collect()
     }
 
     fn discard_held(&mut self, page: u64) -> io::Result<()> {
@@ -512,7 +519,7 @@ impl<P: Policy> Core for Engine<P> {
         })
     }
 
-    fn make_void(&mut self, pages: &Range<u64>) -> Vec<u64> {
+    fn make_void(&mut self, pages: &[u64]) -> Vec<u64> {
         let held = self.begin_to_void(pages);
         for &page in &held {
             self.world.hollow_out(page);

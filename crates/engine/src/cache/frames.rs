@@ -82,6 +82,14 @@ impl Frames {
         Some(removed)
     }
 
+    /// Handles of so many frames that are before a place, and the place of the first of them. The last frame takes the place of one
+    /// that is removed: who goes through them from the end misses none that stays.
+    pub fn before(&self, end: usize, most: usize) -> (impl Iterator<Item = Page>, usize) {
+        let end = end.min(self.held.len());
+        let first = end.saturating_sub(most);
+        (self.held[first..end].iter().map(|(handle, _)| *handle), first)
+    }
+
     /// Handles that have one, ascending: what is done to all of them is done in an order that repeats.
     pub fn handles(&self) -> Vec<Page> {
         let mut handles: Vec<Page> = self.held.iter().map(|(handle, _)| *handle).collect();

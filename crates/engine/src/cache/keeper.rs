@@ -501,11 +501,6 @@ impl Keeper {
         self.log.index_mut().remove(page);
     }
 
-    /// Pages that the queue, the log or the account of unsynced writes hold something of: so many at most.
-    pub fn held_at_most(&self) -> usize {
-        self.log.index().len() + self.pending.len() + self.unsynced.len()
-    }
-
     /// True if the queue, the log or the account of unsynced writes holds something of a page.
     pub fn holds(&self, page: u64) -> bool {
         self.log.index().get(page).is_some() || self.pending.contains_key(&page) || self.unsynced.contains(page)

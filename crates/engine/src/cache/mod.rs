@@ -31,6 +31,7 @@ mod read_many;
 mod read_now;
 mod refused;
 mod room;
+mod search;
 mod tape;
 mod turn;
 mod unflushed;

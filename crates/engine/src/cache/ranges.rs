@@ -4,6 +4,7 @@
 //! nothing of it is written below meanwhile. The core's lock is held for a few pages at a time, and never during I/O: requests for
 //! other pages go on in between.
 
+use super::search::Search;
 use super::turn::Turn;
 use super::upkeep::{self, Lease};
 use super::{BlockCache, check_writable};
@@ -15,12 +16,41 @@ use std::ops::Range;
 /// Pages that are looked at in one hold of the core's lock.
 pub(crate) const LOOKED_AT: u64 = 256;
 
-/// A range in parts, each for one hold of the core's lock.
-fn parts(turn: &mut Turn, pages: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-    // Where little is held at all, that is gone through instead.
-    let each = if turn.core().held_at_most() <= LOOKED_AT as usize { pages.end - pages.start } else { LOOKED_AT };
-    let end = pages.end;
-    (pages.start..end).step_by(each.max(1) as usize).map(move |start| start..(start + each).min(end))
+/// Pages of a range, ascending, in parts for one hold of the core's lock each. All that something is held of are among them.
+struct Parts {
+    /// Pages that something was held of. None where all are looked at, which takes less than to find these.
+    found: Option<std::vec::IntoIter<u64>>,
+    pages: Range<u64>,
+}
+
+impl Parts {
+    fn of(turn: &mut Turn, pages: &Range<u64>) -> io::Result<Self> {
+        let mut search = Search::new(pages.clone());
+        let found = turn.core().should_search(&search).then(|| {
+            let mut found = Vec::new();
+            while turn.core().search(&mut search, &mut found) {
+                turn.pass()?;
+            }
+            found.sort_unstable();
+            found.dedup();
+            Ok::<_, io::Error>(found.into_iter())
+        });
+        Ok(Parts { found: found.transpose()?, pages: pages.clone() })
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Vec<u64>;
+
+    fn next(&mut self) -> Option<Vec<u64>> {
+        let each = LOOKED_AT as usize;
+        let part: Vec<u64> = match &mut self.found {
+            // There is something to do about nearly all of them.
+            Some(found) => found.take(each / 2).collect(),
+            None => self.pages.by_ref().take(each).collect(),
+        };
+        Some(part).filter(|part| !part.is_empty())
+    }
 }
 
 impl BlockCache {
@@ -32,7 +62,7 @@ impl BlockCache {
         check_writable(turn.core().mode())?;
         self.unflushed.note();
         let mut free_from = pages.start;
-        for part in parts(&mut turn, &pages) {
+        for part in Parts::of(&mut turn, &pages)? {
             for page in turn.core().begin_to_void(&part) {
                 discard_gap(&mut turn, free_from..page)?;
                 turn.make_ready()?;
@@ -73,7 +103,7 @@ fn forget(turn: &mut Turn, pages: &Range<u64>) -> io::Result<()> {
     // Room is made for each part, and nothing of the others goes below meanwhile.
     turn.keeper().begin_void(pages.clone());
     let mut failed = Ok(());
-    for part in parts(turn, pages) {
+    for part in Parts::of(turn, pages)? {
         for page in turn.core().make_void(&part) {
             // What is held is void all the same.
             failed = failed.and_then(|()| turn.make_ready()).and_then(|()| turn.core().declare_void(page));

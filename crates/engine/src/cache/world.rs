@@ -30,16 +30,17 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// There are newer versions of pages, or none.
-    pub fn void(&mut self, pages: Range<u64>) {
-        if pages.end - pages.start > self.len() as u64 {
-            let directory = &self.directory;
-            let of = |handle: &Page| pages.contains(&directory.page(*handle));
-            let held: Vec<Page> = self.frames.handles().into_iter().filter(of).collect();
-            held.into_iter().for_each(|handle| drop(self.frames.remove(handle)));
-        } else {
-            pages.filter_map(|page| self.directory.find(page)).for_each(|handle| drop(self.frames.remove(handle)));
+    /// There is a newer version of a page, or none.
+    pub fn void(&mut self, page: u64) {
+        if let Some(handle) = self.directory.find(page) {
+            self.frames.remove(handle);
         }
+    }
+
+    /// Pages of so many frames before a place, and the place of the first of them.
+    pub fn pages_before(&self, end: usize, most: usize) -> (Vec<u64>, usize) {
+        let (handles, first) = self.frames.before(end, most);
+        (handles.map(|handle| self.directory.page(handle)).collect(), first)
     }
 
     /// Pages that are left.
@@ -233,18 +234,21 @@ impl World {
         Ok(())
     }
 
-    /// Pages of which anything is held: so many at most.
-    pub fn held_at_most(&self) -> usize {
-        self.keeper.held_at_most() + self.frames.len()
+    /// Frames that there are.
+    pub fn frames_len(&self) -> usize {
+        self.frames.len()
     }
 
-    /// Pages of a range of which anything is held, ascending, looked up one by one unless little is held at all.
-    pub fn held_among(&self, range: &Range<u64>) -> Vec<u64> {
-        if (self.held_at_most() as u64) < range.end - range.start {
-            return self.held_in(range);
-        }
-        let in_frame = |page: u64| self.directory.find(page).is_some_and(|handle| self.frames.get(handle).is_some());
-        range.clone().filter(|&page| self.keeper.holds(page) || in_frame(page)).collect()
+    /// Pages of so many frames before a place, and the place of the first of them.
+    pub fn framed_before(&self, end: usize, most: usize) -> (Vec<u64>, usize) {
+        let (handles, first) = self.frames.before(end, most);
+        (handles.map(|handle| self.directory.page(handle)).collect(), first)
+    }
+
+    /// True if anything is held of a page.
+    pub fn holds(&self, page: u64) -> bool {
+        let in_frame = || self.directory.find(page).is_some_and(|handle| self.frames.get(handle).is_some());
+        self.keeper.holds(page) || in_frame()
     }
 
     /// Pages of a range of which anything is held, ascending.

@@ -337,6 +337,31 @@ impl Index {
         }
     }
 
+    /// Pages whose newest versions lie in so many blocks from a point on, lost ones apart, and the point after them if there are more. The
+    /// first point is 0. A log, which ends at `rear`, is gone through from its oldest version on: what is appended meanwhile comes last.
+    pub fn pages_from(&self, from: u64, blocks: usize, rear: u64) -> (Vec<u64>, Option<u64>) {
+        let base = if let Places::Ring { tail, .. } = self.places { tail } else { 0 };
+        let (first, all) = (from.max(base) - base, self.span(rear));
+        let end = (first + blocks as u64).min(all);
+        let block = |at: u64| match self.places {
+            Places::Ring { tail_block, .. } => (tail_block + at) % self.slots.len() as u64,
+            Places::Slots { .. } => at,
+        };
+        let slots = (first..end).inspect(|_| holds::looked()).map(|at| self.slots[block(at) as usize]);
+        (slots.filter(|slot| slot.is_current()).map(Slot::page).collect(), (end < all).then_some(base + end))
+    }
+
+    /// Blocks in which newest versions may be, of a log that ends at `rear`.
+    pub fn span(&self, rear: u64) -> u64 {
+        let blocks = self.slots.len() as u64;
+        if let Places::Ring { tail, .. } = self.places { (rear - tail).min(blocks) } else { blocks }
+    }
+
+    /// Pages of a range without bytes, ascending.
+    pub fn lost_among(&self, pages: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+        self.lost.range(pages).inspect(|_| holds::looked()).map(|(&page, _)| page)
+    }
+
     /// Pages whose newest versions lie in these blocks: those that count as cached, and others.
     pub fn counted(&self, blocks: std::ops::Range<usize>) -> (usize, usize) {
         let blocks = blocks.start.min(self.slots.len())..blocks.end.min(self.slots.len());

@@ -1,0 +1,178 @@
+//! A search for the pages of a range through all that is held, for ranges that are longer than that.
+//!
+//! It is made in parts, and requests go on in between. What moves meanwhile moves to where the search comes later: from frames to the log,
+//! to the log's rear, to the queue, to the account of what was written below. Requests for pages of the range wait, and the upkeep is
+//! owned; so whatever was held of the range when the search began is found.
+
+use super::ranges::LOOKED_AT;
+use super::world::{Left, World};
+use std::ops::Range;
+
+/// Blocks of the index gone through in a row that take as long as a look at one page by its number, which misses the processor's
+/// caches: of the order of.
+const BLOCKS_PER_LOOK: u64 = 16;
+
+/// Where something of a page may be held, in the order in which that is searched.
+#[derive(Clone, Copy)]
+enum Place {
+    Left,
+    Frames,
+    Log,
+    Lost,
+    Queue,
+    Unsynced,
+}
+
+/// How far a search has come.
+pub(super) struct Search {
+    pages: Range<u64>,
+    place: Place,
+    /// Within the place; frames are searched from their end.
+    at: Option<u64>,
+}
+
+impl Search {
+    /// A search for pages of a range.
+    pub fn new(pages: Range<u64>) -> Self {
+        Search { pages, place: Place::Left, at: None }
+    }
+
+    /// Goes on a little: pages are added to those that were found, some of them twice. Whether there is more to search.
+    pub fn go_on(&mut self, left: Option<&Left>, world: &World, found: &mut Vec<u64>) -> bool {
+        let most = LOOKED_AT as usize;
+        let keeper = &world.keeper;
+        let from = self.at.unwrap_or(self.pages.start);
+        let rest = from.min(self.pages.end)..self.pages.end;
+        let after = |part: &[u64]| part.last().map(|last| last + 1).filter(|_| part.len() == most);
+        let in_frames = |(part, first): (Vec<u64>, usize)| (part, (first > 0).then_some(first as u64));
+        let end = self.at.map_or(usize::MAX, |at| at as usize);
+        let (part, next) = match self.place {
+            Place::Left => left.map_or((Vec::new(), None), |left| in_frames(left.pages_before(end, most))),
+            Place::Frames => in_frames(world.framed_before(end, most)),
+            Place::Log => keeper.log.index().pages_from(self.at.unwrap_or(0), most, keeper.log.rear()),
+            Place::Lost => {
+                let part: Vec<u64> = keeper.log.index().lost_among(rest).take(most).collect();
+                let next = after(&part);
+                (part, next)
+            }
+            Place::Queue => {
+                let part: Vec<u64> = keeper.pending.range(rest).map(|(&page, _)| page).take(most).collect();
+                let next = after(&part);
+                (part, next)
+            }
+            Place::Unsynced => {
+                let from = self.at.unwrap_or(0);
+                let part = keeper.unsynced.listed(from as usize, most);
+                let next = (part.len() == most).then_some(from + most as u64);
+                (part, next)
+            }
+        };
+        found.extend(part.into_iter().filter(|page| self.pages.contains(page)));
+        self.at = next;
+        if next.is_some() {
+            return true;
+        }
+        self.place = match self.place {
+            Place::Left => Place::Frames,
+            Place::Frames => Place::Log,
+            Place::Log => Place::Lost,
+            Place::Lost => Place::Queue,
+            Place::Queue => Place::Unsynced,
+            Place::Unsynced => return false,
+        };
+        true
+    }
+
+    /// True if a search takes less than looks at all pages of the range.
+    pub fn is_shorter(&self, left: Option<&Left>, world: &World) -> bool {
+        let keeper = &world.keeper;
+        let apart = left.map_or(0, Left::len) + world.frames_len() + keeper.pending.len() + keeper.unsynced.len();
+        let all = keeper.log.index().span(keeper.log.rear()) + apart as u64;
+        all / BLOCKS_PER_LOOK < self.pages.end - self.pages.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Block;
+    use crate::cache::upkeep::Lease;
+    use crate::cache::{BlockCache, CacheConfig, Upkeep};
+    use crate::store::{Geometry, Layout};
+    use entresol_core::Random;
+    use entresol_crashtest::{Power, SimDisk};
+    use std::collections::BTreeSet;
+
+    const PAGE: u64 = 512;
+    const PAGES: u64 = 6000;
+
+    /// Whatever was held of a range when a search began is found, though requests for other pages go on in between.
+    fn check(layout: Layout, policy: &str, tiers: &[usize], seed: u64) {
+        let mut random = Random::new(seed);
+        let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 32, segments: 120, layout };
+        let power = Power::steady();
+        let [disk, backing] = [geometry.size_bytes(), PAGES * PAGE].map(|bytes| SimDisk::new(bytes, &power));
+        BlockCache::format(&disk, geometry, &backing, [1; 16], [2; 16]).expect("room");
+        let info = entresol_policy::catalogue::info(policy).expect("a policy");
+        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(info, tiers) };
+        let cache = BlockCache::open(disk, backing, [2; 16], &config).expect("a cache");
+        let request = |random: &mut Random, page: u64| {
+            if random.chance(0.5) {
+                cache.write(page * PAGE, &[1; PAGE as usize], false).expect("a write");
+            } else {
+                cache.read(page * PAGE, &mut [0; PAGE as usize]).expect("a read");
+            }
+        };
+        let (mut between, mut apart) = (0, [0; 3]);
+        for _ in 0..20 {
+            for _ in 0..random.below(4000) {
+                let page = random.below(PAGES);
+                request(&mut random, page);
+            }
+            if random.chance(0.2) {
+                cache.flush().expect("a flush");
+            }
+            let first = random.below(PAGES);
+            let range = first..first + 1 + random.below(PAGES - first);
+            let mut turn = cache.locks.exclusive().expect("a turn");
+            let held: Vec<u64> = turn.core().held_in(&range).into_iter().map(|(page, _)| page).collect();
+            let keeper = turn.keeper();
+            apart[0] += keeper.pending.range(range.clone()).count();
+            apart[1] += keeper.unsynced.pages().filter(|page| range.contains(page)).count();
+            apart[2] += held.iter().filter(|&&page| keeper.log.index().get(page).is_none()).count();
+            let (mut search, mut found) = (Search::new(range.clone()), Vec::new());
+            while turn.core().search(&mut search, &mut found) {
+                let page = random.below(PAGES);
+                // Room is not to be made: the upkeep is owned here.
+                turn.keeper().apart = true;
+                let is_ready = turn.keeper().is_ready();
+                turn.keeper().apart = false;
+                if !range.contains(&page) && is_ready {
+                    between += 1;
+                    turn.unlocked(|| request(&mut random, page)).expect("the lock");
+                }
+            }
+            assert!(found.iter().all(|page| range.contains(page)));
+            let found = BTreeSet::from_iter(found);
+            let missed: Vec<&u64> = held.iter().filter(|page| !found.contains(page)).collect();
+            assert!(
+                missed.is_empty(),
+                "{layout:?}, {policy}, seed {seed}: {missed:?} of {range:?} are held, and not found"
+            );
+        }
+        assert!(between > 0 && apart[0] + apart[1] > 0, "{layout:?}, {policy}: {between}, {apart:?}");
+        // The log has no copy of what only frames have.
+        assert!(tiers.len() < 2 || apart[2] > 0, "{layout:?}, {policy}: {apart:?}");
+    }
+
+    #[test]
+    fn all_that_is_held_is_found_while_requests_go_on() {
+        println!("seeds 1 to 4");
+        for layout in [Layout::Log, Layout::Slots] {
+            for seed in 1..=4 {
+                check(layout, "lru", &[1500], seed);
+                check(layout, "face-gsc", &[600, 1500], seed);
+            }
+        }
+    }
+}
