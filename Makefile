@@ -1,9 +1,10 @@
 # The commands of the house. `make demo` and `make test` need a Rust toolchain and nothing else typed.
 .PHONY: demo test test-long lint bench bench-sim deps clients servers clean
 
-# Another program may be given that has been built, as `.ci/run` does.
-RELEASE := target/release/entresol
-ENTRESOL := $(RELEASE)
+# Other programs may be given that have been built, as `.ci/run` does.
+BIN := target/release
+ENTRESOL = $(BIN)/entresol
+LAB = $(BIN)/entresol-lab
 DEMO := target/demo
 
 # A C compiler builds the compression libraries; it is all that a bare system may lack.
@@ -15,16 +16,19 @@ deps:
 		echo "A C compiler is missing. On Debian: apt-get install gcc libc6-dev" >&2; exit 1; \
 	fi
 
-$(RELEASE): deps FORCE
+target/release/entresol: deps FORCE
 	cargo build --release --locked -p entresol
+
+target/release/entresol-lab: deps FORCE
+	cargo build --release --locked -p entresol-lab
 
 FORCE:
 
 # A TPC-C-like load on SQLite over an emulated disk, without a cache and with one, killed and recovered, beside its simulation.
 # Then a generated TPC-C-like trace through the whole catalogue at five sizes: the ranking and its report.
-demo: $(ENTRESOL)
+demo: $(ENTRESOL) $(LAB)
 	@mkdir -p $(DEMO)
-	$(ENTRESOL) demo --out $(DEMO)/sqlite
+	$(LAB) demo --out $(DEMO)/sqlite
 	$(ENTRESOL) trace generate tpcc:warehouses=10:n=1M:seed=1:gap=100 $(DEMO)/tpcc.etr --next-use
 	$(ENTRESOL) simulate $(DEMO)/tpcc.etr --policy all --size 1%,2%,5%,10%,20% \
 		--json $(DEMO)/report.json --html $(DEMO)/report.html --svg $(DEMO)/miss-ratio.svg
@@ -181,18 +185,18 @@ bench-sqlite: deps
 	target/release/entresol-bench-sqlite $(BENCH_SQLITE)
 
 # Beside the kernel's caches, in a kernel of its own on simulated disks (`../shared/peers`; an hour of one core after
-# `benches/peers/run.sh build`). Every table of docs/results/peers.md.
+# `lab/benches/peers/run.sh build`). Every table of docs/results/peers.md.
 .PHONY: bench-peers
 bench-peers: deps
 	cargo build --release --locked -p entresol
-	benches/peers/run.sh peers
-	benches/peers/run.sh steady ublk h-arc
-	benches/peers/run.sh locality ublk h-arc
-	benches/peers/run.sh crash h-arc
-	FORMAT="--layout slots" benches/peers/run.sh steady ublk h-arc
-	FORMAT="--layout slots" benches/peers/run.sh locality ublk h-arc
-	FORMAT="--layout slots" benches/peers/run.sh crash h-arc
-	benches/peers/run.sh kill
+	lab/benches/peers/run.sh peers
+	lab/benches/peers/run.sh steady ublk h-arc
+	lab/benches/peers/run.sh locality ublk h-arc
+	lab/benches/peers/run.sh crash h-arc
+	FORMAT="--layout slots" lab/benches/peers/run.sh steady ublk h-arc
+	FORMAT="--layout slots" lab/benches/peers/run.sh locality ublk h-arc
+	FORMAT="--layout slots" lab/benches/peers/run.sh crash h-arc
+	lab/benches/peers/run.sh kill
 
 # What the shadows of `auto` and a settled tuner add to a request, in processor time (a minute; at most 3 % and 2 % are asked).
 .PHONY: bench-deciding
@@ -204,7 +208,7 @@ bench-deciding: deps
 bench-doors: deps
 	cargo build --release --locked -p entresol
 	cargo build --release --locked -p entresol-front --examples
-	benches/doors/run.sh
+	lab/benches/doors/run.sh
 
 # A TPC-C-like load on PostgreSQL and on MariaDB over an emulated array of disks, without a cache, under seven policies in
 # front of an emulated SSD, and on that alone: two SSDs, three sizes, five minutes each. The databases lie in /dev/shm, which needs
@@ -214,11 +218,11 @@ TPCC_DATABASES := postgresql mariadb
 TPCC_DRIVES := 840-pro s3500
 TPCC_SIZES := 5% 10% 20%
 bench-tpcc: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	for db in $(TPCC_DATABASES); do for drive in $(TPCC_DRIVES); do for size in $(TPCC_SIZES); do \
 		out=target/bench/tpcc-$$db-$$drive-$${size%\%}; \
-		$(ENTRESOL) bench tpcc --db $$db --warehouses 3 --clients 50 --warmup 8s --duration 15s --memory 16MiB \
+		$(LAB) bench tpcc --db $$db --warehouses 3 --clients 50 --warmup 8s --duration 15s --memory 16MiB \
 			--cache-size $$size --policy none,lru,lc,tac,face,face-gsc,expcache,heuristicdb --ssd-only \
 			--backing-profile face-raid0x16 --cache-profile $$drive --waf curve --scratch /dev/shm \
 			--json $$out.json --html $$out.html || exit 1; \
@@ -228,10 +232,10 @@ bench-tpcc: deps
 # emulated Optane SSD: a mixed sequence, each query once, and tables placed as wholes beside. Half an hour; the databases lie in
 # /dev/shm.
 .PHONY: bench-tpch
-TPCH = $(ENTRESOL) bench tpch --db mariadb --scale 0.1 --memory 14MiB --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm
+TPCH = $(LAB) bench tpch --db mariadb --scale 0.1 --memory 14MiB --backing-profile p3700 --cache-profile p4800x --scratch /dev/shm
 TPCH_OUT = --json target/bench/tpch-mariadb-$(1).json --html target/bench/tpch-mariadb-$(1).html
 bench-tpch: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	$(TPCH) --queries mixed --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,mixed)
 	$(TPCH) --queries 3,7,9,10,13,16,20 --policy none,lru,tac,heuristicdb --cache-size 11%,33%,67% --ssd-only $(call TPCH_OUT,seven)
@@ -242,19 +246,19 @@ bench-tpch: deps
 # /dev/shm, 4 GB, which takes root: the server's own pool is listened to).
 .PHONY: figures-003
 figures-003: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	python3 docs/results/figures_003.py
 	python3 docs/results/tuner_seeds.py
 
 # Further figures of 001, section 6, scaled down as bench-tpcc is, on PostgreSQL unless TPCC_FIGURES_ON says otherwise; the
 # databases lie in /dev/shm. A few minutes each.
 TPCC_FIGURES_ON := postgresql
-TPCC_FIGURE = $(ENTRESOL) bench tpcc --db $(TPCC_FIGURES_ON) --clients 50 --waf curve --cache-profile 840-pro --scratch /dev/shm
+TPCC_FIGURE = $(LAB) bench tpcc --db $(TPCC_FIGURES_ON) --clients 50 --waf curve --cache-profile 840-pro --scratch /dev/shm
 
 # Write-back against write-through (figure 11).
 .PHONY: bench-tpcc-modes
 bench-tpcc-modes: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	for mode in write-back write-through; do \
 		out=target/bench/tpcc-$(TPCC_FIGURES_ON)-$$mode; \
@@ -266,7 +270,7 @@ bench-tpcc-modes: deps
 # pool or 40 MiB of cache. The pool is 4 MiB otherwise.
 .PHONY: bench-tpcc-money
 bench-tpcc-money: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	for bought in 8MiB,0 12MiB,0 16MiB,0 4MiB,40MiB 4MiB,80MiB 4MiB,120MiB; do \
 		memory=$${bought%,*} flash=$${bought#*,} out=target/bench/tpcc-money-$$bought; \
@@ -278,7 +282,7 @@ bench-tpcc-money: deps
 # Arrays of one to sixteen disks (figure 13), with a cache of as much of the database as 001's 16 of 57 GB.
 .PHONY: bench-tpcc-disks
 bench-tpcc-disks: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	for disks in face-disk face-raid0x2 face-raid0x4 face-raid0x8 face-raid0x16; do \
 		out=target/bench/tpcc-$$disks; \
@@ -290,7 +294,7 @@ bench-tpcc-disks: deps
 # docs/results/dirty-age.md, from what target/results/dirty-age lacks (three quarters of an hour; 2 GB in /dev/shm).
 .PHONY: bench-dirty-age
 bench-dirty-age: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	python3 docs/results/dirty_age.py
 
 # Server and cache are killed together in the middle between two checkpoints and start again, on PostgreSQL and MariaDB: 001's
@@ -298,11 +302,11 @@ bench-dirty-age: deps
 .PHONY: bench-restart
 RESTART_POLICIES := none,lru,face,face-gsc
 bench-restart: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	for db in $(TPCC_DATABASES); do \
 		out=target/bench/restart-$$db; \
-		$(ENTRESOL) bench tpcc --db $$db --restart 10s,20s,30s --warehouses 3 --clients 16 --warmup 6s --duration 8s \
+		$(LAB) bench tpcc --db $$db --restart 10s,20s,30s --warehouses 3 --clients 16 --warmup 6s --duration 8s \
 			--memory 16MiB --cache-size 20% --policy $(RESTART_POLICIES) --ssd-only --backing-profile face-raid0x16 \
 			--cache-profile 840-pro --waf curve --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
 	done
@@ -311,9 +315,9 @@ bench-restart: deps
 # the server, of both. After each, the ledger of all commits so far, the conditions of clause 3.3.2 and the database's own checker. Twenty
 # minutes.
 .PHONY: bench-kills
-KILLS = $(ENTRESOL) bench tpcc --warehouses 2 --shrink 20 --clients 8 --cache-size 20%
+KILLS = $(LAB) bench tpcc --warehouses 2 --shrink 20 --clients 8 --cache-size 20%
 bench-kills: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	for policy in face-gsc lru; do \
 		for who in daemon server both; do \
 			$(KILLS) --db postgresql --memory 4MiB --policy $$policy --kill $$who --rounds 17 || exit 1; \
@@ -328,13 +332,13 @@ bench-kills: deps
 # processor busy is pinned to one: whether the scheduler wakes a client's server there or on the other is chance and worth a factor of
 # two. Scans of disks have both, for there the mount works ahead of the server.
 .PHONY: bench-overhead
-OVERHEAD = $(ENTRESOL) bench overhead --repeat 5 --duration 3s --page-cache on
+OVERHEAD = $(LAB) bench overhead --repeat 5 --duration 3s --page-cache on
 PINNED = taskset -c 1 $(OVERHEAD)
 # Logs are passed through by the kernel (--passthrough) for a mount that may administer the system; it is nobody's, as the server is.
 GRANTED = taskset -c 1 $$(test "$$(id -u)" != 0 || echo setpriv --reuid=nobody --regid=nogroup --clear-groups \
 	--inh-caps=+sys_admin --ambient-caps=+sys_admin) $(OVERHEAD) --memory 512MiB
 bench-overhead: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p -m 1777 target/bench/nobody
 	for db in $(TPCC_DATABASES); do \
 		out=target/bench/overhead-$$db; \
@@ -355,11 +359,11 @@ bench-overhead: deps
 # minutes count here.
 .PHONY: bench-ch
 bench-ch: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	@mkdir -p target/bench
 	for db in $(TPCC_DATABASES); do \
 		out=target/bench/ch-$$db; \
-		$(ENTRESOL) bench ch --db $$db --warehouses 2 --clients 8 --analysts 2 --warmup 10s --duration 60s --memory 16MiB \
+		$(LAB) bench ch --db $$db --warehouses 2 --clients 8 --analysts 2 --warmup 10s --duration 60s --memory 16MiB \
 			--backing-profile face-raid0x16 --cache-profile 840-pro --waf curve --cache-size 10% --ssd-only \
 			--policy none,lru,tac,face-gsc,heuristicdb --scratch /dev/shm --json $$out.json --html $$out.html || exit 1; \
 	done
@@ -368,7 +372,7 @@ bench-ch: deps
 # minutes, 2 GB in /dev/shm).
 .PHONY: built
 built: deps
-	cargo build --release --locked -p entresol
+	cargo build --release --locked -p entresol -p entresol-lab
 	python3 docs/results/advise_built.py
 
 # The tuners live, in the engine's buffer over emulated tiers with counted time: docs/results/adaptive-live.md, from what

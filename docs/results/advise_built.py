@@ -6,7 +6,7 @@
 3. The recommended one and two others are built, each with a load and a start of its own, and run.
 4. Predicted and measured stand side by side.
 
-`advise_built.py` measures what target/results/built lacks, with the program that ENTRESOL names (target/release/entresol), and renews
+`advise_built.py` measures what target/results/built lacks, with the program that ENTRESOL names (target/release/entresol, and entresol-lab beside it), and renews
 the page. Delete target/results/built to measure anew. About seven minutes; BUILT_SCRATCH (/dev/shm) needs 2 GB.
 """
 
@@ -32,7 +32,8 @@ BUDGET = "426"  # the array and ten dollars
 
 
 def entresol(*words):
-    subprocess.run([ENTRESOL, "-q", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+    program = f"{ENTRESOL}-lab" if words[0] == "bench" else ENTRESOL
+    subprocess.run([program, "-q", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
 def result(name, make):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables of dirty-age.md: what a bound on the age of dirty pages costs under a TPC-C-like load on PostgreSQL.
 
-`dirty_age.py` runs the rounds that target/results/dirty-age lacks, with the program that ENTRESOL names (target/release/entresol),
+`dirty_age.py` runs the rounds that target/results/dirty-age lacks, with the program that ENTRESOL names (target/release/entresol, and entresol-lab beside it),
 and renews the page; `dirty_age.py tables` only renews it. A round goes once through all bounds, each on a fresh copy of the database.
 Delete target/results/dirty-age to measure anew. A run that was stopped goes on with the round it was in. DIRTY_AGE_SCRATCH (/dev/shm,
 2 GB) is where the databases lie.
@@ -44,7 +44,7 @@ def measure():
             if done.exists():
                 continue
             part = done.with_suffix(".part")
-            command = [ENTRESOL, "-q", "bench", "tpcc", *LOAD, *words, "--seed", 41 + round, "--scratch", SCRATCH, "--json", part]
+            command = [f"{ENTRESOL}-lab", "-q", "bench", "tpcc", *LOAD, *words, "--seed", 41 + round, "--scratch", SCRATCH, "--json", part]
             subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
             part.rename(done)
 

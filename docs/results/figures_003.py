@@ -2,7 +2,7 @@
 """Figures 4 to 12 of 003 on recorded and generated traces, and the tables of multi-tier-003.md.
 
 `figures_003.py` records and simulates what target/results/003 lacks, with the program that ENTRESOL names
-(target/release/entresol), and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to
+(target/release/entresol, and entresol-lab beside it), and renews the page; `figures_003.py NAME` prints one table. Delete target/results/003 to
 measure anew. Half an hour of one processor, and before that a quarter of one of both for recordings of CH (three), Voter and
 AuctionMark, which need root (record_pool.py) and FIGURES_SCRATCH (/dev/shm, 4 GB). What a table says of the paper is what its text says; its figures
 are not to be had.
@@ -44,13 +44,13 @@ POOL_PAGES = 64
 ASKED, BELOW = ["--memory", "128MiB", "--duration", "60s"], ["--memory", f"{POOL_PAGES * 8}KiB", "--duration", "150s"]
 CH_RUNS = {"ch": [*CH, *ASKED, "--seed", 42], "ch-again": [*CH, *ASKED, "--seed", 43], "ch-below": [*CH, *BELOW, "--seed", 42]}
 LOADS = ROOT / "benches" / "loads"
-# The weights of benches/loads/README.md.
+# The weights of lab/benches/loads/README.md.
 AUCTIONS = {"get_item": 25, "get_user_info": 15, "new_bid": 20, "new_comment": 5, "new_comment_response": 5, "new_feedback": 5}
 AUCTIONS |= {"new_item": 10, "new_purchase": 5, "update_item": 10, "close_auctions": 1}
 
 
 def own(load, scripts):
-    """A load of benches/loads."""
+    """A load of lab/benches/loads."""
     script = ",".join(f"{LOADS / load / name}.sql@{weight}" for name, weight in scripts.items())
     words = ["pgbench", "--init", LOADS / load / "init.sql", "--script", script, "--check", LOADS / load / "check.sql"]
     return [*words, *SERVED, *ASKED, "--seed", 42]
@@ -91,7 +91,8 @@ PRESETS = {name: f"multi-tier:preset={name}" for name in "abcd"}
 
 
 def entresol(*words):
-    subprocess.run([str(word) for word in (ENTRESOL, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
+    program = f"{ENTRESOL}-lab" if words[0] == "bench" else ENTRESOL
+    subprocess.run([str(word) for word in (program, "-q", *words)], check=True, stdout=subprocess.DEVNULL)
 
 
 def command(name, below):
@@ -109,7 +110,7 @@ def trace(name):
             entresol(*command(name, part))
         elif name in RUNS:
             # The server is asked for its counts where it is recorded below, too.
-            record(path, [ENTRESOL, "-q", *command(name, part)])
+            record(path, [f"{ENTRESOL}-lab", "-q", *command(name, part)])
             return path
         elif file is None:
             entresol("trace", "generate", "--page-size", 8192, FLAT, part)

@@ -1,9 +1,7 @@
 //! The words of the command line. Their help texts are the manual.
 
 use crate::advise::AdviseArgs;
-use crate::bench::BenchCommand;
 use crate::burst::BurstCommand;
-use crate::demo::DemoArgs;
 use crate::emulate::EmulateArgs;
 use crate::live::check::CheckArgs;
 use crate::live::drain::DrainArgs;
@@ -15,6 +13,7 @@ use crate::live::set::SetArgs;
 use crate::live::stats::StatsArgs;
 use crate::metrics::MetricsArgs;
 use crate::mount::MountArgs;
+use crate::moved::MovedArgs;
 use crate::names::NamesArgs;
 use crate::probe::ProbeArgs;
 use crate::replay::ReplayArgs;
@@ -53,9 +52,10 @@ pub enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
     Policies(PoliciesArgs),
-    Demo(DemoArgs),
-    #[command(subcommand)]
-    Bench(BenchCommand),
+    #[command(hide = true)]
+    Demo(MovedArgs),
+    #[command(hide = true)]
+    Bench(MovedArgs),
     #[command(subcommand)]
     Burst(BurstCommand),
     Emulate(EmulateArgs),
@@ -287,7 +287,11 @@ pub fn layout(text: &str) -> Result<Layout, String> {
 /// Whether something is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
+    /// It is.
+    #[value(help = None)]
     On,
+    /// It is not.
+    #[value(help = None)]
     Off,
 }
 

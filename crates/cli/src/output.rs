@@ -88,8 +88,11 @@ pub fn announce(text: &str) {
 
 /// The command line that made a result, quoted for a shell.
 pub fn command_line() -> String {
-    let mut words = vec!["entresol".to_owned()];
-    words.extend(std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy())));
+    let mut given = std::env::args_os();
+    let program =
+        given.next().and_then(|path| Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned()));
+    let mut words = vec![program.unwrap_or_else(|| "entresol".to_owned())];
+    words.extend(given.map(|word| quoted(&word.to_string_lossy())));
     words.join(" ")
 }
 

@@ -2,6 +2,7 @@
 
 /// Writes a line to standard error, as `eprintln!` does, and goes on where that cannot be written: a full disk or a reader that
 /// has gone must not end a server, whose threads would panic one after the other.
+#[macro_export]
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::say::line(format_args!($($text)*))

@@ -224,3 +224,14 @@ fn an_error_in_a_later_trace_leaves_nothing_of_the_first() {
     scratch.refused(&[&["simulate", "bad.csv"], &outputs[..]].concat());
     assert_eq!(scratch.read("out.json.partial"), "entresol of another day\n");
 }
+
+/// Commands of earlier releases that another program has now: whatever their arguments are.
+#[test]
+fn commands_that_have_moved_say_where() {
+    let scratch = Scratch::new();
+    for arguments in
+        [&["bench", "tpcc", "--db", "sqlite"][..], &["bench", "--help"], &["demo"], &["demo", "--out", "d"]]
+    {
+        says(&scratch.refused(arguments), &[&format!("entresol-lab {}", arguments[0])]);
+    }
+}

@@ -15,6 +15,12 @@ use std::process::{Child, Command, Output};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
+/// The program that is tested: the laboratory's where its tests use this.
+pub const PROGRAM: &str = match (option_env!("CARGO_BIN_EXE_entresol"), option_env!("CARGO_BIN_EXE_entresol-lab")) {
+    (Some(program), _) | (None, Some(program)) => program,
+    (None, None) => panic!("cargo names the program"),
+};
+
 /// Was nothing mounted because nothing can be here? It is said then that the test is skipped.
 pub fn is_impossible(said: &str) -> bool {
     let impossible = ["namespaces are not allowed", "ermitted", "/dev/fuse"].iter().any(|why| said.contains(why));
@@ -116,7 +122,7 @@ impl Scratch {
     /// The command in this directory, not started yet.
     pub fn command(&self, arguments: &[&str]) -> Command {
         heed_signals();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
+        let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(self.0.path()).env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
         // Records that have no place beside their backing store are not the machine's.
         command.env("ENTRESOL_STATE_DIR", self.path("state"));

@@ -1,0 +1,175 @@
+//! The command `entresol`, and what the laboratory's program shares with it.
+
+#[macro_use]
+#[doc(hidden)]
+pub mod say;
+
+mod advise;
+mod args;
+mod burst;
+mod burst_report;
+mod burst_study;
+mod burst_study_report;
+mod config;
+mod emulate;
+mod ending;
+mod estimate;
+mod journal;
+mod live;
+mod metrics;
+mod mount;
+mod moved;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod names;
+mod notify;
+mod output;
+mod policies;
+mod probe;
+mod probe_report;
+mod replay;
+mod report_parts;
+mod report_series;
+mod results;
+mod run;
+mod serve;
+mod serve_ublk;
+pub mod shared;
+mod simulate;
+mod simulate_report;
+mod simulate_text;
+mod stat_report;
+mod summary;
+mod timed;
+mod timed_report;
+mod top;
+mod trace;
+mod trace_source;
+mod tune;
+mod tune_live;
+mod tune_report;
+mod tune_shadows;
+
+use anyhow::{Context, Result};
+use args::{Cli, Command};
+use clap::{CommandFactory, FromArgMatches};
+use std::process::ExitCode;
+
+/// Runs the command that this process's arguments name.
+pub fn main() -> ExitCode {
+    #[cfg(feature = "mutants")]
+    if let Err(error) = mutants::leave_out() {
+        return refuse(&format!("{error:#}"));
+    }
+    let mut command = config::with_option(Cli::command());
+    let (arguments, origins) = match config::extended(&command, std::env::args_os().collect()) {
+        Ok(extended) => extended,
+        Err(error) => return refuse(&format!("{error:#}")),
+    };
+    let matches = command.try_get_matches_from_mut(arguments);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error.format(&mut command), &origins),
+    };
+    let result = match &cli.command {
+        // The code is that of the command that was run.
+        Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
+        _ => run(&cli).map(|()| ExitCode::SUCCESS),
+    };
+    ended(result)
+}
+
+/// The exit code of a command, whose error goes to standard error.
+fn ended(result: Result<ExitCode>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        // A closed pipe (`entresol policies | head`) is the reader's choice, not an error.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let code = refuse(&format!("{error:#}"));
+            if probe::is_interruption(&error) {
+                ExitCode::from(probe::INTERRUPTED)
+            } else if live::is_damage(&error) {
+                ExitCode::from(live::DAMAGED)
+            } else {
+                code
+            }
+        }
+    }
+}
+
+/// One line on standard error, whatever the text holds: a file's name or its bytes must not steer the terminal.
+fn refuse(text: &str) -> ExitCode {
+    let tamed: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    say!("entresol: {tamed}");
+    ExitCode::from(2)
+}
+
+/// Help and version as they are; a command line that is wrong as one line, with what clap suggests instead.
+fn usage(error: &clap::Error, origins: &config::Origins) -> ExitCode {
+    let help = error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if help || !error.use_stderr() {
+        // A reader that closed the pipe early has seen enough.
+        let _ = error.print();
+        return if help { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    }
+    let rendered = error.render().to_string();
+    let lines = rendered.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let place = origins.of(error).map(|place| format!("{place}: ")).unwrap_or_default();
+    let mut text = String::new();
+    for line in said {
+        match line.strip_prefix("tip: ") {
+            Some(tip) => text += &format!("; {tip}"),
+            None if text.is_empty() => text += line.strip_prefix("error: ").unwrap_or(line),
+            None => text += &format!(" {line}"),
+        }
+    }
+    refuse(&(place + &text))
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.root_cause().downcast_ref::<std::io::Error>();
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    match &cli.command {
+        Command::Simulate(arguments) => simulate::run(arguments, cli.quiet),
+        Command::Tune(arguments) => tune::run(arguments, cli.quiet),
+        Command::Replay(arguments) => replay::run(arguments, cli.quiet),
+        Command::Probe(arguments) => probe::run(arguments, cli.quiet),
+        Command::Trace(command) => trace::run(command, cli.quiet),
+        Command::Demo(arguments) => moved::run("demo", arguments),
+        Command::Bench(arguments) => moved::run("bench", arguments),
+        Command::Burst(command) => burst::run(command, cli.quiet),
+        Command::Emulate(arguments) => emulate::run(arguments, cli.quiet),
+        Command::Policies(arguments) => policies::run(arguments),
+        Command::Mount(arguments) => mount::run(arguments, cli.quiet),
+        Command::Run(_) => unreachable!("run where its code can be passed on"),
+        Command::Serve(command) => serve::run(command, cli.quiet),
+        Command::Format(arguments) => live::format::run(arguments, cli.quiet),
+        Command::Check(arguments) => live::check::run(arguments),
+        Command::Drain(arguments) => live::drain::run(arguments, cli.quiet),
+        Command::Stats(arguments) => live::stats::run(arguments),
+        Command::Set(arguments) => live::set::run(arguments, cli.quiet),
+        Command::Resolve(arguments) => live::resolve::run(arguments, cli.quiet),
+        Command::Record(arguments) => live::record::run(arguments, cli.quiet),
+        Command::Top(arguments) => top::run(arguments),
+        Command::Metrics(arguments) => metrics::run(arguments),
+        Command::Advise(command) => advise::run(command, cli.quiet),
+        Command::Names(arguments) => names::run(arguments, cli.quiet),
+        Command::Namer(arguments) => live::namer::run(arguments),
+        Command::Config => output::print(&config::printed(&Cli::command())),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut config::with_option(Cli::command()), "entresol", &mut script);
+            output::print(&String::from_utf8(script)?)
+        }
+        Command::Man { directory } => {
+            let made = std::fs::create_dir_all(directory);
+            made.and_then(|()| clap_mangen::generate_to(config::with_option(Cli::command()), directory))
+                .with_context(|| directory.display().to_string())
+        }
+    }
+}

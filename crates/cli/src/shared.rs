@@ -1,0 +1,18 @@
+//! Words of the command line, defaults and outputs that the laboratory's program shares with `entresol`.
+
+pub use crate::args::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none, word};
+pub use crate::live::serve::{DIRTY_AGE, ModeArg, one_policy, top_tier};
+pub use crate::output::{check_writable, command_line, print, write_file};
+pub use crate::timed::Waf;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Runs another program that speaks as `entresol` does: `run` gets its arguments. The exit code is 2 after an error, which is one line
+/// on standard error.
+pub fn program<C: Parser>(run: impl FnOnce(&C) -> anyhow::Result<()>) -> ExitCode {
+    match C::try_parse() {
+        Ok(cli) => crate::ended(run(&cli).map(|()| ExitCode::SUCCESS)),
+        Err(error) => crate::usage(&error, &crate::config::Origins::default()),
+    }
+}

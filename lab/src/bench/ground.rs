@@ -1,0 +1,330 @@
+//! What benchmarks have in common: the database, where it lies, the devices below it, and what is compared.
+
+use super::mounted::Mounted;
+use super::place::Place;
+use super::variant::{Devices, Variant};
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use entresol_bench::driver::Database;
+use entresol_bench::server::{MariaDbServer, Owner, PostgreSqlServer, Server, Setup, SqliteFile};
+use entresol_cli::shared as output;
+use entresol_cli::shared::Waf;
+use entresol_cli::shared::{DIRTY_AGE, ModeArg};
+use entresol_cli::shared::{Limit, OnOff, bytes, bytes_or_none, layout, seconds_or_none};
+use entresol_core::Size;
+use entresol_engine::store::Layout;
+use entresol_report::{Progress, Unit};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Options of every benchmark.
+#[derive(Args)]
+pub struct GroundArgs {
+    /// The database
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub db: Db,
+    /// Compare the database on the cache's device alone, too
+    #[arg(long, requires = "cache_profile")]
+    pub ssd_only: bool,
+    /// What becomes of writes to the cache
+    #[arg(long, value_enum, default_value = "write-back")]
+    pub mode: ModeArg,
+    /// How a cache keeps its pages, as `entresol format` has it [default: in a log for policies that evict in its order, in slots
+    /// for all others]
+    #[arg(long, value_name = "log|slots", value_parser = layout)]
+    pub layout: Option<Layout>,
+    /// Whether the kernel's page cache stands above the mount. This machine's memory usually has room for the whole database, so
+    /// that with it a cache below is next to never asked
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
+    pub page_cache: OnOff,
+    /// Have what comes after so many bytes of a sequential stream pass by the cache; 0: nothing does
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes_or_none)]
+    pub sequential_cutoff: u64,
+    /// For how long a page of a cache may differ from the backing store, as `entresol mount` has it; none: no such bound. Of several,
+    /// separated by commas, each is compared with the others
+    #[arg(long, value_name = "LIST", default_value = DIRTY_AGE, value_delimiter = ',', value_parser = seconds_or_none)]
+    pub dirty_age: Vec<Limit>,
+    /// Whether the kernel shall read and write logs and temporary files by itself, and all files of a mount without a cache and
+    /// without an emulated device
+    #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
+    pub passthrough: OnOff,
+    /// Memory for the upper tier of policies that manage two [default: the policy's own share]
+    #[arg(long, value_name = "SIZE")]
+    pub dram: Option<Size>,
+    /// Bytes of a page of the cache [default: the database's: 4096 SQLite, 8192 PostgreSQL, 16384 MariaDB]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub page_size: Option<u64>,
+    /// Emulate this device below: a profile of the house (an unknown one lists them) or a TOML file
+    #[arg(long, value_name = "PROFILE")]
+    pub backing_profile: Option<String>,
+    /// Emulate this device for the cache
+    #[arg(long, value_name = "PROFILE")]
+    pub cache_profile: Option<String>,
+    /// How flash drives amplify writes, whatever their profiles say: by their cleaning, or as measured by the size of a write
+    #[arg(long, value_enum)]
+    pub waf: Option<Waf>,
+    /// Memory of the database's own buffer pool
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes)]
+    pub memory: u64,
+    /// Run everything so often, one after the other in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Seed of the load and of the emulated devices
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+    /// Where the databases are while it runs; every user must be able to get there [default: the system's temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// For root: the user that servers run as
+    #[arg(long, value_name = "NAME", default_value = "nobody")]
+    pub user: String,
+    /// Write all figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Options of benchmarks whose runs are measured for a time
+#[derive(Args)]
+pub struct RunArgs {
+    /// Connections that work at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub clients: u64,
+    /// How long each run is measured: 90s, 5m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub duration: Duration,
+    /// How long each run goes before that
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
+    pub warmup: Duration,
+    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache
+    #[arg(long, value_name = "LIST", default_value = "none,face-gsc", value_delimiter = ',')]
+    pub policy: Vec<String>,
+    /// Pages that the cache keeps, of the loaded database; the log that they lie in takes a third more
+    #[arg(long, value_name = "SIZE", default_value = "10%")]
+    pub cache_size: Size,
+    /// Time between checkpoints of PostgreSQL
+    #[arg(long, value_name = "TIME", default_value = "300s", value_parser = time)]
+    pub checkpoint: Duration,
+    /// Record what the database asks of the device below, where there is no cache, as a trace: of each such run, the last one stays
+    ///
+    /// For `entresol advise hierarchy --below-pool`, with the requesters and the processor time that are told at the end.
+    #[arg(long, value_name = "FILE", requires = "backing_profile")]
+    pub record: Option<PathBuf>,
+    #[command(flatten)]
+    pub ground: GroundArgs,
+}
+
+impl RunArgs {
+    /// Prepares the ground for caches of the size that is asked for.
+    pub fn prepare(
+        &self,
+        wanted: Wanted,
+        quiet: bool,
+        load: impl FnOnce(&dyn Database, &AtomicBool) -> Result<()>,
+    ) -> Result<Ground> {
+        if let Some(path) = &self.record {
+            if !self.policy.iter().any(|name| name == "none") {
+                bail!("--record: what is asked without a cache is recorded, so --policy must have none");
+            }
+            output::check_writable(path)?;
+        }
+        let mut ground = Ground::prepare(&self.ground, &self.policy, wanted, quiet, load)?;
+        ground.devices.pages = ground.cache_pages(self.cache_size)?;
+        ground.devices.record = self.record.clone();
+        Ok(ground)
+    }
+
+    /// Of the seconds of all runs.
+    pub fn bar(&self, ground: &Ground) -> Progress {
+        let each = (self.warmup + self.duration).as_secs();
+        let total = each * u64::from(self.ground.repeat) * ground.variants.len() as u64;
+        Progress::start("measuring", Some(total), Unit::Items("s"), ground.quiet)
+    }
+}
+
+/// A database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Db {
+    /// SQLite, in this program
+    Sqlite,
+    /// PostgreSQL, as it is installed
+    Postgresql,
+    /// MariaDB, as it is installed
+    Mariadb,
+}
+
+impl Db {
+    fn page_bytes(self) -> u64 {
+        match self {
+            Db::Sqlite => 4096,
+            Db::Postgresql => 8192,
+            Db::Mariadb => 16384,
+        }
+    }
+}
+
+/// A time as a person writes it.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" | "min" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    let parsed = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
+    let parsed = parsed.filter(|&millis| millis > 0 && millis <= 7 * 86_400_000);
+    parsed
+        .map(Duration::from_millis)
+        .ok_or_else(|| "it must be a time of at most a week, such as 500ms, 90s or 5m".into())
+}
+
+/// What a server is asked to be ready for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub connections: usize,
+    /// Time between checkpoints of PostgreSQL.
+    pub checkpoint: Duration,
+}
+
+/// Memory of the server that loads, at least: what the runs have would take it long.
+const LOADING_BYTES: u64 = 256 << 20;
+
+/// All that the runs of a benchmark work with. The order is that of the end: the server, then the place.
+pub struct Ground {
+    pub server: Box<dyn Server>,
+    pub place: Place,
+    pub devices: Devices,
+    pub variants: Vec<Variant>,
+    pub ended: Arc<AtomicBool>,
+    pub loaded_bytes: u64,
+    pub quiet: bool,
+}
+
+impl Ground {
+    /// Makes the place, the server and, by `load`, the database that all runs begin with. A signal sets `ended` from now on.
+    pub fn prepare(
+        arguments: &GroundArgs,
+        policies: &[String],
+        wanted: Wanted,
+        quiet: bool,
+        load: impl FnOnce(&dyn Database, &AtomicBool) -> Result<()>,
+    ) -> Result<Self> {
+        for path in [&arguments.json, &arguments.html].into_iter().flatten() {
+            output::check_writable(path)?;
+        }
+        let ended = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+            signal_hook::flag::register(signal, ended.clone()).context("signals")?;
+        }
+        let parsed = policies.iter().map(|name| Variant::parse(name, &arguments.dirty_age));
+        let mut variants = parsed.collect::<Result<Vec<_>>>()?.concat();
+        if arguments.ssd_only {
+            variants.push(Variant::SsdOnly);
+        }
+        for name in [&arguments.backing_profile, &arguments.cache_profile].into_iter().flatten() {
+            Waf::profile(arguments.waf, name)?;
+        }
+        // SQLite's processes are this one, which must get at the mount.
+        let owner = if arguments.db == Db::Sqlite { Owner::own() } else { Owner::dropping(&arguments.user)? };
+        let page_size = u32::try_from(arguments.page_size.unwrap_or(arguments.db.page_bytes()))?;
+        let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        let place = Place::make(&scratch, owner)?;
+        let make = |memory_bytes: u64| -> Result<Box<dyn Server>> {
+            let Wanted { connections, checkpoint } = wanted;
+            let (data, run, owner) = (place.loaded(), place.run().to_owned(), place.owner().clone());
+            let setup = Setup { data, run, owner, memory_bytes, connections, checkpoint };
+            Ok(match arguments.db {
+                Db::Sqlite => Box::new(SqliteFile::new(setup)),
+                Db::Postgresql => Box::new(PostgreSqlServer::new(setup)?),
+                Db::Mariadb => Box::new(MariaDbServer::new(setup)?),
+            })
+        };
+        let server = make(arguments.memory)?;
+        let devices = Devices {
+            backing_profile: arguments.backing_profile.clone(),
+            cache_profile: arguments.cache_profile.clone(),
+            waf: arguments.waf,
+            mode: arguments.mode,
+            layout: arguments.layout,
+            page_cache: arguments.page_cache,
+            sequential_cutoff: arguments.sequential_cutoff,
+            passthrough: arguments.passthrough,
+            page_size,
+            pages: 0,
+            dram: arguments.dram,
+            seed: arguments.seed,
+            record: None,
+        };
+        let mut loader = make(arguments.memory.max(LOADING_BYTES))?;
+        loader.create()?;
+        loader.start(&ended)?;
+        load(&*loader.database(), &ended).map_err(|error| said(&*loader, error))?;
+        loader.stop()?;
+        let loaded_bytes = place.loaded_bytes()?;
+        Ok(Ground { server, place, devices, variants, ended, loaded_bytes, quiet })
+    }
+
+    /// Mounts a fresh copy of the database as a variant has it and starts the server there; how long that took to be ready.
+    pub fn start(&mut self, variant: &Variant) -> Result<(Mounted, Duration)> {
+        self.place.renew()?;
+        let (mounted, _) = self.devices.mount(&self.place, variant)?;
+        self.server.move_to(&self.place.mountpoint());
+        let started = Instant::now();
+        self.server.start(&self.ended)?;
+        Ok((mounted, started.elapsed()))
+    }
+
+    /// Pages of a cache of this size over what was loaded.
+    pub fn cache_pages(&self, size: Size) -> Result<u64> {
+        let page_size = self.devices.page_size;
+        let pages = size.pages(page_size, self.loaded_bytes / u64::from(page_size));
+        if pages < 64 {
+            bail!("--cache-size: {pages} pages of {page_size} B; a cache has at least 64");
+        }
+        Ok(pages)
+    }
+
+    /// What databases and devices were, for who reads the results.
+    pub fn setting(&self, arguments: &GroundArgs) -> Vec<(&'static str, String)> {
+        let device = |name: &Option<String>| match name {
+            Some(name) => format!("{name}, emulated"),
+            None => "a file of this machine".to_owned(),
+        };
+        vec![
+            ("its own buffer pool", mib(arguments.memory)),
+            ("backing device", device(&arguments.backing_profile)),
+            ("cache device", device(&arguments.cache_profile)),
+            ("pages of a cache", self.layouts()),
+            ("logs and temporary files", "past the cache, on this machine's file system".to_owned()),
+        ]
+    }
+
+    /// Which policies have theirs in which layout.
+    fn layouts(&self) -> String {
+        let of = |layout: Layout| {
+            let names: Vec<_> =
+                self.variants.iter().filter(|v| self.devices.layout_of(v) == Some(layout)).map(Variant::name).collect();
+            (!names.is_empty()).then(|| format!("{}: {}", layout.name(), names.join(", ")))
+        };
+        let kept: Vec<_> = [Layout::Log, Layout::Slots].into_iter().filter_map(of).collect();
+        if kept.is_empty() { "none".to_owned() } else { kept.join("; ") }
+    }
+}
+
+/// With the last words of a server whose statement failed.
+pub fn said(server: &dyn Server, error: anyhow::Error) -> anyhow::Error {
+    let said = server.said().join(" | ");
+    if said.is_empty() { error } else { error.context(format!("the server said: {said}")) }
+}
+
+/// Bytes for a person.
+pub fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}

@@ -1,0 +1,201 @@
+//! Kills under load: what was committed must be there afterwards, and the database's own checker content.
+
+use super::daemon::OpenFigures;
+use super::mounted::Mounted;
+use super::tpcc::{Bench, Victim};
+use super::variant::Variant;
+use anyhow::{Context, Result, bail};
+use entresol_bench::drive::{self, Ran, Watch, told};
+use entresol_bench::server::Server;
+use entresol_bench::tpcc::Ledger;
+use entresol_cli::shared as output;
+use entresol_core::Random;
+use entresol_report::{Cell, Column, Progress, Table, TextStyle, Tone, Unit};
+use serde::Serialize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// What came of a kill.
+#[derive(Serialize)]
+struct Killed {
+    variant: String,
+    round: u32,
+    /// Seconds of load before it.
+    after_s: f64,
+    /// Orders, payments and deliveries that clients were told are committed, in this round.
+    told: [u64; 3],
+    in_doubt: usize,
+    /// What the cache's open found; nothing if that was not killed.
+    opened: Option<OpenFigures>,
+    /// Seconds from the start of the server until it answered.
+    ready_s: f64,
+    faults: Vec<String>,
+}
+
+/// Clients of a round have numbers that no other round's have.
+pub const CLIENTS_A_ROUND: u64 = 1000;
+
+/// Runs the rounds on every variant and prints the verdict.
+pub fn run(bench: &mut Bench, victim: Victim, rounds: u32) -> Result<()> {
+    let total = u64::from(rounds) * bench.ground.variants.len() as u64;
+    let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.ground.quiet);
+    let mut all = Vec::new();
+    for variant in bench.ground.variants.clone() {
+        let mut killed = bench.rounds(victim, rounds, &variant, &bar)?;
+        bench.ground.place.clear()?;
+        all.append(&mut killed);
+    }
+    drop(bar);
+    output::print(&text(bench.ground.server.name(), &all))?;
+    if let Some(path) = &bench.arguments.run.ground.json {
+        output::write_file(path, (serde_json::to_string_pretty(&all)? + "\n").as_bytes())?;
+    }
+    match all.iter().find(|killed| !killed.faults.is_empty()) {
+        Some(killed) => bail!("{}, round {}: {}", killed.variant, killed.round, killed.faults.join("; ")),
+        None => Ok(()),
+    }
+}
+
+/// How long clients may take to connect.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
+/// How long clients may take to notice that something is gone before they are told.
+const NOTICED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Waits for so long, or until it is over before.
+pub fn pause(time: Duration, over: &dyn Fn() -> bool) {
+    let started = Instant::now();
+    while started.elapsed() < time && !over() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Bench<'_> {
+    fn rounds(&mut self, victim: Victim, rounds: u32, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
+        let mut random = Random::new(Random::mix(self.arguments.run.ground.seed ^ 0x6b));
+        let (mut ledger, mut killed) = (Ledger::default(), Vec::new());
+        let (mut mounted, _) = self.ground.start(variant)?;
+        for round in 1..=rounds {
+            let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
+            note("load");
+            let after = Duration::from_millis(500 + random.below(2500));
+            let first_client = u64::from(round) * CLIENTS_A_ROUND;
+            let wait = |_: &dyn Server, over: &dyn Fn() -> bool| {
+                pause(after, over);
+                Ok(())
+            };
+            let struck = self.strike(victim, &mut mounted, first_client, wait);
+            let (ran, ()) = struck.with_context(|| format!("{}, round {round}", variant.name()))?;
+            if self.ground.ended.load(Relaxed) {
+                bail!("interrupted");
+            }
+            note("recovery");
+            let mut opened = None;
+            if victim != Victim::Server {
+                drop(mounted);
+                let (again, found) = self.ground.devices.mount(&self.ground.place, variant)?;
+                mounted = again;
+                opened = Some(found.opened);
+            }
+            let started = Instant::now();
+            self.ground.server.start(&self.ground.ended)?;
+            let ready_s = started.elapsed().as_secs_f64();
+            note("checks");
+            mounted.ask("hurry")?;
+            let (told, in_doubt) = (told(&ran.ledger), ran.ledger.in_doubt.len());
+            ledger.append(ran.ledger);
+            let mut faults = self.faults(&ledger)?;
+            faults.extend(self.ground.server.check()?);
+            mounted.ask("pace")?;
+            let (variant, after_s) = (variant.name().to_owned(), after.as_secs_f64());
+            killed.push(Killed { variant, round, after_s, told, in_doubt, opened, ready_s, faults });
+            bar.advance(1);
+            if killed.last().is_some_and(|killed| !killed.faults.is_empty()) {
+                break;
+            }
+        }
+        self.ground.server.stop()?;
+        mounted.close()?;
+        Ok(killed)
+    }
+
+    /// Load, then the kill: what clients did until they noticed. From when all clients are at work `until` passes the time until the
+    /// kill; it is given what says whether that is over before.
+    pub fn strike<T>(
+        &mut self,
+        victim: Victim,
+        mounted: &mut Mounted,
+        first_client: u64,
+        until: impl FnOnce(&dyn Server, &dyn Fn() -> bool) -> Result<T>,
+    ) -> Result<(Ran, T)> {
+        let plan = self.plan(first_client, Duration::ZERO, Duration::from_secs(3600));
+        // Its own, for who tells the clients of the kill does not want an end of all.
+        let watch = Watch::default();
+        let database = self.ground.server.database();
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
+            let finished = || clients.is_finished();
+            let ended = || finished() || self.ground.ended.load(Relaxed);
+            // Not before all are connected and at work.
+            pause(CONNECTED_WITHIN, &|| ended() || watch.counting.load(Relaxed));
+            let passed = until(&*self.ground.server, &ended);
+            if !clients.is_finished() {
+                watch.crash.store(true, Relaxed);
+                if victim != Victim::Server {
+                    mounted.kill();
+                }
+                if victim != Victim::Daemon {
+                    self.ground.server.kill();
+                }
+                pause(NOTICED_WITHIN, &finished);
+                watch.ended.store(true, Relaxed);
+                self.ground.server.kill();
+            }
+            let ran = clients.join().expect("clients do not panic")?;
+            Ok((ran, passed?))
+        })
+    }
+}
+
+fn text(server: &str, all: &[Killed]) -> String {
+    let columns = [
+        Column::text("cache"),
+        Column::number("round"),
+        Column::number("killed after s"),
+        Column::number("orders told"),
+        Column::number("payments told"),
+        Column::number("deliveries told"),
+        Column::number("in doubt"),
+        Column::number("dirty pages found"),
+        Column::number("cache open ms"),
+        Column::number("server ready s"),
+        Column::text("verdict"),
+    ];
+    let mut table = Table::new(format!("{server}, killed under load"), columns);
+    for killed in all {
+        let opened = killed.opened.as_ref();
+        table.push([
+            Cell::from(killed.variant.as_str()),
+            u64::from(killed.round).into(),
+            Cell::fixed(killed.after_s, 2),
+            killed.told[0].into(),
+            killed.told[1].into(),
+            killed.told[2].into(),
+            (killed.in_doubt as u64).into(),
+            opened.map_or_else(Cell::missing, |opened| opened.dirty_pages.into()),
+            opened.map_or_else(Cell::missing, |opened| Cell::fixed(opened.seconds * 1e3, 1)),
+            Cell::fixed(killed.ready_s, 2),
+            match killed.faults.first() {
+                None => Cell::from("sound").tone(Tone::Good),
+                Some(fault) => Cell::from(fault.as_str()).tone(Tone::Bad),
+            },
+        ]);
+    }
+    let told: u64 = all.iter().flat_map(|killed| killed.told).sum();
+    let sound = all.iter().filter(|killed| killed.faults.is_empty()).count();
+    format!(
+        "{}\n{sound} of {} rounds sound: {told} commits that clients were told of are there, conditions 1 to 10 and 12 hold, \
+         and the database's own checker found nothing.\n",
+        table.to_text(TextStyle::stdout()),
+        all.len()
+    )
+}

@@ -1,0 +1,128 @@
+//! What a database asks of its files, as a trace and as a sum.
+
+use anyhow::Result;
+use entresol_core::Op;
+use entresol_front::paced::Listener;
+use entresol_trace::native::Spool;
+use entresol_trace::{ObjectKind, OpByte, TraceError};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What was asked since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AskedFigures {
+    /// Pages that were read or written.
+    pub requests: u64,
+    /// Those that were written.
+    pub writes: u64,
+    /// How long all who asked waited together: over the time that passed, how many waited at a time (Little's law).
+    pub waited_s: f64,
+}
+
+impl AskedFigures {
+    /// What came after an earlier look.
+    pub fn since(&self, before: &Self) -> Self {
+        AskedFigures {
+            requests: self.requests - before.requests,
+            writes: self.writes - before.writes,
+            waited_s: self.waited_s - before.waited_s,
+        }
+    }
+}
+
+/// Writes a trace of what it hears.
+pub struct Recorder {
+    page_bytes: u64,
+    started: Instant,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None when it was finished.
+    spool: Option<Spool>,
+    files: HashMap<u64, File>,
+    figures: AskedFigures,
+    /// The first thing that went wrong: nothing is written from then on.
+    failed: Option<TraceError>,
+}
+
+/// A file in the trace, and the pages with which its last read and its last write ended.
+struct File {
+    object: u32,
+    ends: [u64; 2],
+}
+
+impl Recorder {
+    /// Begins a trace that will be at `path`, of pages of so many bytes.
+    ///
+    /// # Errors
+    /// When there cannot be a file at that place.
+    pub fn create(path: &Path, page_bytes: u32) -> Result<Self> {
+        let spool = Some(Spool::create(path, page_bytes)?);
+        let state = State { spool, files: HashMap::new(), figures: AskedFigures::default(), failed: None };
+        Ok(Recorder { page_bytes: page_bytes.into(), started: Instant::now(), state: Mutex::new(state) })
+    }
+
+    /// What was asked so far.
+    pub fn figures(&self) -> AskedFigures {
+        self.state().figures
+    }
+
+    /// Puts the trace in its place; what is heard later is none of it.
+    ///
+    /// # Errors
+    /// What went wrong at any time.
+    pub fn finish(&self) -> Result<()> {
+        let mut state = self.state();
+        match (state.failed.take(), state.spool.take()) {
+            (Some(error), _) => Err(error.into()),
+            (None, Some(spool)) => {
+                Ok(spool.finish("recorded below a database's buffer pool by entresol-lab bench".to_owned())?)
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Recorder {
+    fn opened(&self, number: u64, name: &str) {
+        let mut state = self.state();
+        let Some(spool) = &mut state.spool else { return };
+        let object = spool.object(name, ObjectKind::Data);
+        state.files.insert(number, File { object, ends: [0; 2] });
+    }
+
+    fn asked(&self, number: u64, offset: u64, bytes: u64, write: bool) {
+        let (time_us, page) = (self.started.elapsed().as_micros() as u64, self.page_bytes);
+        let mut state = self.state();
+        let State { spool, files, figures, failed } = &mut *state;
+        let (Some(spool), Some(file)) = (spool, files.get_mut(&number)) else { return };
+        let (first, end) = (offset / page, (offset + bytes).div_ceil(page));
+        let goes_on = std::mem::replace(&mut file.ends[usize::from(write)], end) == first;
+        for block in first..end {
+            let whole = offset <= block * page && offset + bytes >= (block + 1) * page;
+            let op = match (write, whole) {
+                (false, _) => Op::Read,
+                (true, true) => Op::Write,
+                (true, false) => Op::Update,
+            };
+            let op = OpByte::new(op, goes_on || block > first, block == first);
+            if failed.is_none() {
+                *failed = spool.push(time_us, file.object, block, op).err();
+            }
+            figures.requests += 1;
+            figures.writes += u64::from(write);
+        }
+    }
+
+    fn answered(&self, waited: Duration) {
+        self.state().figures.waited_s += waited.as_secs_f64();
+    }
+}

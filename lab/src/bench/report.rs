@@ -1,0 +1,251 @@
+//! What a benchmark tells: on the terminal, as JSON and as a page.
+
+use super::ground::{Ground, mib};
+use super::parts::{Asked, device_table, distinct, median};
+use super::span::joined;
+use super::tpcc::{LoadArgs, Measured};
+use super::variant::{Devices, Variant};
+use anyhow::Result;
+use entresol_bench::tpcc::Kind;
+use entresol_cli::shared as output;
+use entresol_report::{
+    Axis, BarChart, BarLayout, Cell, Column, LineChart, NumberFormat, Page, Section, Series, Table, TextStyle, Tone,
+};
+use serde_json::{Value, json};
+
+/// All there is to tell.
+pub struct Told<'a> {
+    pub arguments: &'a LoadArgs,
+    pub ground: &'a Ground,
+    pub runs: Vec<&'a Measured>,
+}
+
+/// A run in a line, as soon as it is over.
+pub fn line(run: &Measured) -> String {
+    let hits = run.span.hits();
+    format!(
+        "{}, run {}: {:.0} new orders/min, {:.0} transactions/s{hits}{}",
+        run.variant.name(),
+        run.repeat,
+        run.ran.new_orders_a_minute(),
+        run.ran.transactions_a_second(),
+        if run.faults.is_empty() { "" } else { ": NOT SOUND" }
+    )
+}
+
+impl Told<'_> {
+    pub fn variants(&self) -> Vec<&Variant> {
+        distinct(self.runs.iter().map(|run| &run.variant))
+    }
+
+    pub fn of<'b>(&'b self, variant: &'b Variant) -> impl Iterator<Item = &'b Measured> {
+        self.runs.iter().copied().filter(move |run| run.variant == *variant)
+    }
+
+    pub fn middle(&self, variant: &Variant, value: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.of(variant).filter_map(value).collect();
+        (!values.is_empty()).then(|| median(values))
+    }
+
+    pub fn rate(&self, variant: &Variant) -> f64 {
+        self.middle(variant, |run| Some(run.ran.new_orders_a_minute())).unwrap_or_default()
+    }
+
+    /// The first variant is what the others are compared with.
+    fn table(&self) -> Table {
+        let first = self.variants()[0];
+        let columns = [
+            Column::text("cache"),
+            Column::number("new orders/min").help("committed; medians where there are several runs"),
+            Column::number(format!("against {}", first.name())),
+            Column::number("transactions/s"),
+            Column::number("p50 ms").help("New-Order"),
+            Column::number("p99 ms").help("New-Order"),
+            Column::number("hit ratio"),
+            Column::number("read hit ratio"),
+            Column::number("write reduction").help("pages that were written but never below"),
+            Column::number("retries"),
+            Column::text("checks"),
+        ];
+        let mut table = Table::new(format!("TPC-C-like load on {}", self.server()), columns);
+        for variant in self.variants() {
+            let optional = |value: Option<f64>| value.map_or_else(Cell::missing, |value| Cell::percent(value, 1));
+            let latency = |q: f64| {
+                self.middle(variant, |run| Some(run.ran.tallies[0].latency.quantile(q) as f64 / 1e6))
+                    .unwrap_or_default()
+            };
+            let sound = self.of(variant).all(|run| run.faults.is_empty());
+            table.push([
+                Cell::from(variant.name()),
+                Cell::fixed(self.rate(variant), 0),
+                Cell::short(self.rate(variant) / self.rate(first), NumberFormat::Factor),
+                Cell::fixed(self.middle(variant, |run| Some(run.ran.transactions_a_second())).unwrap_or_default(), 1),
+                Cell::fixed(latency(0.5), 2),
+                Cell::fixed(latency(0.99), 2),
+                optional(self.middle(variant, |run| Some(run.span.figures.cache?.hit_ratio()))),
+                optional(self.middle(variant, |run| Some(run.span.figures.cache?.read_hit_ratio()))),
+                optional(self.middle(variant, |run| Some(run.span.figures.cache?.write_reduction()))),
+                self.of(variant).map(|run| run.ran.retries()).sum::<u64>().into(),
+                if sound { Cell::from("sound").tone(Tone::Good) } else { Cell::from("BROKEN").tone(Tone::Bad) },
+            ]);
+        }
+        table
+    }
+
+    pub fn device_table(&self) -> Option<Table> {
+        device_table(self.runs.iter().map(|run| Asked {
+            of: run.variant.name().to_owned(),
+            cache: run.span.figures.cache_device,
+            backing: run.span.figures.backing_device,
+            seconds: run.span.seconds,
+        }))
+    }
+
+    pub fn latency_table(&self) -> Table {
+        let columns = [
+            Column::text("cache"),
+            Column::text("transaction"),
+            Column::number("committed"),
+            Column::number("rolled back"),
+            Column::number("p50 ms"),
+            Column::number("p90 ms"),
+            Column::number("p99 ms"),
+            Column::number("max ms"),
+        ];
+        let mut table = Table::new("Latency of each kind of transaction", columns);
+        for run in &self.runs {
+            for (kind, tally) in Kind::ALL.iter().zip(&run.ran.tallies) {
+                let ms = |ns: u64| Cell::fixed(ns as f64 / 1e6, 2);
+                table.push([
+                    Cell::from(run.variant.name()),
+                    Cell::from(kind.name()),
+                    tally.committed.into(),
+                    tally.rolled_back.into(),
+                    ms(tally.latency.quantile(0.5)),
+                    ms(tally.latency.quantile(0.9)),
+                    ms(tally.latency.quantile(0.99)),
+                    ms(tally.latency.max()),
+                ]);
+            }
+        }
+        table
+    }
+
+    pub fn over_time(&self) -> LineChart {
+        let time = Axis::new("seconds", NumberFormat::Count);
+        let per_second = Axis::new("transactions per second", NumberFormat::Count);
+        let mut over_time = LineChart::new("Throughput over time, first runs, warm-up included", time, per_second);
+        for run in self.runs.iter().filter(|run| run.repeat == 1) {
+            let points = run.ran.seconds.iter().enumerate().map(|(at, second)| (at as f64, second.committed as f64));
+            over_time = over_time.series(Series::new(run.variant.name(), points));
+        }
+        over_time
+    }
+
+    pub fn setting(&self) -> Vec<(&'static str, String)> {
+        setting(self.arguments, self.ground).into_iter().chain(self.recorded()).collect()
+    }
+
+    fn recorded(&self) -> Option<(&'static str, String)> {
+        let runs = self.runs.iter().map(|run| (&run.span, run.ran.new_orders_a_minute() / 60.0));
+        self.ground.recorded(runs, "new order")
+    }
+
+    pub fn server(&self) -> &'static str {
+        self.ground.server.name()
+    }
+}
+
+/// What was compared on what, for who reads the results.
+pub fn setting(arguments: &LoadArgs, on: &Ground) -> Vec<(&'static str, String)> {
+    let LoadArgs { warehouses, shrink, run, .. } = arguments;
+    let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
+    let Devices { page_size, pages, .. } = on.devices;
+    let (server, bytes) = (on.server.name(), mib(on.loaded_bytes));
+    let mut setting = vec![
+        ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
+        ("clients", format!("{}, without think times, seed {}", run.clients, run.ground.seed)),
+        ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
+    ];
+    setting.extend(on.setting(&run.ground));
+    setting
+}
+
+/// For the terminal.
+pub fn text(told: &Told) -> String {
+    tables(&told.table(), told.device_table(), told.setting())
+}
+
+/// What a TPC-C-like load is told by: its table, that of emulated devices if there are any, and what was compared.
+pub fn tables(runs: &Table, devices: Option<Table>, setting: Vec<(&'static str, String)>) -> String {
+    let mut text = runs.to_text(TextStyle::stdout());
+    if let Some(devices) = devices {
+        text += "\n";
+        text += &devices.to_text(TextStyle::stdout());
+    }
+    text += "\n";
+    for (name, value) in setting {
+        text += &format!("{name}: {value}\n");
+    }
+    text + "TPC-C-like: not audited, not comparable with published results.\n"
+}
+
+/// As a page.
+pub fn page(told: &Told) -> Page {
+    let variants = told.variants();
+    let rates = Axis::new("new orders per minute", NumberFormat::Count);
+    let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, variants.iter().map(|variant| variant.name()))
+        .series("median", variants.iter().map(|variant| told.rate(variant)));
+    let title = format!("TPC-C-like load on {}", told.server());
+    let mut page = Page::new(title)
+        .command(output::command_line())
+        .section(Section::new("In short").table(told.table()).chart(rates))
+        .section(Section::new("Over time").chart(told.over_time()))
+        .section(Section::new("Latency").table(told.latency_table()));
+    if let Some(devices) = told.device_table() {
+        page = page.section(Section::new("Devices").table(devices));
+    }
+    page.section(Section::new("How it was run").facts(told.setting()).note(
+        "The five transactions of TPC-C in its mix, without think times and drawn over all warehouses. Nobody audited it, \
+         and it must not be compared with published results; what can be compared are the runs on this page.",
+    ))
+}
+
+/// The figures of a run.
+fn run_json(run: &Measured) -> Value {
+    let kinds = Kind::ALL.iter().zip(&run.ran.tallies).map(|(kind, tally)| {
+        let q = |q: f64| tally.latency.quantile(q);
+        let value = json!({
+            "committed": tally.committed, "rolled_back": tally.rolled_back, "retries": tally.retries,
+            "latency_ns": {"p50": q(0.5), "p90": q(0.9), "p95": q(0.95), "p99": q(0.99), "p999": q(0.999),
+                "max": tally.latency.max()},
+        });
+        (kind.name().to_owned(), value)
+    });
+    let all = json!({
+        "cache": run.variant.name(), "repeat": run.repeat, "counted_s": run.ran.counted.as_secs_f64(),
+        "new_orders_per_minute": run.ran.new_orders_a_minute(),
+        "transactions_per_second": run.ran.transactions_a_second(),
+        "server_ready_s": run.ready.as_secs_f64(),
+        "per_second": run.ran.seconds.iter().map(|s| json!([s.new_orders, s.committed])).collect::<Vec<_>>(),
+        "transactions": kinds.collect::<serde_json::Map<_, _>>(),
+        "faults": run.faults,
+    });
+    joined(all, run.span.json())
+}
+
+/// All figures.
+pub fn figures(told: &Told) -> Value {
+    let setting: serde_json::Map<_, _> =
+        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    json!({
+        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
+        "cache_pages": told.ground.devices.pages, "page_bytes": told.ground.devices.page_size,
+        "runs": told.runs.iter().map(|run| run_json(run)).collect::<Vec<_>>(),
+    })
+}
+
+/// All figures, as JSON.
+pub fn json(told: &Told) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&figures(told))? + "\n")
+}

@@ -1,0 +1,282 @@
+//! `entresol-lab bench tpcc`.
+
+use super::ground::{Db, Ground, RunArgs, Wanted, said, time};
+use super::mounted::{Mounted, Shared, ask};
+use super::span::{Look, Span};
+use super::turns::{Turns, tell};
+use super::variant::Variant;
+use super::{kill, report, restart};
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use entresol_bench::drive::{self, Plan, Ran, Watch};
+use entresol_bench::driver::{Database, Session};
+use entresol_bench::tpcc::{LOADED, Ledger, Scale, broken, conditions, load};
+use entresol_report::{Progress, Unit};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Run a TPC-C-like load on a private database, without a cache and with one under several policies
+///
+/// The five transactions of TPC-C in its mix, without think times; not audited, and no tpmC in the specification's sense.
+/// PostgreSQL and MariaDB are those that this machine has installed: each is started in a directory of its own, on a Unix
+/// socket, as a user without rights, and removed with everything else at the end. Each run begins with a fresh copy of
+/// the loaded database on a mount of its own; logs and temporary files go past the cache. After each run consistency
+/// conditions 1 to 10 and 12 of the specification's clause 3.3.2 are checked, and that nothing is lost which a client was
+/// told is committed.
+#[derive(Args)]
+pub struct TpccArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Kill these under load instead, again and again, and check what is left
+    #[arg(long, value_enum, conflicts_with = "record")]
+    pub kill: Option<Victim>,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "kill", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+    /// Measure restarts instead: for checkpoints that are this far apart, crash server and cache together in the middle
+    /// between two of them
+    ///
+    /// After --warmup the database makes a checkpoint; half of this time later both processes are killed and started again, and the
+    /// throughput is measured for --duration. Several times, separated by commas, follow each other, without another warm-up.
+    #[arg(long, value_name = "TIMES", value_parser = time, value_delimiter = ',', conflicts_with_all = ["kill", "checkpoint", "record"])]
+    pub restart: Vec<Duration>,
+}
+
+/// The load, and what it is measured on
+#[derive(Args)]
+pub struct LoadArgs {
+    /// Warehouses, of about 100 MB each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub warehouses: u64,
+    /// Divide items, customers and orders by this, for a try
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub shrink: u64,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Victim {
+    /// The process with the cache, and the server once it has noticed
+    Daemon,
+    /// The database server
+    Server,
+    /// Both at once
+    Both,
+}
+
+/// A run that was measured.
+pub struct Measured {
+    pub variant: Variant,
+    /// From 1.
+    pub repeat: u32,
+    pub ran: Ran,
+    pub span: Span,
+    /// How long the server took to be ready.
+    pub ready: Duration,
+    /// What the checks found wrong.
+    pub faults: Vec<String>,
+}
+
+/// A benchmark and what it works with.
+pub struct Bench<'a> {
+    pub arguments: &'a LoadArgs,
+    pub ground: Ground,
+}
+
+/// Runs the command.
+pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
+    let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
+    if arguments.run.ground.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
+        bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
+    }
+    // For restarts the benchmark says when there are checkpoints.
+    let checkpoint = if restart.is_empty() { arguments.run.checkpoint } else { Duration::from_secs(86_400) };
+    let wanted = Wanted { connections: arguments.run.clients as usize, checkpoint };
+    let mut bench = Bench::prepare(arguments, wanted, quiet, |_, _| Ok(()))?;
+    if let Some(victim) = *kill {
+        return kill::run(&mut bench, victim, *rounds);
+    }
+    if !restart.is_empty() {
+        return restart::run(&mut bench, restart, quiet);
+    }
+    let bar = arguments.run.bar(&bench.ground);
+    let (variants, name) = (bench.ground.variants.clone(), |its: &Variant| its.name().to_owned());
+    let measure = |variant: &Variant, repeat| Ok(bench.measure(variant, repeat, &bar, &|_, _| Ok(()))?.0);
+    let turns = Turns::take(&variants, arguments.run.ground.repeat, &bar, name, measure, |run| {
+        if !quiet {
+            say!("{}", report::line(run));
+        }
+    });
+    drop(bar);
+    let turns = turns?;
+    let told = report::Told { arguments, ground: &bench.ground, runs: turns.runs.iter().collect() };
+    tell(&arguments.run.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let runs = turns.end()?;
+    if let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) {
+        bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; "));
+    }
+    Ok(())
+}
+
+impl<'a> Bench<'a> {
+    /// Makes the database that all runs begin with: TPC-C's tables, and what `more` loads beside them.
+    pub fn prepare(
+        arguments: &'a LoadArgs,
+        wanted: Wanted,
+        quiet: bool,
+        more: impl FnOnce(&mut dyn Session, &AtomicBool) -> Result<()>,
+    ) -> Result<Self> {
+        let load = |database: &dyn Database, ended: &AtomicBool| {
+            loaded(scale(arguments), arguments.run.ground.seed, database, ended, quiet)?;
+            more(&mut *database.connect()?, ended)
+        };
+        let ground = arguments.run.prepare(wanted, quiet, load)?;
+        Ok(Bench { arguments, ground })
+    }
+
+    pub fn plan(&self, first_client: u64, warmup: Duration, duration: Duration) -> Plan {
+        let clients = self.arguments.run.clients;
+        Plan {
+            scale: scale(self.arguments),
+            seed: self.arguments.run.ground.seed,
+            first_client,
+            clients,
+            warmup,
+            duration,
+        }
+    }
+
+    /// A run of one variant on a fresh copy, and what was done `beside` the clients, which must end when they have.
+    pub fn measure<B: Send>(
+        &mut self,
+        variant: &Variant,
+        repeat: u32,
+        bar: &Progress,
+        beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
+    ) -> Result<(Measured, B)> {
+        bar.note(format!("{}, run {repeat}: starting", variant.name()));
+        let (mut mounted, ready) = self.ground.start(variant)?;
+        let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
+        let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
+        let Driven { ran, before, after } = driven;
+        // What comes now is not measured.
+        mounted.ask("hurry")?;
+        bar.note(format!("{}, run {repeat}: checking", variant.name()));
+        let faults = self.faults(&ran.ledger)?;
+        self.ground.server.stop()?;
+        mounted.close()?;
+        self.ground.keep_recording(variant)?;
+        let measured = Measured { variant: variant.clone(), repeat, span: before.until(&after), ran, ready, faults };
+        self.ground.place.clear()?;
+        Ok((measured, beside))
+    }
+
+    /// Runs the clients and looks at the figures when counting begins and when it ends.
+    pub fn drive<B: Send>(
+        &self,
+        plan: &Plan,
+        mounted: &mut Mounted,
+        variant: &Variant,
+        bar: &Progress,
+        beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
+    ) -> Result<(Driven, B)> {
+        let pid = mounted.pid();
+        let (database, watch, mounted) = (self.ground.server.database(), Watch::default(), Mutex::new(mounted));
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(|| drive::run(&*database, plan, &watch));
+            let beside = scope.spawn(|| beside(&watch, &mounted));
+            let look = || Look::take(&self.ground, variant, pid, || ask(&mounted, "figures"));
+            let (started, mut shown) = (Instant::now(), 0);
+            let (mut before, mut after) = (None, None);
+            while !clients.is_finished() {
+                std::thread::sleep(Duration::from_millis(20));
+                // Its own, for what goes wrong beside the clients ends them too.
+                if self.ground.ended.load(Relaxed) {
+                    watch.ended.store(true, Relaxed);
+                }
+                if before.is_none() && watch.counting.load(Relaxed) {
+                    before = Some(look()?);
+                }
+                // What clients finish behind the end is not counted.
+                let over = before.as_ref().is_some_and(|look: &Look| look.elapsed() >= plan.duration);
+                if over && after.is_none() {
+                    after = Some(look()?);
+                }
+                let seconds = started.elapsed().as_secs().min((plan.warmup + plan.duration).as_secs());
+                if seconds > shown {
+                    bar.advance(seconds - shown);
+                    shown = seconds;
+                    let rate = watch.new_orders.load(Relaxed) as f64 * 60.0 / started.elapsed().as_secs_f64();
+                    bar.note(format!("{}: {rate:.0} new orders/min", variant.name()));
+                }
+            }
+            let ran = clients.join().expect("clients do not panic");
+            let after = after.map_or_else(look, Ok);
+            let failed = |error| said(&*self.ground.server, error);
+            // What ended the clients, if that was beside them.
+            let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
+            let ran = ran.map_err(|error| failed(error.into()))?;
+            let before = before.unwrap_or_else(|| Look::nothing(started));
+            Ok((Driven { ran, before, after: after? }, beside))
+        })
+    }
+
+    /// What is wrong with the database.
+    pub fn faults(&self, ledger: &Ledger) -> Result<Vec<String>> {
+        let database = self.ground.server.database();
+        let mut faults = broken_conditions(&*database)?;
+        let mut session = database.connect()?;
+        let mut lost = ledger.faults(&mut *session, scale(self.arguments).customers as i64 + 1)?;
+        let more = lost.len().saturating_sub(10);
+        lost.truncate(10);
+        faults.append(&mut lost);
+        if more > 0 {
+            faults.push(format!("and {more} more"));
+        }
+        Ok(faults)
+    }
+}
+
+/// What clients did, and what was known when counting began and when it ended.
+pub struct Driven {
+    pub ran: Ran,
+    pub before: Look,
+    pub after: Look,
+}
+
+/// What is loaded.
+fn scale(arguments: &LoadArgs) -> Scale {
+    Scale::new(arguments.warehouses).shrunk(arguments.shrink)
+}
+
+/// Loads, and checks what was loaded.
+pub fn loaded(scale: Scale, seed: u64, database: &dyn Database, ended: &AtomicBool, quiet: bool) -> Result<()> {
+    let bar = Progress::start("loading", Some(scale.rows_about()), Unit::Items("rows"), quiet);
+    let mut session = database.connect()?;
+    load(&mut *session, scale, seed, ended, &|rows| bar.advance(rows))?;
+    bar.note("checking");
+    let mut faults = broken_conditions(database)?;
+    if broken(&mut *session, &LOADED)? > 0 {
+        faults.push(format!("condition {}: {}", LOADED.number, LOADED.says));
+    }
+    if !faults.is_empty() {
+        bail!("what was loaded is not what it should be: {}", faults.join("; "));
+    }
+    Ok(())
+}
+
+/// Conditions of the specification that do not hold.
+fn broken_conditions(database: &dyn Database) -> Result<Vec<String>> {
+    let mut session = database.connect()?;
+    let mut faults = Vec::new();
+    for condition in conditions() {
+        let rows = broken(&mut *session, condition)?;
+        if rows > 0 {
+            faults.push(format!("condition {} ({}) is broken in {rows} rows", condition.number, condition.says));
+        }
+    }
+    Ok(faults)
+}

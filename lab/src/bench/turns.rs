@@ -1,0 +1,71 @@
+//! Runs of a benchmark, one after the other, and what is told of them.
+
+use super::ground::GroundArgs;
+use anyhow::{Error, Result};
+use entresol_cli::shared as output;
+use entresol_report::{Page, Progress};
+
+/// What was measured before everything was, or something failed.
+pub struct Turns<M> {
+    pub runs: Vec<M>,
+    failed: Option<Error>,
+}
+
+impl<M> Turns<M> {
+    /// Measures all cases as often as is asked for, in rounds. The first run that fails ends that.
+    ///
+    /// # Errors
+    /// When the very first run fails.
+    pub fn take<C>(
+        cases: &[C],
+        repeat: u32,
+        bar: &Progress,
+        name: impl Fn(&C) -> String,
+        mut measure: impl FnMut(&C, u32) -> Result<M>,
+        told: impl Fn(&M),
+    ) -> Result<Self> {
+        let mut turns = Turns { runs: Vec::new(), failed: None };
+        for (repeat, case) in (1..=repeat).flat_map(|repeat| cases.iter().map(move |case| (repeat, case))) {
+            match measure(case, repeat) {
+                Ok(run) => {
+                    bar.aside(|| told(&run));
+                    turns.runs.push(run);
+                }
+                // What was measured before is told all the same.
+                Err(error) => {
+                    turns.failed = Some(error.context(format!("{}, run {repeat}", name(case))));
+                    break;
+                }
+            }
+        }
+        match turns.failed.take_if(|_| turns.runs.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(turns),
+        }
+    }
+
+    /// The error that ended the runs early.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn end(self) -> Result<Vec<M>> {
+        self.failed.map_or(Ok(self.runs), Err)
+    }
+}
+
+/// Tells what was measured, where it was asked for.
+pub fn tell(
+    arguments: &GroundArgs,
+    text: &str,
+    json: impl FnOnce() -> Result<String>,
+    page: impl FnOnce() -> Page,
+) -> Result<()> {
+    output::print(text)?;
+    if let Some(path) = &arguments.json {
+        output::write_file(path, json()?.as_bytes())?;
+    }
+    if let Some(path) = &arguments.html {
+        output::write_file(path, page().to_html().as_bytes())?;
+    }
+    Ok(())
+}

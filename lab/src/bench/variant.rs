@@ -1,0 +1,129 @@
+//! What a database lies on in a run: nothing in between, a policy's cache, or the cache's device alone.
+
+use super::daemon::Figures;
+use super::mounted::Mounted;
+use super::place::Place;
+use anyhow::Result;
+use entresol_cli::shared::Waf;
+use entresol_cli::shared::{Limit, OnOff, word};
+use entresol_cli::shared::{ModeArg, one_policy};
+use entresol_core::Size;
+use entresol_engine::store::Layout;
+use std::path::PathBuf;
+
+/// A cache that is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    pub policy: String,
+    /// For how long a page may differ from below.
+    pub dirty_age: Limit,
+    /// Its name in tables: the policy, and the bound where several are compared.
+    name: String,
+}
+
+/// One of the things that are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// The backing device alone.
+    None,
+    /// The cache device alone.
+    SsdOnly,
+    /// A cache.
+    Cached(Cached),
+}
+
+impl Variant {
+    /// Understands one name of `--policy`: a cache for each of these bounds on ages.
+    pub fn parse(name: &str, dirty_ages: &[Limit]) -> Result<Vec<Self>> {
+        if name == "none" {
+            return Ok(vec![Variant::None]);
+        }
+        one_policy(name)?;
+        let cached = |&dirty_age: &Limit| {
+            let policy = name.to_owned();
+            let name = if dirty_ages.len() > 1 { format!("{name}, age {dirty_age}") } else { policy.clone() };
+            Variant::Cached(Cached { policy, dirty_age, name })
+        };
+        Ok(dirty_ages.iter().map(cached).collect())
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Variant::None => "none",
+            Variant::SsdOnly => "ssd-only",
+            Variant::Cached(cached) => &cached.name,
+        }
+    }
+}
+
+/// What all variants have in common.
+pub struct Devices {
+    pub backing_profile: Option<String>,
+    pub cache_profile: Option<String>,
+    pub waf: Option<Waf>,
+    pub mode: ModeArg,
+    /// How all caches keep their pages; none: as suits the policy.
+    pub layout: Option<Layout>,
+    pub page_cache: OnOff,
+    pub sequential_cutoff: u64,
+    pub passthrough: OnOff,
+    pub page_size: u32,
+    /// Pages of a cache.
+    pub pages: u64,
+    pub dram: Option<Size>,
+    pub seed: u64,
+    /// Where to put a recording of what is asked of the device below, where there is no cache.
+    pub record: Option<PathBuf>,
+}
+
+impl Devices {
+    /// How the cache of a variant that has one keeps its pages.
+    pub fn layout_of(&self, variant: &Variant) -> Option<Layout> {
+        let Variant::Cached(Cached { policy, .. }) = variant else { return None };
+        self.layout.or_else(|| Some(Layout::suiting(one_policy(policy).ok()?.info)))
+    }
+
+    /// Mounts the working copy; a cache is made if it is not there. What the open found.
+    pub fn mount(&self, place: &Place, variant: &Variant) -> Result<(Mounted, Figures)> {
+        let text = |path: std::path::PathBuf| path.display().to_string();
+        let mut arguments = vec![text(place.work()), text(place.mountpoint())];
+        let mut option = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+        option("seed", self.seed.to_string());
+        option("page-cache", word(self.page_cache));
+        option("passthrough", word(self.passthrough));
+        let backing = if *variant == Variant::SsdOnly { &self.cache_profile } else { &self.backing_profile };
+        if let Some(profile) = backing {
+            option("backing-profile", profile.clone());
+        }
+        if let Some(waf) = self.waf {
+            option("waf", word(waf));
+        }
+        if self.record.is_some() && *variant == Variant::None {
+            option("record", text(place.recording()));
+            option("page-size", self.page_size.to_string());
+        }
+        if let Variant::Cached(Cached { policy, dirty_age, .. }) = variant {
+            option("cache", text(place.cache()));
+            option("page-size", self.page_size.to_string());
+            option("pages", self.pages.to_string());
+            option("policy", policy.clone());
+            if let Some(layout) = self.layout_of(variant) {
+                option("layout", layout.name().to_owned());
+            }
+            option("mode", word(self.mode));
+            option("sequential-cutoff", self.sequential_cutoff.to_string());
+            option("dirty-age", dirty_age.to_string());
+            if let Some(dram) = self.dram {
+                let bytes = dram.pages(self.page_size, self.pages) * u64::from(self.page_size);
+                option("dram", format!("{bytes}B"));
+            }
+            if let Some(profile) = &self.cache_profile {
+                option("cache-profile", profile.clone());
+            }
+            if !place.cache().exists() {
+                option("make", self.pages.to_string());
+            }
+        }
+        Mounted::start(&arguments, &place.mountpoint(), place.run(), place.owner())
+    }
+}
