@@ -22,6 +22,11 @@
     rotted[kind] = 1
 }
 END {
+    for (kind in rotted)
+        if (kind ~ /Bit/ && rot[kind, 4] * 50 > rot[kind, 1] + rot[kind, 2] + rot[kind, 3] + rot[kind, 4]) {
+            printf "%s: more than one of fifty caches is refused for one bit\n", kind
+            failed = 1
+        }
     for (kind in lives) {
         printf "%s: %d lives", kind, lives[kind] | "sort"
         for (i = 1; i <= n; i++) printf ", %s %d", names[i], sum[kind, names[i]] | "sort"
@@ -29,4 +34,6 @@ END {
     }
     for (kind in rotted)
         printf "%s: nothing, clean copy, page lost, refused: %d, %d, %d, %d\n", kind, rot[kind, 1], rot[kind, 2], rot[kind, 3], rot[kind, 4] | "sort"
+    close("sort")
+    exit failed
 }
