@@ -105,6 +105,26 @@ $(PEER)/installed:
 		echo "libcachesim $(LIBCACHESIM) is not to be had (see above): no comparison with it" >&2; \
 	fi
 
+# One file that needs no library of the machine, for this processor: glibc linked in (why not musl: packaging/README.md). LTO and one unit of
+# code make it smaller; symbols are left out.
+TARGET := $(shell uname -m)-unknown-linux-gnu
+STATIC := target/$(TARGET)/static/entresol
+.PHONY: static install deb try-deb
+static: deps
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked --profile static --target $(TARGET) -p entresol
+
+# Under DESTDIR, for PREFIX: the program, its manual pages, completions, units.
+PREFIX := /usr/local
+DESTDIR :=
+install: $(ENTRESOL)
+	packaging/install.sh $(ENTRESOL) "$(DESTDIR)" $(PREFIX)
+
+# A package for Debian and its kin in target/deb; and its trial in a clean root (root, mmdebstrap).
+deb: static
+	packaging/deb.sh $(STATIC) target/deb
+try-deb: deb
+	packaging/try_deb.sh "$$(ls -t target/deb/*.deb | head -n 1)"
+
 lint: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings

@@ -30,11 +30,21 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The release, the commit that it was built from, and the features that it was built with.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("ENTRESOL_COMMIT"),
+    ", features ",
+    env!("ENTRESOL_FEATURES"),
+    ")"
+);
+
 const DEFAULT_SIZES: &str = "1%,5%,10%,20%";
 
 /// Choose, size and run a hierarchy of DRAM, NVM, SSD and disk
 #[derive(Parser)]
-#[command(name = "entresol", version, max_term_width = 120)]
+#[command(name = "entresol", version = VERSION, max_term_width = 120)]
 pub struct Cli {
     /// Print results and errors only
     #[arg(long, short, global = true)]

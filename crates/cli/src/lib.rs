@@ -71,12 +71,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error.format(&mut command), &origins),
     };
-    let result = match &cli.command {
+    ended(need_proc(&cli.command).and_then(|()| match &cli.command {
         // The code is that of the command that was run.
         Command::Run(arguments) => run::run(arguments, cli.quiet).map(ExitCode::from),
         _ => run(&cli).map(|()| ExitCode::SUCCESS),
-    };
-    ended(result)
+    }))
 }
 
 /// The exit code of a command, whose error goes to standard error.
@@ -131,6 +130,23 @@ fn usage(error: &clap::Error, origins: &config::Origins) -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.root_cause().downcast_ref::<std::io::Error>();
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Refuses a command that works on a cache where /proc is not mounted, as in a bare root: files are reached and mounts are found by it.
+fn need_proc(command: &Command) -> Result<()> {
+    let works_on_a_cache = matches!(
+        command,
+        Command::Mount(_)
+            | Command::Run(_)
+            | Command::Serve(_)
+            | Command::Format(_)
+            | Command::Check(_)
+            | Command::Drain(_)
+    );
+    if works_on_a_cache && !std::path::Path::new("/proc/self/fd").exists() {
+        anyhow::bail!("/proc is not mounted here; caches and mounts need it");
+    }
+    Ok(())
 }
 
 fn run(cli: &Cli) -> Result<()> {

@@ -85,3 +85,33 @@ fn units_try_again_without_end_and_name_the_line_that_waits_for_mounts() {
         assert!(unit.contains("# RequiresMountsFor="), "{name}");
     }
 }
+
+/// The installer puts everything under the directory that it is told, and the units there start the program there.
+#[test]
+fn what_is_installed_is_whole_and_refers_to_itself() {
+    let scratch = common::Scratch::new();
+    let installer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/install.sh");
+    for (prefix, units) in [("/usr", "usr/lib/systemd/system"), ("/usr/local", "etc/systemd/system")] {
+        let root = scratch.path("root");
+        let mut command = Command::new(&installer);
+        command.arg(env!("CARGO_BIN_EXE_entresol")).arg(&root).arg(prefix);
+        let output = command.output().expect("the installer runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        let at = |name: &str| root.join(&prefix[1..]).join(name);
+        let text = |path: std::path::PathBuf| {
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        assert!(at("bin/entresol").exists());
+        says(&text(at("share/man/man1/entresol-mount.1")), &[".TH entresol-mount 1"]);
+        for shell in [
+            "bash-completion/completions/entresol",
+            "zsh/site-functions/_entresol",
+            "fish/vendor_completions.d/entresol.fish",
+        ] {
+            says(&text(at("share").join(shell)), &["mount", "dirty-age"]);
+        }
+        for unit in ["entresol@.service", "entresol-nbd@.service"] {
+            says(&text(root.join(units).join(unit)), &[&format!("ExecStart={prefix}/bin/entresol ")]);
+        }
+    }
+}

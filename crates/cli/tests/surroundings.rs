@@ -161,3 +161,22 @@ fn attributes_that_change_while_nobody_serves_refuse_no_drain_and_no_start() {
         assert_eq!(fs::read(&above).expect("a file"), [byte; PAGE]);
     }
 }
+
+/// In a bare root nothing is mounted at /proc, by which files are reached: that is what is said, not that some file is missing.
+#[test]
+fn without_proc_that_is_the_reason() {
+    if !rustix::process::geteuid().is_root() {
+        entresol_skip::skipped!("root", "only root can cover /proc for a process");
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("backing")).expect("a directory");
+    let shell = "mount -t tmpfs none /proc && exec \"$0\" format --cache cache --backing backing --size 4MiB";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", shell, common::PROGRAM]);
+    let output = command.current_dir(scratch.path(".")).output().expect("unshare is in util-linux");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    says(&said, &["/proc is not mounted"]);
+    assert!(!scratch.path("cache").exists());
+}
