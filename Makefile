@@ -159,20 +159,20 @@ bench-engine: deps
 
 # Ten million seeded crashes of the block cache over each layout, in slices: queries over tables, syncs that fail and what rots, half
 # as many lives of each, beside them (an hour and a half of one core). A violation prints its seed and ends it. What is done is noted
-# in target/crash-long, so that a run that was stopped goes on where it was; the last line says what the slices add up to.
-CRASH_LONG := target/crash-long
+# in CRASH_LONG, so that a run that was stopped goes on where it was; the last lines say what the slices add up to.
+CRASH_LONG := target/crash-long.log
 CRASH_LONG_LIVES := 320000
 .PHONY: test-crash-long
 test-crash-long: deps
-	@mkdir -p $(CRASH_LONG)
 	cargo test --locked --release -p entresol-engine --lib --no-run
-	@for first in $$(seq 0 2000 $$(($(CRASH_LONG_LIVES) - 2000))); do \
-		done=$(CRASH_LONG)/$$first; test -e $$done && continue; \
+	@touch $(CRASH_LONG); for first in $$(seq 0 2000 $$(($(CRASH_LONG_LIVES) - 2000))); do \
+		grep -q "^$$first: " $(CRASH_LONG) && continue; \
 		ENTRESOL_CRASH_FIRST=$$first ENTRESOL_CRASH_SEEDS=2000 cargo test -q --locked --release -p entresol-engine \
-			--lib -- --nocapture --test-threads=2 no_crash_of_a what_rots_at_any > $$done.log 2>&1 || { cat $$done.log; exit 1; }; \
-		grep -E "Tally|nothing, clean" $$done.log > $$done; rm $$done.log; \
+			--lib -- --nocapture --test-threads=2 no_crash_of_a what_rots_at_any > target/crash-slice 2>&1 \
+			|| { cat target/crash-slice; exit 1; }; \
+		grep -E "Tally|nothing, clean" target/crash-slice | sed "s/^/$$first: /" >> $(CRASH_LONG); \
 	done
-	@awk -f crates/engine/src/crash/sum.awk $(CRASH_LONG)/*
+	@awk -f crates/engine/src/crash/sum.awk $(CRASH_LONG)
 
 # A million seeded crashes of directories behind caches, over each layout, in slices: a violation prints its seed and ends it. What
 # is done is noted in target/crash-files, so that a run that was stopped goes on where it was. 36,000 lives are a million crashes.

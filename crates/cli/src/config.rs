@@ -328,7 +328,7 @@ fn describe(arg: &Arg, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
+    use crate::commands::Cli;
     use clap::CommandFactory;
 
     fn words(line: &str) -> Vec<OsString> {
@@ -346,6 +346,16 @@ mod tests {
         let mut values: Vec<_> = ids.filter_map(|id| raw(&id).map(|values| (id, values))).collect();
         values.sort();
         values
+    }
+
+    #[test]
+    fn the_manual_names_every_key_that_stands_at_the_top() {
+        let manual = include_str!("../../../docs/OPERATING.md");
+        let about =
+            manual.split("at the top those that mean the same").nth(1).expect("the sentence on keys at the top");
+        let about = about.split("in a command's table").next().expect("its end");
+        let told: Vec<&str> = about.split('`').skip(1).step_by(2).collect();
+        assert_eq!(told, SHARED);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `entresol emulate`: what an emulated device gives, beside what its model says.
 
-use crate::args::bytes;
 use crate::output;
+use crate::values::bytes;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::Random;

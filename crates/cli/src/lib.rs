@@ -5,15 +5,11 @@
 pub mod say;
 
 mod advise;
-mod args;
 mod burst;
-mod burst_report;
-mod burst_study;
-mod burst_study_report;
+mod commands;
 mod config;
 mod emulate;
 mod ending;
-mod estimate;
 mod journal;
 mod live;
 mod metrics;
@@ -26,33 +22,21 @@ mod notify;
 mod output;
 mod policies;
 mod probe;
-mod probe_report;
 mod replay;
-mod report_parts;
-mod report_series;
-mod results;
 mod run;
 mod serve;
-mod serve_ublk;
 pub mod shared;
 mod simulate;
-mod simulate_report;
-mod simulate_text;
-mod stat_report;
-mod summary;
-mod timed;
-mod timed_report;
+mod tiers;
 mod top;
 mod trace;
 mod trace_source;
 mod tune;
-mod tune_live;
-mod tune_report;
-mod tune_shadows;
+mod values;
 
 use anyhow::{Context, Result};
-use args::{Cli, Command};
 use clap::{CommandFactory, FromArgMatches};
+use commands::{Cli, Command};
 use std::process::ExitCode;
 
 /// Runs the command that this process's arguments name.

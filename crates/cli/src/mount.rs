@@ -1,6 +1,7 @@
 //! `entresol mount`: a directory again at another place, perhaps with its files as slow as another device.
 
-use crate::args::{OnOff, bytes};
+use crate::ending;
+use crate::live;
 use crate::live::control;
 use crate::live::files::DirectArgs;
 use crate::live::guard::Guard;
@@ -9,7 +10,9 @@ use crate::live::hints::{Heard, HintArgs};
 use crate::live::log::Level;
 use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::CacheArgs;
-use crate::{ending, live, notify, output};
+use crate::notify;
+use crate::output;
+use crate::values::{OnOff, bytes};
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_device::profile;

@@ -1,11 +1,24 @@
 //! `entresol policies`: what there is to choose from.
 
-use crate::args::PoliciesArgs;
 use crate::output;
 use anyhow::{Result, bail};
+use clap::Args;
 use entresol_policy::{Info, catalogue};
 use entresol_report::{Column, Table, TextStyle};
 use std::fmt::Write as _;
+
+/// List the policies, or describe one with its options and its paper
+#[derive(Args)]
+pub struct PoliciesArgs {
+    /// The policy
+    pub name: Option<String>,
+    /// Only those of this family
+    #[arg(long, conflicts_with = "name")]
+    pub family: Option<String>,
+    /// All of them with all options, as Markdown
+    #[arg(long, hide = true, conflicts_with_all = ["name", "family"])]
+    pub markdown: bool,
+}
 
 /// Runs the command.
 pub fn run(arguments: &PoliciesArgs) -> Result<()> {

@@ -1,7 +1,9 @@
 //! `entresol replay`: a trace through the live cache, beside its simulation.
 
-use crate::args::{self, ReadArgs};
-use crate::{output, trace_source};
+use crate::output;
+use crate::trace_source;
+use crate::trace_source::ReadArgs;
+use crate::values;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::{Op, Page, Size};
@@ -33,13 +35,13 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE")]
     pub dram: Option<Size>,
     /// Bytes of a segment of the cache [default: 1MiB, less where fewer than 64 of those fit]
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub segment_size: Option<u64>,
     /// How pages are kept on the cache device
-    #[arg(long, value_name = "log|slots", value_parser = args::layout, default_value = "log")]
+    #[arg(long, value_name = "log|slots", value_parser = values::layout, default_value = "log")]
     pub layout: StoreLayout,
     /// Have what comes after so many bytes of a sequential stream pass by, simulated and live; 0: nothing does
-    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = args::bytes_or_none)]
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = values::bytes_or_none)]
     pub sequential_cutoff: u64,
     /// Flush after every N writes, as a database does at a commit; 0: at the end only
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -1,12 +1,13 @@
 //! `entresol run`: a command that sees a directory through a cache, and nobody else does.
 
-use crate::args::OnOff;
+use crate::ending;
 use crate::live::files::DirectArgs;
 use crate::live::guard::Guard;
 use crate::live::hints::HintArgs;
 use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::CacheArgs;
-use crate::{ending, mount};
+use crate::mount;
+use crate::values::OnOff;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use entresol_files::{DirectFiles, FileLayer};

@@ -1,10 +1,36 @@
 //! Traces that a command line names: files of any format, or generated.
 
-use crate::args::ReadArgs;
+use crate::values::{count, page_size};
 use anyhow::Result;
+use clap::Args;
 use entresol_report::grouped;
+use entresol_trace::{Format, Split};
 use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
 use std::path::Path;
+
+/// How a trace is read
+#[derive(Args, Clone)]
+pub struct ReadArgs {
+    /// Format of the trace; detected unless given (`entresol trace formats` lists them)
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// Page size in bytes, a power of two [default: what the trace states, else 4096]
+    #[arg(long, value_name = "BYTES", value_parser = page_size)]
+    pub page_size: Option<u32>,
+    /// How an I/O becomes page requests: touch (every page it touches), exp (pages at its offset + 4096 i), fan (from
+    /// the first page it touches, as many as its size has, cut off at a 256-KiB block)
+    #[arg(long, default_value = "touch")]
+    pub split: Split,
+    /// Skip up to N lines or records that do not parse, and say how many there were
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_bad: u64,
+    /// Keep requests to write-ahead and redo logs
+    #[arg(long)]
+    pub keep_logs: bool,
+    /// Read at most this many page requests
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub limit: Option<u64>,
+}
 
 const GENERATE: &str = "generate:";
 

@@ -14,6 +14,14 @@ fn the_chapter_on_policies_is_up_to_date() {
     assert_eq!(now.matches("\n### ").count(), 46, "every policy of the catalogue is in a family");
 }
 
+#[test]
+fn the_list_of_metrics_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let written = std::fs::read_to_string(&path).expect("docs/metrics.md");
+    let now = Scratch::new().ok(&["metrics", "--markdown"]);
+    assert!(written == now, "docs/metrics.md is out of date: entresol metrics --markdown > docs/metrics.md");
+}
+
 /// Runs the commands of a document's `console` blocks, in order and in one directory, and puts what they print in place
 /// of what the document says they do.
 fn rerun(document: &str) -> String {

@@ -1,9 +1,10 @@
 //! `entresol advise hierarchy`: which hierarchy to buy.
 
 use super::{hierarchy_report as report, hierarchy_text as text};
-use crate::args::{ReadArgs, share};
 use crate::output;
+use crate::trace_source::ReadArgs;
 use crate::trace_source::{self, Named};
+use crate::values::share;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use entresol_advise::hierarchy::{

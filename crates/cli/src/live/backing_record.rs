@@ -4,7 +4,7 @@ use super::around;
 use super::chosen::Kept;
 use super::identity::Identity;
 use super::metadata;
-use crate::args::word;
+use crate::values::word;
 use anyhow::{Context, Result, bail};
 use entresol_engine::cache::{Mode, Opening};
 use entresol_engine::store::{Generations, Geometry};

@@ -1,7 +1,7 @@
 //! Policy and mode of a start: those of the command line, else those that `entresol format` was told, else the defaults.
 
 use super::serve::{CacheArgs, ModeArg};
-use crate::args::word;
+use crate::values::word;
 use clap::ValueEnum;
 use entresol_files::record::Record;
 

@@ -8,7 +8,7 @@ use super::identity::{self, Identity, identity};
 use super::serve::{ModeArg, one_policy};
 use super::survey::{self, SurveyError};
 use super::{ReadFile, bytes, check_apart, hex, hold, memory};
-use crate::args::layout;
+use crate::values::layout;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_engine::cache::BlockCache;

@@ -12,7 +12,7 @@ use super::serve::Found;
 use super::tally::Dropped;
 use super::unwritten::{self, ADVICE, by_file};
 use super::watchman::Watchman;
-use crate::args::word;
+use crate::values::word;
 use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheStats};

@@ -42,7 +42,7 @@ mod unwritable;
 mod unwritten;
 mod watchman;
 
-use crate::args::bytes;
+use crate::values::bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use rustix::fs::FlockOperation;

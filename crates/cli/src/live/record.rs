@@ -2,7 +2,7 @@
 
 use super::control::{TapeListener, listen_in};
 use super::stats::check_at_rest;
-use crate::args::{count, duration};
+use crate::values::{count, duration};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_report::{NumberFormat, grouped};

@@ -14,7 +14,7 @@ use super::places::PlacesOf;
 use super::reserving::Reserving;
 use super::resolve;
 use super::serve::{LOW_BY_HIGH, ModeArg, above_bytes, one_policy, percent, top_tier};
-use crate::args::{Limit, bytes_or_none, seconds_or_none, word};
+use crate::values::{Limit, bytes_or_none, seconds_or_none, word};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use entresol_core::Size;

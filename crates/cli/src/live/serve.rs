@@ -10,7 +10,7 @@ use super::memory;
 use super::survey::{self, Superblock};
 use super::tally::Dropped;
 use super::{ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
-use crate::args::{Limit, bytes_or_none, seconds_or_none};
+use crate::values::{Limit, bytes_or_none, seconds_or_none};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;

@@ -4,10 +4,11 @@ mod http;
 mod objects;
 mod text;
 
+use crate::ending;
 use crate::live::figures::Figures;
 use crate::live::stats::live;
 use crate::live::tables::{NameArgs, Tables};
-use crate::{ending, output};
+use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use objects::Bounded;
@@ -20,13 +21,13 @@ use std::time::{Duration, Instant};
 /// Serve the figures of caches in use to Prometheus
 ///
 /// Every request to /metrics asks the processes that serve the caches, as `entresol stats` does; a cache that nobody serves
-/// has entresol_up 0. docs/OPERATING.md lists the metrics, contrib/grafana has a dashboard for them.
+/// has entresol_up 0. docs/metrics.md lists the metrics, contrib/grafana has a dashboard for them.
 ///
 /// Prints the address once it can be reached, and serves until it is interrupted or terminated.
 #[derive(Args)]
 pub struct MetricsArgs {
     /// Caches, each by itself, its control socket, or a directory where it is mounted
-    #[arg(value_name = "CACHE|SOCKET|DIR", required = true)]
+    #[arg(value_name = "CACHE|SOCKET|DIR", required_unless_present = "markdown")]
     pub places: Vec<PathBuf>,
     /// Where to listen; other than on the loopback only with --beyond-loopback
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9631")]
@@ -37,6 +38,9 @@ pub struct MetricsArgs {
     /// Tables and files that have series of their own, those with the most requests; the others have one together
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(..=1000))]
     pub objects: u16,
+    /// All metrics, as Markdown
+    #[arg(long, hide = true, conflicts_with = "places")]
+    pub markdown: bool,
     #[command(flatten)]
     pub names: NameArgs,
 }
@@ -99,6 +103,9 @@ impl Asked {
 
 /// Runs the command.
 pub fn run(arguments: &MetricsArgs) -> Result<()> {
+    if arguments.markdown {
+        return output::print(&text::markdown());
+    }
     let address = arguments.listen;
     if !address.ip().is_loopback() && !arguments.beyond_loopback {
         bail!("{address}: is not of the loopback: other machines could read the figures; --beyond-loopback lets them");

@@ -487,11 +487,29 @@ const FAMILIES: &[Family] = &[
 ];
 
 const TIMES: &str = "entresol_device_seconds";
+const TIMES_HELP: &str = "Times of a device's calls; what was handed over together is one call.";
+const UP: &str = "1 when a process serves the cache.";
+
+/// All families, as a page of the documents.
+pub fn markdown() -> String {
+    let mut out = "# Metrics\n\n\
+         The metrics that `entresol metrics` serves to Prometheus, written by `entresol metrics --markdown`. Each has the label `cache`, and \
+         those by device, operation, object and the like have labels for these. Counters end in `_total`.\n\n\
+         | name | kind | what it is |\n|:--|:--|:--|\n"
+        .to_owned();
+    let mut row = |name: &str, kind: &str, help: &str| {
+        let _ = writeln!(out, "| `{name}` | {kind} | {} |", help.replace('|', "\\|"));
+    };
+    row("entresol_up", "gauge", UP);
+    FAMILIES.iter().for_each(|family| row(family.name, family.kind, family.help));
+    row(TIMES, "histogram", TIMES_HELP);
+    out
+}
 
 /// All figures of these caches; none of those that nobody serves but that.
 pub fn exposition(caches: &[(String, Option<Figures>)]) -> String {
     let mut out = String::new();
-    head(&mut out, "entresol_up", "gauge", "1 when a process serves the cache.");
+    head(&mut out, "entresol_up", "gauge", UP);
     for (cache, figures) in caches {
         sample(&mut out, "entresol_up", cache, &[], u8::from(figures.is_some()).into());
     }
@@ -504,7 +522,7 @@ pub fn exposition(caches: &[(String, Option<Figures>)]) -> String {
             }
         }
     }
-    head(&mut out, TIMES, "histogram", "Times of a device's calls; what was handed over together is one call.");
+    head(&mut out, TIMES, "histogram", TIMES_HELP);
     for (cache, figures) in served() {
         for (device, op, calls) in calls(figures) {
             times(&mut out, cache, device, op, calls);

@@ -1,11 +1,11 @@
 //! The exact command by which who was refused goes on.
 
 use super::decide::IfLost;
-use crate::args::word;
 use crate::live::chosen::{DEFAULT_MODE, DEFAULT_POLICY};
 use crate::live::hex;
 use crate::live::identity::Identity;
 use crate::output::quoted;
+use crate::values::word;
 use entresol_engine::store::Layout;
 use entresol_files::record::Choices;
 use std::ffi::OsString;

@@ -1,7 +1,8 @@
 //! The results of `entresol simulate` on a terminal.
 
-use crate::results::{Role, TraceResults, distinct, label, size, write_ratio};
-use crate::{summary, trace_source};
+use super::results::{Role, TraceResults, distinct, label, size, write_ratio};
+use super::summary;
+use crate::trace_source;
 use entresol_report::{Cell, Column, Table, TextStyle, Tone};
 use entresol_sim::{CellError, Row, Skipped};
 

@@ -4,8 +4,9 @@ mod hierarchy;
 mod hierarchy_report;
 mod hierarchy_text;
 
-use crate::args::ReadArgs;
-use crate::{output, trace_source};
+use crate::output;
+use crate::trace_source;
+use crate::trace_source::ReadArgs;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use entresol_advise::cost::PageCosts;

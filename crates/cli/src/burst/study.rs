@@ -1,6 +1,6 @@
 //! Studies of `entresol burst simulate`: readings of the thesis, the choice of a policy, and the coordinator's own time.
 
-use crate::burst::{Each, MTBF_HOURS, Outcome, with_every_redundancy};
+use super::{Each, MTBF_HOURS, Outcome, with_every_redundancy};
 use entresol_burst::simulate::{
     Cluster, Failures, Loss, Published, Reading, Sensitivity, Workload, bound_s, losses, quantile, run, sensitivity,
 };

@@ -1,7 +1,10 @@
 //! `entresol burst`: burst buffers for checkpoints, simulated.
 
-use crate::burst_study::{self, Candidate, Cost, Read};
-use crate::{burst_report, output};
+mod report;
+mod study;
+mod study_report;
+
+use crate::output;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use entresol_burst::simulate::{
@@ -10,6 +13,7 @@ use entresol_burst::simulate::{
 use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_report::{Progress, Unit};
 use std::sync::atomic::{AtomicU64, Ordering};
+use study::{Candidate, Cost, Read};
 
 /// Burst buffers for the checkpoints of parallel programs, simulated
 #[derive(Subcommand)]
@@ -161,8 +165,8 @@ pub fn run(command: &BurstCommand, quiet: bool) -> Result<()> {
     let BurstCommand::Simulate(arguments) = command;
     let results = simulate(arguments, quiet)?;
     match arguments.json {
-        true => output::print(&(serde_json::to_string_pretty(&burst_report::json(&results))? + "\n")),
-        false => output::print(&burst_report::text(&results, arguments.figures)),
+        true => output::print(&(serde_json::to_string_pretty(&report::json(&results))? + "\n")),
+        false => output::print(&report::text(&results, arguments.figures)),
     }
 }
 
@@ -203,20 +207,20 @@ fn simulate(arguments: &BurstSimulateArgs, quiet: bool) -> Result<Results> {
     let readings = match Published::of(&workload).filter(|_| arguments.readings) {
         Some(published) => {
             bar.note("readings");
-            burst_study::readings(&cluster, &workload, &published, &each)
+            study::readings(&cluster, &workload, &published, &each)
         }
         None => Vec::new(),
     };
     let candidates = match arguments.choose {
         true => {
             bar.note("choice");
-            burst_study::candidates(&cluster, &workload, &policies, failures, &each)
+            study::candidates(&cluster, &workload, &policies, failures, &each)
         }
         false => Vec::new(),
     };
     drop(bar);
     let costed: &[Policy] = if arguments.coordinator_cost { &policies } else { &[] };
-    let costs = costed.iter().map(|&policy| burst_study::cost(&cluster, &workload, policy, seeds)).collect();
+    let costs = costed.iter().map(|&policy| study::cost(&cluster, &workload, policy, seeds)).collect();
     Ok(Results { workload, cluster, fit: fitted, seeds, failures, simulated, lost, readings, candidates, costs })
 }
 

@@ -1,8 +1,13 @@
 //! The report of `entresol simulate`: one page with a summary, curves, heat maps, series, the trace's own charts and
 //! all numbers.
 
-use crate::results::{Role, TraceResults, distinct, label, miss_ratio, size, write_ratio};
-use crate::{output, report_parts, report_series, stat_report, summary, trace_source};
+use super::report_parts;
+use super::report_series;
+use super::results::{Role, TraceResults, distinct, label, miss_ratio, size, write_ratio};
+use super::summary;
+use crate::output;
+use crate::trace::stat_report;
+use crate::trace_source;
 use entresol_report::{
     Axis, Better, Cell, Chart, Column, HeatMap, LineChart, NumberFormat, Page, Section, Series, Spread, Table,
 };

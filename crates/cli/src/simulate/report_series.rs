@@ -1,6 +1,6 @@
 //! The report's part about time: `entresol simulate --interval`.
 
-use crate::results::{Role, distinct, label, size, write_ratio};
+use super::results::{Role, distinct, label, size, write_ratio};
 use entresol_report::{Axis, NumberFormat, Panel, Section, Series, TimeSeries};
 use entresol_sim::{Interval, Row};
 

@@ -1,11 +1,15 @@
 //! `entresol serve`: a file or a block device for other programs.
 
-use crate::args::bytes;
+mod ublk;
+
+use crate::ending;
+use crate::live;
 use crate::live::guard::Guard;
 use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg};
-use crate::serve_ublk::{self, UblkArgs};
-use crate::{ending, live, notify, output};
+use crate::notify;
+use crate::output;
+use crate::values::bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use entresol_device::emulated::{EmulatedDevice, WallClock};
@@ -16,6 +20,7 @@ use entresol_front::{Error, FileBlock};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use ublk::UblkArgs;
 
 /// Serve a file or a block device to other programs
 #[derive(Subcommand)]
@@ -85,7 +90,7 @@ impl NbdArgs {
 pub fn run(command: &ServeCommand, quiet: bool) -> Result<()> {
     match command {
         ServeCommand::Nbd(arguments) => serve_nbd(arguments, quiet),
-        ServeCommand::Ublk(arguments) => serve_ublk::run(arguments, quiet),
+        ServeCommand::Ublk(arguments) => ublk::run(arguments, quiet),
     }
 }
 

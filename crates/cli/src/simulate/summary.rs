@@ -1,6 +1,6 @@
 //! What a newcomer wants to know first: the best policy per size, and how far it is from the bound.
 
-use crate::results::{Role, TraceResults, distinct, label, size, write_ratio};
+use super::results::{Role, TraceResults, distinct, label, size, write_ratio};
 use entresol_report::{Cell, Column, Table, Tone, grouped, percent};
 use entresol_sim::Row;
 

@@ -1,7 +1,7 @@
 //! Text that `entresol burst simulate` prints.
 
-use crate::burst::{Lost, MTBF_HOURS, Results, Simulated};
-use crate::burst_study_report as study;
+use super::study_report as study;
+use super::{Lost, MTBF_HOURS, Results, Simulated};
 use entresol_burst::simulate::{Published, median, quantile};
 use entresol_burst::{Kind, Policy, Redundancy};
 use entresol_report::{Cell, Column, Table, TextStyle};

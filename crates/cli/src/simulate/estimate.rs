@@ -1,7 +1,8 @@
 //! `entresol simulate --sample`: estimates with their errors.
 
-use crate::args::SimulateArgs;
-use crate::{output, trace_source};
+use super::args::SimulateArgs;
+use crate::output;
+use crate::trace_source;
 use anyhow::{Result, bail};
 use entresol_core::Size;
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit};

@@ -1,13 +1,25 @@
 //! `entresol simulate`: what is to be run, and running it.
 
-use crate::args::SimulateArgs;
+mod args;
+mod estimate;
+mod report;
+mod report_parts;
+mod report_series;
+mod results;
+mod summary;
+mod text;
+mod timed;
+mod timed_report;
+
 use crate::journal::Journal;
-use crate::results::{self, TraceResults, baseline};
+use crate::output;
+use crate::trace_source;
 use crate::trace_source::Named;
-use crate::{estimate, output, simulate_text, timed, trace_source};
 use anyhow::{Result, bail};
+pub use args::SimulateArgs;
 use entresol_report::{Progress, Unit};
 use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Row, Skipped, World, parse_policies, parse_stack, sweep};
+use results::{TraceResults, baseline};
 use std::path::PathBuf;
 
 /// What is to be simulated, apart from the trace.
@@ -52,7 +64,7 @@ pub fn run(arguments: &SimulateArgs, quiet: bool) -> Result<()> {
     journal.finish()?;
     let base = baseline(arguments, &all);
     for results in &all {
-        output::print(&simulate_text::text(results, base.as_deref()))?;
+        output::print(&text::text(results, base.as_deref()))?;
     }
     Ok(())
 }
@@ -192,7 +204,7 @@ fn simulate(
     drop(bar);
     let rows = rows.into_iter().map(|row| row.expect("every cell was run or taken over")).collect();
     if !quiet {
-        simulate_text::skipped_lines(&skipped, plan.policies.len()).iter().for_each(|line| say!("{line}"));
+        text::skipped_lines(&skipped, plan.policies.len()).iter().for_each(|line| say!("{line}"));
     }
     Ok(TraceResults { named, rows, skipped })
 }

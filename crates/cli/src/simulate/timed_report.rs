@@ -1,8 +1,11 @@
 //! The results of a simulation with time: on a terminal, as a table for a file, as a page.
 
-use crate::results::label;
-use crate::timed::{TimedResult, TimedResults};
-use crate::{output, report_parts, report_series, trace_source};
+use super::report_parts;
+use super::report_series;
+use super::results::label;
+use super::timed::{TimedResult, TimedResults};
+use crate::output;
+use crate::trace_source;
 use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Page, Section, Table, TextStyle};
 use entresol_sim::{DeviceRow, LatencyRow, Row};
 

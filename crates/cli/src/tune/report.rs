@@ -1,7 +1,7 @@
 //! The results of `entresol tune`: on a terminal and as a page.
 
+use super::{TuneResults, TuneRun};
 use crate::output;
-use crate::tune::{TuneResults, TuneRun};
 use entresol_report::{
     Axis, Cell, Column, NumberFormat, Page, Panel, Section, Series, Table, TextStyle, TimeSeries, Tone,
 };

@@ -1,7 +1,7 @@
 //! `entresol tune --tuner shadows`: what the shadows of a tuner are run with.
 
-use crate::tune::{Plan, TuneArgs};
-use crate::tune_live;
+use super::live;
+use super::{Plan, TuneArgs};
 use anyhow::{Result, ensure};
 use entresol_policy::miniature::{Awaits, Miniatures, Scale, Terms};
 use entresol_sim::{Cell, World, prices};
@@ -34,7 +34,7 @@ pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<
     );
     let needs = cell.needs(world);
     let terms = match plan.live {
-        Some(_) => tune_live::terms(plan, &needs, world)?,
+        Some(_) => live::terms(plan, &needs, world)?,
         None => terms(plan, &needs, world)?,
     };
     Ok(Some(cell.miniatures(&plan.tunables, world, &plan.cell_options, Scale::default(), terms)?))

@@ -1,8 +1,12 @@
 //! `entresol probe`: measures a file system, a block device or a device model.
 
-use crate::args::{ReadArgs, bytes};
+mod report;
+
 use crate::journal::Journal;
-use crate::{output, probe_report, trace_source};
+use crate::output;
+use crate::trace_source;
+use crate::trace_source::ReadArgs;
+use crate::values::bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgGroup, Args, ValueEnum};
 use entresol_device::profile::{self, Profile};
@@ -189,7 +193,7 @@ pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
     let (size, wears) = place.size(arguments)?;
     let setup = setup(arguments, size, quiet)?;
     if arguments.plan {
-        return output::print(&probe_report::plan(&experiments, &setup, wears, place.is_model()));
+        return output::print(&report::plan(&experiments, &setup, wears, place.is_model()));
     }
     let outputs = [&arguments.json, &arguments.html, &arguments.profile];
     outputs.into_iter().flatten().try_for_each(|path| output::check_writable(path))?;
@@ -197,7 +201,7 @@ pub fn run(arguments: &ProbeArgs, quiet: bool) -> Result<()> {
     write(arguments, &document)?;
     // Only now: results that could not be written are not lost.
     journal.finish()?;
-    output::print(&probe_report::text(&document))?;
+    output::print(&report::text(&document))?;
     write_profile(arguments, &document)
 }
 
@@ -361,7 +365,7 @@ fn write(arguments: &ProbeArgs, document: &Document) -> Result<()> {
         output::write_file(path, json.as_bytes())?;
     }
     if let Some(path) = &arguments.html {
-        output::write_file(path, probe_report::page(document).to_html().as_bytes())?;
+        output::write_file(path, report::page(document).to_html().as_bytes())?;
     }
     Ok(())
 }

@@ -1,10 +1,14 @@
 //! `entresol tune`: a policy that finds its own settings, simulated with time or in a live buffer, beside fixed ones.
 
-use crate::args::{ReadArgs, count, share, word};
-use crate::timed::{Devices, TimedArgs};
+mod live;
+mod report;
+mod shadows;
+
+use crate::output;
+use crate::tiers::{Devices, TimedArgs};
+use crate::trace_source::ReadArgs;
 use crate::trace_source::{self, Named};
-use crate::tune_live::{self, LiveRow, Time};
-use crate::{output, tune_report, tune_shadows};
+use crate::values::{count, share, word};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
@@ -15,6 +19,7 @@ use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{
     EpochRow, Fixed, Guarded, Knob, Limits, Objective, Plain, Point, Shadowing, ShadowingOptions, Space, Tuner,
 };
+use live::{LiveRow, Time};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -271,7 +276,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,
-        shadowing: tune_shadows::options(arguments, &cell, &world),
+        shadowing: shadows::options(arguments, &cell, &world),
         epoch: arguments.epoch,
         tunables,
         // A policy of one tier has an LRU pool above it where there is DRAM.
@@ -279,7 +284,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         tier: usize::from(above),
     };
     if arguments.live.is_some() {
-        tune_live::check(policy)?;
+        live::check(policy)?;
     }
     plan.objective = plan.objective(arguments, &cell, &world)?;
     let results = plan.run(arguments, &named, policy, &cell, &world, quiet)?;
@@ -287,9 +292,9 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         output::write_file(path, (serde_json::to_string(&results)? + "\n").as_bytes())?;
     }
     if let Some(path) = &arguments.html {
-        output::write_file(path, tune_report::page(&results).to_html().as_bytes())?;
+        output::write_file(path, report::page(&results).to_html().as_bytes())?;
     }
-    output::print(&tune_report::text(&results))
+    output::print(&report::text(&results))
 }
 
 /// The places of the options to tune: all, or those that are named.
@@ -459,9 +464,9 @@ impl Plan<'_> {
         cell: &Cell,
         world: &World,
     ) -> Result<(TuneRun, Vec<String>)> {
-        let shadows = tune_shadows::of(self, tuner.as_ref(), cell, world)?;
+        let shadows = shadows::of(self, tuner.as_ref(), cell, world)?;
         if let Some(time) = self.live {
-            let ran = tune_live::run(self, time, policy, &cell.needs(world), world, tuner, shadows)?;
+            let ran = live::run(self, time, policy, &cell.needs(world), world, tuner, shadows)?;
             return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));
         }
         let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;

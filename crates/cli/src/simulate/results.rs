@@ -1,8 +1,9 @@
 //! What a simulation brought: rows by trace, how a row is called and judged, and the JSON and CSV files.
 
-use crate::args::SimulateArgs;
+use super::args::SimulateArgs;
+use super::report;
+use crate::output;
 use crate::trace_source::Named;
-use crate::{output, simulate_report};
 use anyhow::Result;
 use entresol_policy::catalogue;
 use entresol_sim::{Row, Skipped};
@@ -165,14 +166,14 @@ pub fn write(arguments: &SimulateArgs, all: &[TraceResults]) -> Result<()> {
         write_json(path, all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..])))?;
     }
     if let Some(path) = &arguments.csv {
-        output::write_file(path, simulate_report::table(all, true).to_csv().as_bytes())?;
+        output::write_file(path, report::table(all, true).to_csv().as_bytes())?;
     }
     if let Some(path) = &arguments.html {
-        let page = simulate_report::page(all, baseline(arguments, all).as_deref());
+        let page = report::page(all, baseline(arguments, all).as_deref());
         output::write_file(path, page.to_html().as_bytes())?;
     }
     if let (Some(path), [results]) = (&arguments.svg, all) {
-        let chart = simulate_report::miss_ratios(results, baseline(arguments, all).as_deref());
+        let chart = report::miss_ratios(results, baseline(arguments, all).as_deref());
         output::write_file(path, chart.to_svg().as_bytes())?;
     }
     Ok(())

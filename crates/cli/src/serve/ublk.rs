@@ -1,9 +1,11 @@
 //! `entresol serve ublk`: a backing store behind its cache as a block device of this machine.
 
+use crate::ending;
 use crate::live::guard::Guard;
 use crate::live::lost::{Opened, without_backing};
 use crate::live::serve::{CacheArgs, DeviceArgs, ModeArg, open};
-use crate::{ending, notify, output};
+use crate::notify;
+use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
 use entresol_engine::Block;

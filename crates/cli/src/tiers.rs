@@ -1,26 +1,15 @@
-//! `entresol simulate --tiers`: simulation with time over device models.
+//! Devices of the tiers as options give them.
 
-use crate::args::SimulateArgs;
-use crate::timed_report;
-use crate::trace_source::{self, Named};
-use crate::{output, results};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use entresol_core::Size;
 use entresol_device::nand::Amplification;
 use entresol_device::profile::{self, Model, Profile};
 use entresol_device::{Device, DeviceError};
-use entresol_report::{Progress, Unit};
-use entresol_sim::{
-    Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, Row, Skipped, TimedOptions, TimedRow, Work, World,
-    parse_policies,
-};
-use serde::Serialize;
+use entresol_sim::{Hierarchy, NamedDevice, TimedOptions, Work, World};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How devices and requesters are given
 #[derive(Args, Clone)]
@@ -104,7 +93,7 @@ impl From<Waf> for Amplification {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TierArg {
     profile: String,
-    size: Option<Size>,
+    pub size: Option<Size>,
     device: Option<DeviceSize>,
 }
 
@@ -128,9 +117,9 @@ impl fmt::Display for DeviceSize {
 /// What `--tiers` names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiers {
-    dram: Option<TierArg>,
-    cache: TierArg,
-    backing: TierArg,
+    pub dram: Option<TierArg>,
+    pub cache: TierArg,
+    pub backing: TierArg,
 }
 
 impl FromStr for Tiers {
@@ -180,170 +169,12 @@ fn tier(name: &str, device: &str) -> Result<TierArg, String> {
 }
 
 /// Words that `--tiers` has no use for, each with the reason.
-fn check_words(arguments: &SimulateArgs) -> Result<()> {
-    let given = [
-        (!arguments.stack.is_empty(), "--stack", "its layers have sizes of their own, and --tiers has places for two"),
-        (arguments.dram.is_some(), "--dram", "the size of DRAM stands with its device: dram=PROFILE:SIZE"),
-        (arguments.sample.is_some(), "--sample", "a sample of the pages has the misses of all, not their time"),
-        (arguments.baseline.is_some(), "--baseline", "rows are compared by their miss ratios, which need no devices"),
-        (
-            arguments.svg.is_some(),
-            "--svg",
-            "it draws miss ratios, which are the same without devices; --html has charts",
-        ),
-    ];
-    match given.iter().find(|(given, ..)| *given) {
-        Some((_, word, reason)) => bail!("--tiers and {word} do not go together: {reason}"),
-        None => Ok(()),
-    }
-}
-
-/// The result of one cell.
-#[derive(Serialize)]
-pub struct TimedResult {
-    /// What the policy did.
-    #[serde(flatten)]
-    pub row: Row,
-    /// What that took.
-    pub timed: TimedRow,
-}
-
-/// All results of one trace.
-pub struct TimedResults {
-    /// The trace.
-    pub named: Named,
-    /// In the order of the command line.
-    pub rows: Vec<TimedResult>,
-    /// Cells that could not be run.
-    pub skipped: Vec<Skipped>,
-}
-
 /// The devices that `--tiers` names.
 pub struct Devices<'a> {
     /// As they were named.
     pub tiers: &'a Tiers,
     /// Of dram, where given, cache and backing.
     profiles: Vec<Profile>,
-}
-
-/// What is to be simulated, apart from the trace.
-struct Plan<'a> {
-    devices: Devices<'a>,
-    policies: Vec<PolicySpec>,
-    sizes: Vec<Size>,
-    lenient: bool,
-    options: CellOptions,
-    timed: TimedOptions,
-    threads: usize,
-}
-
-/// Runs the command.
-pub fn run(arguments: &SimulateArgs, tiers: &Tiers, quiet: bool) -> Result<()> {
-    check_words(arguments)?;
-    let plan = Plan::new(arguments, tiers, quiet)?;
-    let needs_future = plan.policies.iter().any(|policy| policy.info.future);
-    let mut all = Vec::new();
-    for path in &arguments.traces {
-        let named = trace_source::open(path, &arguments.read, needs_future, quiet)?;
-        all.push(plan.simulate(named, quiet)?);
-    }
-    if let Some(path) = &arguments.json {
-        let each = all.iter().map(|results| (&results.named, &results.rows[..], &results.skipped[..]));
-        results::write_json(path, each)?;
-    }
-    if let Some(path) = &arguments.csv {
-        output::write_file(path, timed_report::table(&all).to_csv().as_bytes())?;
-    }
-    if let Some(path) = &arguments.html {
-        output::write_file(path, timed_report::page(&all).to_html().as_bytes())?;
-    }
-    all.iter().try_for_each(|results| output::print(&timed_report::text(results)))
-}
-
-impl<'a> Plan<'a> {
-    fn new(arguments: &SimulateArgs, tiers: &'a Tiers, quiet: bool) -> Result<Self> {
-        let devices = Devices::load(tiers, &arguments.timed)?;
-        let lenient = arguments.policy.split(',').any(|name| name.trim() == "all");
-        let mut policies = parse_policies(&arguments.policy)?;
-        if tiers.dram.is_none() {
-            policies = of_one_tier(policies, lenient, quiet)?;
-        }
-        let sizes = match tiers.cache.size {
-            Some(_) if arguments.size_given() => {
-                bail!("the size of the cache is given twice: by --tiers and by --size")
-            }
-            Some(size) => vec![size],
-            None => arguments.size.clone(),
-        };
-        let every_processor = || std::thread::available_parallelism().map_or(1, |count| count.get());
-        let timed = arguments.timed.options(&devices)?;
-        Ok(Plan {
-            devices,
-            policies,
-            sizes,
-            lenient,
-            options: CellOptions {
-                warmup: arguments.warmup,
-                interval: arguments.interval,
-                parts: arguments.parts,
-                drain: arguments.drain,
-                seed: arguments.seed,
-                sequential_cutoff: arguments.sequential_cutoff,
-            },
-            timed,
-            threads: arguments.threads.map_or_else(every_processor, usize::from),
-        })
-    }
-
-    fn cells(&self, world: &World) -> Result<(Vec<Cell>, Vec<Skipped>)> {
-        let dram = self.devices.tiers.dram_size();
-        let (mut cells, mut skipped) = (Vec::new(), Vec::new());
-        for (policy, &size) in self.policies.iter().flat_map(|policy| self.sizes.iter().map(move |size| (policy, size)))
-        {
-            match Cell::single(policy, size, dram, world) {
-                Ok(cell) => cells.push(cell),
-                Err(skip) if self.lenient => skipped.push(*skip),
-                Err(skip) => return Err((*skip).into()),
-            }
-        }
-        if cells.is_empty() {
-            bail!("no policy can be run at these sizes; the first reason: {}", skipped[0]);
-        }
-        Ok((cells, skipped))
-    }
-
-    fn simulate(&self, named: Named, quiet: bool) -> Result<TimedResults> {
-        let world = World::new(&named.trace);
-        let (cells, skipped) = self.cells(&world)?;
-        let bar = Progress::start(&named.name, Some(cells.len() as u64), Unit::Items("results"), quiet);
-        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let done: Vec<Mutex<Option<Result<TimedResult>>>> = cells.iter().map(|_| Mutex::new(None)).collect();
-        std::thread::scope(|scope| {
-            for _ in 0..self.threads.min(cells.len()) {
-                scope.spawn(|| {
-                    while !failed.load(Ordering::Relaxed) {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(cell) = cells.get(at) else { break };
-                        let result = self.run(cell, &world);
-                        failed.fetch_or(result.is_err(), Ordering::Relaxed);
-                        *done[at].lock().expect("no thread panics with it") = Some(result);
-                        bar.advance(1);
-                    }
-                });
-            }
-        });
-        drop(bar);
-        // A cell that was not begun comes after one that failed.
-        let results = done.into_iter().filter_map(|slot| slot.into_inner().expect("no thread panicked with it"));
-        let rows = results.collect::<Result<Vec<_>>>()?;
-        Ok(TimedResults { named, rows, skipped })
-    }
-
-    fn run(&self, cell: &Cell, world: &World) -> Result<TimedResult> {
-        let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.options.seed)?;
-        let (row, timed) = cell.run_timed(world, hierarchy, &self.options, &self.timed)?;
-        Ok(TimedResult { row, timed })
-    }
 }
 
 impl TimedArgs {
@@ -455,21 +286,6 @@ impl TierArg {
         }
         Ok(bytes)
     }
-}
-
-/// Without DRAM, only policies that manage one tier can be run; of the whole catalogue the others are left out.
-fn of_one_tier(policies: Vec<PolicySpec>, lenient: bool, quiet: bool) -> Result<Vec<PolicySpec>> {
-    let (one, two): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.info.tiers.len() == 1);
-    let Some(first) = two.first() else { return Ok(one) };
-    let names: Vec<&str> = two.iter().map(|policy| policy.info.name).collect();
-    if !lenient {
-        let (name, tiers) = (first.info.name, first.info.tiers.join(" and "));
-        bail!("policy '{name}' manages {tiers}: --tiers needs dram=PROFILE:SIZE as well");
-    }
-    if !quiet {
-        say!("left out, for --tiers gives no dram: {}", names.join(", "));
-    }
-    Ok(one)
 }
 
 #[cfg(test)]

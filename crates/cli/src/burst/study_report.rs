@@ -1,8 +1,8 @@
 //! Text of the studies of `entresol burst simulate`.
 
-use crate::burst::Results;
-use crate::burst_report::{cells, redundancy, spread_columns, spread_json};
-use crate::burst_study::{Candidate, LIGHT_OVERHEAD_S, NEAR_BEST, chosen};
+use super::Results;
+use super::report::{cells, redundancy, spread_columns, spread_json};
+use super::study::{Candidate, LIGHT_OVERHEAD_S, NEAR_BEST, chosen};
 use entresol_burst::simulate::Published;
 use entresol_burst::{DrainPriority, Kind, Policy, Redundancy};
 use entresol_report::{Cell, Column, Table, TextStyle};
@@ -159,7 +159,7 @@ fn costs(results: &Results) -> Table {
 /// For a program.
 pub fn readings_json(results: &Results) -> Vec<Value> {
     let Some(published) = Published::of(&results.workload) else { return Vec::new() };
-    let one = |read: &crate::burst_study::Read| {
+    let one = |read: &super::study::Read| {
         let [times, range, middle] = read.sensitivity.meets(&published);
         json!({
             "reading": read.reading.name,
@@ -192,7 +192,7 @@ pub fn candidates_json(results: &Results) -> Vec<Value> {
 
 /// For a program.
 pub fn costs_json(results: &Results) -> Vec<Value> {
-    let one = |cost: &crate::burst_study::Cost| {
+    let one = |cost: &super::study::Cost| {
         json!({
             "policy": cost.policy.to_string(),
             "answers": cost.answers,

@@ -1,11 +1,79 @@
 //! `entresol trace`: convert, stat, generate, head, formats.
 
-use crate::args::TraceCommand;
-use crate::{output, stat_report, trace_source};
+pub mod stat_report;
+
+use crate::output;
+use crate::trace_source;
+use crate::trace_source::ReadArgs;
+use crate::values::page_size;
 use anyhow::Result;
+use clap::Subcommand;
 use entresol_trace::{Format, Record, StatOptions, Unit, head, native, stat};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::path::PathBuf;
+
+/// Convert, measure, generate and look at traces
+#[derive(Subcommand)]
+pub enum TraceCommand {
+    /// Write a trace in the native format, which loads at once
+    Convert {
+        /// The trace, of any format, compressed or not, or generate:SPEC
+        trace: PathBuf,
+        /// The file to write
+        output: PathBuf,
+        #[command(flatten)]
+        read: ReadArgs,
+        /// Store the index of next uses, which offline policies need
+        #[arg(long)]
+        next_use: bool,
+    },
+    /// Measure a trace: requests, footprint, skew, distances, per table and per query
+    Stat {
+        /// The trace, or generate:SPEC
+        trace: PathBuf,
+        #[command(flatten)]
+        read: ReadArgs,
+        /// Windows of the working set over time
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+        windows: u32,
+        /// Write everything that was measured here
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Write a page with the charts here
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Generate a trace, the same to the last bit for the same specification
+    ///
+    /// SPEC is KIND:KEY=VALUE:... with KIND one of zipf, pareto, hotcold, uniform, loop, scan, mixed, tpcc, olap;
+    /// phases are joined by +, mixtures by |. Example: zipf:n=1M:pages=100k:seed=7:write=30
+    Generate {
+        /// What to generate
+        spec: String,
+        /// The file to write, in the native format
+        output: PathBuf,
+        /// Page size in bytes, a power of two
+        #[arg(long, value_name = "BYTES", value_parser = page_size, default_value = "4096")]
+        page_size: u32,
+        /// Store the index of next uses, which offline policies need
+        #[arg(long)]
+        next_use: bool,
+    },
+    /// Print the first records of a trace as they stand in the file
+    Head {
+        /// The trace
+        trace: PathBuf,
+        /// How many
+        #[arg(short, default_value_t = 10)]
+        n: usize,
+        /// Format of the trace; detected unless given
+        #[arg(long)]
+        format: Option<Format>,
+    },
+    /// List the formats that can be read
+    Formats,
+}
 
 /// Runs the command.
 pub fn run(command: &TraceCommand, quiet: bool) -> Result<()> {

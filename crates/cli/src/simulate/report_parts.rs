@@ -1,6 +1,6 @@
 //! The report's part about tables, indices, files and queries: `entresol simulate --parts`.
 
-use crate::results::{distinct, label};
+use super::results::{distinct, label};
 use entresol_report::{Cell, Column, Section, Table, Tone};
 use entresol_sim::{PartRow, Row};
 

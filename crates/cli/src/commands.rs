@@ -1,0 +1,96 @@
+//! The commands and what each takes. Their help texts are the manual.
+
+use crate::advise::AdviseArgs;
+use crate::burst::BurstCommand;
+use crate::emulate::EmulateArgs;
+use crate::live::check::CheckArgs;
+use crate::live::drain::DrainArgs;
+use crate::live::format::FormatArgs;
+use crate::live::namer::NamerArgs;
+use crate::live::record::RecordArgs;
+use crate::live::resolve::ResolveArgs;
+use crate::live::set::SetArgs;
+use crate::live::stats::StatsArgs;
+use crate::metrics::MetricsArgs;
+use crate::mount::MountArgs;
+use crate::moved::MovedArgs;
+use crate::names::NamesArgs;
+use crate::policies::PoliciesArgs;
+use crate::probe::ProbeArgs;
+use crate::replay::ReplayArgs;
+use crate::run::RunArgs;
+use crate::serve::ServeCommand;
+use crate::simulate::SimulateArgs;
+use crate::top::TopArgs;
+use crate::trace::TraceCommand;
+use crate::tune::TuneArgs;
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// The release, the commit that it was built from, and the features that it was built with.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("ENTRESOL_COMMIT"),
+    ", features ",
+    env!("ENTRESOL_FEATURES"),
+    ")"
+);
+
+/// Choose, size and run a hierarchy of DRAM, NVM, SSD and disk
+#[derive(Parser)]
+#[command(name = "entresol", version = VERSION, max_term_width = 120)]
+pub struct Cli {
+    /// Print results and errors only
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Simulate(Box<SimulateArgs>),
+    Tune(Box<TuneArgs>),
+    Replay(Box<ReplayArgs>),
+    Probe(Box<ProbeArgs>),
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    Policies(PoliciesArgs),
+    #[command(hide = true)]
+    Demo(MovedArgs),
+    #[command(hide = true)]
+    Bench(MovedArgs),
+    #[command(subcommand)]
+    Burst(BurstCommand),
+    Emulate(EmulateArgs),
+    Mount(MountArgs),
+    Run(RunArgs),
+    #[command(subcommand)]
+    Serve(ServeCommand),
+    Format(FormatArgs),
+    Check(CheckArgs),
+    Drain(DrainArgs),
+    Stats(StatsArgs),
+    Set(SetArgs),
+    Resolve(ResolveArgs),
+    Record(RecordArgs),
+    Top(TopArgs),
+    Metrics(MetricsArgs),
+    Names(NamesArgs),
+    #[command(name = "names-of", hide = true)]
+    Namer(NamerArgs),
+    Advise(Box<AdviseArgs>),
+    /// Print a configuration for --config, every default written out and explained
+    Config,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory
+    Man {
+        /// The directory, which is made where absent
+        directory: PathBuf,
+    },
+}

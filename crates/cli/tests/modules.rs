@@ -1,0 +1,119 @@
+//! Which module uses which: no circles, so that each can be read, moved and tested after those that it uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Modules of a crate's root that a text names by `crate::NAME`, or in a list, `crate::{NAME, ...}`.
+fn named(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (at, before) in text.match_indices("crate::") {
+        let rest = &text[at + before.len()..];
+        let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        match rest.strip_prefix('{') {
+            Some(list) => {
+                let (mut depth, mut item) = (0, String::new());
+                for c in list.chars() {
+                    match c {
+                        '}' if depth == 0 => break,
+                        '{' => depth += 1,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => {
+                            names.insert(word(item.trim()));
+                            item.clear();
+                        }
+                        c if depth == 0 => item.push(c),
+                        _ => {}
+                    }
+                }
+                names.insert(word(item.trim()));
+            }
+            None => drop(names.insert(word(rest))),
+        }
+    }
+    names
+}
+
+/// By module of a crate's root: those that it uses.
+fn uses(crate_sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = Vec::new();
+    sources(crate_sources, &mut files);
+    let module = |path: &Path| {
+        let first = path.strip_prefix(crate_sources).expect("inside").iter().next().expect("a name");
+        first.to_string_lossy().trim_end_matches(".rs").to_owned()
+    };
+    let modules: BTreeSet<String> =
+        files.iter().map(|path| module(path)).filter(|name| name != "lib" && name != "main").collect();
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in files.iter().filter(|path| modules.contains(&module(path))) {
+        let text = fs::read_to_string(path).expect("text");
+        // What `//` hides is no use of anything.
+        let code: String =
+            text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+        let of = uses.entry(module(path)).or_default();
+        of.extend(named(&code).into_iter().filter(|name| modules.contains(name) && *name != module(path)));
+    }
+    uses
+}
+
+/// A way from a module back to itself.
+fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn walk(uses: &BTreeMap<String, BTreeSet<String>>, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
+        let at = way.last().expect("a beginning").clone();
+        for next in uses.get(&at).into_iter().flatten() {
+            if let Some(first) = way.iter().position(|passed| passed == next) {
+                way.drain(..first);
+                way.push(next.clone());
+                return true;
+            }
+            if !done.contains(next) {
+                way.push(next.clone());
+                if walk(uses, way, done) {
+                    return true;
+                }
+                way.pop();
+            }
+        }
+        done.insert(at);
+        false
+    }
+    let mut done = BTreeSet::new();
+    uses.keys().find_map(|start| {
+        let mut way = vec![start.clone()];
+        walk(uses, &mut way, &mut done).then_some(way)
+    })
+}
+
+#[test]
+fn circles_are_found_where_there_are_some() {
+    let of = |pairs: &[(&str, &[&str])]| {
+        let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        pairs.iter().map(|(module, names)| (module.to_string(), set(names))).collect::<BTreeMap<_, BTreeSet<_>>>()
+    };
+    assert_eq!(circle(&of(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), None);
+    let found = circle(&of(&[("a", &["b"]), ("b", &["c"]), ("c", &["d", "b"]), ("d", &[])]));
+    assert_eq!(found, Some(["b", "c", "b"].map(str::to_owned).to_vec()));
+    let names = named("use crate::{a, b::{self, c}, d as e};\nuse crate::f::g; crate::h()");
+    assert_eq!(Vec::from_iter(names), ["a", "b", "d", "f", "h"]);
+}
+
+/// Of the command, whose modules are a folder or file for each command and what they share.
+#[test]
+fn no_module_of_the_command_is_used_by_one_that_it_uses() {
+    let uses = uses(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(uses.len() > 20, "{uses:?}");
+    if let Some(way) = circle(&uses) {
+        panic!("a circle: {}", way.join(" -> "));
+    }
+}
