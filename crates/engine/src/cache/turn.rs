@@ -1,9 +1,10 @@
 //! Turns at the core of a cache: who may use it, and what others may do meanwhile.
 //!
-//! Two kinds of lock are taken, in this order. A page's lock is held for a whole request, so that requests of one page
-//! follow one another and the bytes that one of them reads stay the newest until it has decided on them. The core's lock is
-//! held for a decision and never for a transfer of a page. Whoever writes the queue or reclaims segments *owns* the upkeep
-//! besides, which is a flag under the core's lock and stays when the lock is given back for I/O.
+//! Locks are taken in this order. One change of policy, mode or tiers at a time holds `changing` (mod.rs). A page's lock is
+//! held for a whole request, so that requests of one page follow one another and the bytes that one of them reads stay the
+//! newest until it has decided on them. Whoever writes the queue or reclaims segments *owns* the upkeep, which is a flag under
+//! the core's lock and stays when that is given back for I/O. The core's lock is held for a decision, and while a page is
+//! copied into the open batch; no device is called in a hold, but for growing the log and giving up a failed cache device.
 
 use super::aging;
 use super::background::Duty;
