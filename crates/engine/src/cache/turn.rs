@@ -4,7 +4,9 @@
 //! held for a whole request, so that requests of one page follow one another and the bytes that one of them reads stay the
 //! newest until it has decided on them. Whoever writes the queue or reclaims segments *owns* the upkeep, which is a flag under
 //! the core's lock and stays when that is given back for I/O. The core's lock is held for a decision, and while a page is
-//! copied into the open batch; no device is called in a hold, but for growing the log and giving up a failed cache device.
+//! copied into the open batch. Devices are called with the lock given back, but for these: growing the log, giving up a failed
+//! cache device, a frame without bytes of its own that moves down (its bytes are read from the log), a page that a policy fetches
+//! besides the one that was asked for, and room made for a decision that moves more pages than were expected.
 
 use super::aging;
 use super::background::Duty;
