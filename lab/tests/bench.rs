@@ -103,7 +103,8 @@ fn requests_of(scratch: &Scratch, trace: &str) -> usize {
     entresol_trace::load(&scratch.path(trace), &LoadOptions::default()).expect("a trace").trace.len()
 }
 
-/// What a database asks of its device is a trace like any other, with as many requests as were counted, and those before.
+/// Checks that the recorded requests of a database to its device are a trace like any other. It has at least as many
+/// requests as were counted while measuring: those before are in it too.
 fn records(db: &str) {
     let scratch = Scratch::new();
     open_to_all(&scratch);

@@ -1,4 +1,4 @@
-//! What a page costs on a device: the mean time of its model, one request after the other.
+//! Cost of a page on a device: the mean time of the device's model, one request after the other.
 
 use entresol_core::Random;
 use entresol_device::load::closed_loop;
@@ -9,7 +9,7 @@ use entresol_device::{DeviceError, Io};
 const COUNT: u64 = 2000;
 const SEED: u64 = 42;
 
-/// What one page costs, in whatever unit the two devices share.
+/// Costs of an access to one page, in any unit that the two devices share.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct PageCosts {
     /// Read by itself.

@@ -8,7 +8,7 @@ const STEPS_MAX: u64 = 2_000_000;
 pub struct Thing {
     /// The room it takes.
     pub size: u64,
-    /// What it is worth; what is not worth more than nothing is left out.
+    /// Value of the thing. Things whose value is not above 0 are left out.
     pub value: f64,
 }
 

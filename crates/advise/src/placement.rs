@@ -12,7 +12,7 @@ use entresol_core::Op;
 use entresol_sim::Row;
 use entresol_trace::{ObjectKind, Trace};
 
-/// How an object is used in a trace.
+/// Uses of an object in a trace.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct ObjectUse {
     /// Its name in the trace.
@@ -41,14 +41,15 @@ impl ObjectUse {
         self.random_reads + self.sequential_reads + self.writes
     }
 
-    /// What all accesses cost on a device.
+    /// Cost of all accesses to the object on a device.
     fn cost(&self, costs: &PageCosts) -> f64 {
         self.random_reads as f64 * costs.random_read
             + self.sequential_reads as f64 * costs.sequential_read
             + self.writes as f64 * costs.write
     }
 
-    /// What placing it saves: accesses there instead of below, less the way there and back.
+    /// Saving from placing the object: accesses to the fast device instead of the backing store, less the way there and
+    /// back.
     pub fn saved(&self, below: &PageCosts, fast: &PageCosts) -> f64 {
         let there = self.pages as f64 * (below.sequential_read + fast.write);
         let back = self.written_pages as f64 * (fast.sequential_read + below.write);
@@ -56,7 +57,7 @@ impl ObjectUse {
     }
 }
 
-/// How each object of a trace is used, in the order of the trace's objects.
+/// Counts the uses of each object of a trace, in the order of the trace's objects.
 pub fn object_uses(trace: &Trace) -> Vec<ObjectUse> {
     let objects = trace.objects.iter();
     let mut uses: Vec<ObjectUse> = objects
@@ -92,13 +93,13 @@ pub fn object_uses(trace: &Trace) -> Vec<ObjectUse> {
 /// A choice of objects.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Placement {
-    /// By object: what placing it saves.
+    /// By object: the saving from placing it.
     pub saved: Vec<f64>,
     /// By object: it is placed.
     pub placed: Vec<bool>,
     /// Pages that the placed ones take.
     pub pages: u64,
-    /// What is saved together.
+    /// Saving of all placed objects together.
     pub saved_together: f64,
     /// No choice saves more than this.
     pub bound: f64,

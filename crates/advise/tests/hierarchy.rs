@@ -54,8 +54,9 @@ fn decided(catalogue: &Catalogue, list: Vec<Candidate>, workload: &Workload, pru
     search(catalogue, list, workload, &options(Objective::Throughput, prune), &|| ()).expect("a search")
 }
 
-/// What is left out is never the answer: on drawn catalogues and traces, with one requester and with several, every simulation
-/// stays below its bound, and the best by each bounded objective and the whole front are those of simulating everything.
+/// Candidates that are left out are never the answer. Catalogues are drawn, and traces run with one requester and with
+/// several. Every simulation stays below its bound. The best by each bounded objective and the whole front are those of
+/// simulating everything.
 #[test]
 fn nothing_that_is_left_out_is_the_answer() {
     const SEED: u64 = 2026;

@@ -1,4 +1,5 @@
-//! Where a checkpoint goes: `pfs`, `ldbb`, `cdbb` (004, sections 5.3.2 and 5.4.1) and `chunked`, with options that every policy has.
+//! Policies that choose the destination of a checkpoint: `pfs`, `ldbb`, `cdbb` (004, sections 5.3.2 and 5.4.1) and
+//! `chunked`, with options that every policy has.
 //!
 //! - `pfs`: nothing is buffered.
 //! - `ldbb`: the buffer of the writer's node, then the PFS. The thesis's baseline.
@@ -48,7 +49,7 @@ pub enum Splitting {
     Whole,
 }
 
-/// What protects buffered bytes from the loss of one node.
+/// Protection of buffered bytes against the loss of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redundancy {
     /// Nothing.
@@ -59,7 +60,7 @@ pub enum Redundancy {
     Xor,
 }
 
-/// How drains share links and the PFS with writers.
+/// Share of the links and the PFS that drains get beside writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainPriority {
     /// As one more writer.
@@ -139,7 +140,7 @@ pub enum PolicyError {
     UnknownOption {
         /// The policy.
         policy: &'static str,
-        /// What was given.
+        /// Option that was given.
         option: String,
         /// The options it has.
         known: &'static str,
@@ -151,9 +152,9 @@ pub enum PolicyError {
         policy: &'static str,
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// Value that was given.
         value: String,
-        /// What it must be.
+        /// Form that the value must have.
         expected: &'static str,
     },
 }
@@ -308,7 +309,7 @@ pub(crate) struct Stripe {
     pub members: Vec<NodeId>,
 }
 
-/// What protects a chosen piece.
+/// Protection of a chosen piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     None,
@@ -327,8 +328,8 @@ pub(crate) struct Choice {
 }
 
 impl Policy {
-    /// Where the next `want` bytes, or as many as have room, of a writer on node `local` go; `None`: to the PFS.
-    /// `own` are the nodes on which ranks of the job have written.
+    /// Chooses a node for the next `want` bytes of a writer on node `local`, or for as many of them as have room.
+    /// `None`: they go to the PFS. `own` are the nodes on which ranks of the job have written.
     pub(crate) fn choose(
         &self,
         status: &StatusStore,
@@ -358,7 +359,7 @@ impl Policy {
         self.remote == Remote::Any || !own.contains(&node)
     }
 
-    /// How much of `want` node `node` can take, with what protects it.
+    /// Returns how many of `want` bytes the node `node` can take, with their protection.
     fn at(&self, status: &StatusStore, stripes: &[Stripe], own: &BTreeSet<NodeId>, node: NodeId, want: u64) -> Choice {
         let room = status.free(node).min(want);
         let partner = || match self.kind {

@@ -31,7 +31,7 @@ pub struct Lease {
     pub number: u64,
 }
 
-/// What one rank writes for one checkpoint.
+/// Bytes that one rank writes for one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
     /// The job.
@@ -58,7 +58,7 @@ impl Extent {
     }
 }
 
-/// What a reservation holds.
+/// Contents of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The bytes themselves; the node drains them to the PFS.
@@ -80,11 +80,11 @@ pub struct Reservation {
     pub incarnation: u64,
     /// The bytes of the node's buffer: one extent, or several where free space is fragmented.
     pub extents: Vec<Extent>,
-    /// What it is for.
+    /// Purpose of the bytes.
     pub role: Role,
     /// The object; of a parity, the first object that it protects.
     pub object: Object,
-    /// Where in the object these bytes begin.
+    /// Offset in the object of the first of these bytes.
     pub offset: u64,
     /// The reservation that protects this one: a copy, or a parity shared with others.
     pub guard: Option<Lease>,
@@ -119,7 +119,8 @@ impl Reservation {
     }
 }
 
-/// Where a part of an object goes. A grant into a buffer is the usual one, so its size is no waste.
+/// Destination of a part of an object. The large variant is the usual one (a grant into a buffer), so its size is no
+/// waste.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -137,15 +138,15 @@ pub enum Place {
 /// The answer to an `Open` for one part of an object. The parts of an object are disjoint and cover it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Where in the object the part begins.
+    /// Offset of the part in the object.
     pub offset: u64,
     /// Its length.
     pub bytes: u64,
-    /// Where it goes.
+    /// Destination of the part.
     pub place: Place,
 }
 
-/// How far a piece is that a node holds.
+/// Progress of a piece that a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldState {
     /// A writer is at it; the lease runs.
@@ -154,7 +155,7 @@ pub enum HeldState {
     Stored,
 }
 
-/// What a node says when it joins an epoch, from which the coordinator rebuilds its state.
+/// Report of a node that joins an epoch. The coordinator rebuilds its state from these reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The node.
@@ -167,7 +168,7 @@ pub struct Report {
     pub held: Vec<(Reservation, HeldState)>,
 }
 
-/// What the coordinator is told.
+/// Message to the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A writer is about to write its part of a checkpoint. Opening again gives up an earlier attempt.
@@ -205,7 +206,7 @@ pub enum Event {
     Drained {
         /// The reservation.
         lease: Lease,
-        /// How many; drains go from the front.
+        /// Bytes that were drained; drains go from the front.
         bytes: u64,
     },
     /// A node: a reservation was given back as ordered; no write under it is possible any more.
@@ -224,7 +225,7 @@ pub enum Event {
     Tick,
 }
 
-/// What the coordinator wants of a node.
+/// Order from the coordinator to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Give this reservation back: forget its bytes, refuse writes under it, answer `Released`.

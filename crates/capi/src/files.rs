@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// How a cache is run.
+/// Settings with which a cache is run.
 pub(crate) struct How {
     pub policy: (&'static Info, Options),
     pub memory_bytes: u64,

@@ -21,7 +21,7 @@ pub struct Cache {
     page_bytes: u32,
 }
 
-/// How a cache is made: `entresol_format_options` of the header.
+/// Settings with which a cache is made: `entresol_format_options` of the header.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct FormatOptions {
@@ -33,7 +33,7 @@ pub struct FormatOptions {
     pub force: u32,
 }
 
-/// How a cache is run: `entresol_open_options` of the header.
+/// Settings with which a cache is run: `entresol_open_options` of the header.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OpenOptions {

@@ -1,4 +1,4 @@
-//! What each function answers, called as C would.
+//! Tests of the answers of each function, called as C would.
 
 use entresol_capi::{
     Cache, Code, FormatOptions, OpenOptions, Stats, entresol_close, entresol_discard, entresol_drain, entresol_flush,

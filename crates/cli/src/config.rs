@@ -46,7 +46,7 @@ const NOT_CONFIGURED: &[&str] =
 /// Defaults that earlier releases printed, and that a command without a cache passes by.
 const PRINTED_BEFORE: &[(&str, &str)] = &[("policy", "face-gsc"), ("mode", "write-back")];
 
-/// What `entresol config` prints first.
+/// Head of the text that `entresol config` prints.
 const PREAMBLE: &str = "\
 # Configuration of Entresol's live cache: the option --config of every command named here.
 # A line that begins with # is an option's default, or an example where it has none. The command line overrides.
@@ -149,7 +149,7 @@ fn chosen(matches: &ArgMatches) -> Option<(Vec<String>, ArgMatches)> {
     }
 }
 
-/// Where options that were not on the command line came from.
+/// Configuration file, and the lines in it, of the options that came from it and not from the command line.
 #[derive(Default)]
 pub struct Origins {
     file: PathBuf,
@@ -197,7 +197,8 @@ impl Reading<'_> {
         anyhow!("{}:{}: {why}", self.file.display(), self.line(at))
     }
 
-    /// What the file gives a command. The whole file is checked, whichever command reads it.
+    /// Returns the options that the file gives a command. The whole file is checked, whichever command reads
+    /// it.
     fn of(&self, path: &[&str]) -> Result<Vec<(String, Given)>> {
         let parsed = DeTable::parse(self.text);
         let table = parsed.map_err(|error| self.wrong(error.span().map_or(0, |span| span.start), error.message()))?;

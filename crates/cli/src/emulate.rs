@@ -23,7 +23,7 @@ pub struct EmulateArgs {
     /// The device: a profile of the house (an unknown one lists them) or a TOML file
     #[arg(long, value_name = "PROFILE")]
     pub model: String,
-    /// Where the file is; a directory in memory, such as /dev/shm, keeps the host's own disk out of it
+    /// Directory of the file; one in memory, such as /dev/shm, keeps the host's own disk out of it
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Size of the device in bytes; the file has holes and takes the room of what is written [default: the device's own,
@@ -47,7 +47,8 @@ pub struct EmulateArgs {
     pub seed: u64,
 }
 
-/// What was asked and given at a depth.
+/// Measurements at one queue depth: the load that the model predicts, and the load that the emulated device
+/// gave.
 struct Row {
     depth: u16,
     asked: Load,

@@ -1,4 +1,4 @@
-//! How a server ends: by a signal, or because one of its threads panicked.
+//! End of a server: by a signal, or because one of its threads panicked.
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Signal, getpid, kill_process};
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How long the end in good order may take after a panic. A lock that the thread held is not released any more, so that it may
-/// never come; the cache is then found as after a crash.
+/// Longest time that the end in good order may take after a panic. It may never come, because a lock that the
+/// panicked thread held is never released. The cache is then found as after a crash.
 const ORDER_MAX: Duration = Duration::from_secs(20);
 
 static PANICKED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +46,8 @@ fn is_ignored(signal: i32) -> bool {
     mask & (1 << (signal - 1)) != 0
 }
 
-/// What is done before a server that panicked, and did not end in good order within [`ORDER_MAX`], is aborted.
+/// Sets an action to take before the server is aborted: it panicked, and did not end in good order within
+/// [`ORDER_MAX`].
 pub fn at_last(act: impl FnOnce() + Send + 'static) {
     *LAST_RESORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(act));
 }

@@ -1,4 +1,5 @@
-//! What an interrupted sweep, or probe, leaves for the next one: a file of finished cells beside the results.
+//! Journal that an interrupted sweep, or probe, leaves for the next one: a file of finished cells beside the
+//! results.
 
 use crate::output;
 use anyhow::{Context, Result};
@@ -38,7 +39,7 @@ impl<Row: Serialize + DeserializeOwned> Journal<Row> {
         Journal { path, fingerprint: fingerprint.to_owned(), file: None, rows: HashMap::new() }
     }
 
-    /// Where the journal is, or will be once there is a cell to keep.
+    /// Path of the journal, which may not exist before the first finished cell.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

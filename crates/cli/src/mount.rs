@@ -38,17 +38,19 @@ use std::time::{Duration, Instant};
 pub struct MountArgs {
     /// The directory whose files are served; no other program should change it meanwhile
     pub backing: PathBuf,
-    /// Where they appear: a directory, perhaps the same
+    /// Mount point: a directory, perhaps the same
     pub mountpoint: PathBuf,
     /// Threads that carry out what has to wait [default: 16, and 128 with --emulate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
-    /// Whether the kernel's page cache stands above the mount: it answers what it holds and reads ahead, as above any file
-    /// system, and the cache sees the rest. Files opened with O_DIRECT go past it [default: on, and off with --emulate]
+    /// Have the kernel's page cache above the mount: it answers what it holds and reads ahead, as above any
+    /// file system, and the cache sees the rest. Files opened with O_DIRECT go past it [default: on, and off
+    /// with --emulate]
     #[arg(long, value_name = "WHETHER", value_enum)]
     pub page_cache: Option<OnOff>,
-    /// Whether the kernel shall read and write files past the cache by itself, and all files where there is none. Takes
-    /// Linux 6.9 and CAP_SYS_ADMIN; else this process does it, as it does what --emulate slows down
+    /// Have the kernel read and write files past the cache by itself, and all files where there is no cache.
+    /// Takes Linux 6.9 and CAP_SYS_ADMIN; else this process does it, as it does for files that --emulate
+    /// slows down
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// Serve root as well as the user who runs this, as Debian's pg_ctlcluster needs it. What root makes there belongs to that
@@ -214,8 +216,8 @@ fn covers(backing: &Path, mountpoint: &Path) -> bool {
     holds && number(backing) != number(mountpoint)
 }
 
-/// How long a mount may be in use, after it was to end, before that is said. A file that its process has closed is in use still for
-/// as long as a process that was forked meanwhile has it open, which is until that runs its own program.
+/// Time for which a mount may stay in use after it was to end, before that is said. A file that its process
+/// has closed may still be open in a process forked meanwhile, until that process runs its own program.
 const SAID_AFTER: Duration = Duration::from_secs(1);
 
 /// Unmounts as soon as nothing is open, be it hours later: a service manager asks once.
@@ -251,7 +253,8 @@ pub fn passing(served: &Served, mount: &Mount) {
     served.log().event(Level::Info, "passthrough", &message, json!({ "by": by }));
 }
 
-/// How a mount is served. Its source is its cache, so that `stats` finds that by the place where it is mounted.
+/// Returns the options of a mount. Its source is its cache, so that `stats` finds the cache by the mount
+/// point.
 pub fn options(workers: u16, page_cache: OnOff, passthrough: OnOff, cache: Option<&Path>) -> Options {
     let (page_cache, passthrough) = (page_cache == OnOff::On, passthrough == OnOff::On);
     let options = Options { workers: workers.into(), page_cache, passthrough, ..Options::default() };

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where bytes for a path go.
+/// Destination of the bytes for a path.
 enum Target {
     /// To a file that appears complete or not at all: under a temporary name beside it, then renamed.
     File(PathBuf),

@@ -37,7 +37,7 @@ pub struct ReplayArgs {
     /// Bytes of a segment of the cache [default: 1MiB, less where fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     pub segment_size: Option<u64>,
-    /// How pages are kept on the cache device
+    /// Layout of the pages on the cache device
     #[arg(long, value_name = "log|slots", value_parser = values::layout, default_value = "log")]
     pub layout: StoreLayout,
     /// Have what comes after so many bytes of a sequential stream pass by, simulated and live; 0: nothing does
@@ -46,7 +46,7 @@ pub struct ReplayArgs {
     /// Flush after every N writes, as a database does at a commit; 0: at the end only
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub flush_every: u64,
-    /// Where the files are
+    /// Directory of the files
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     #[command(flatten)]
@@ -92,8 +92,9 @@ pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
     output::print(&text(&outcomes))
 }
 
-/// Where the objects of a trace lie in one range of bytes: one after the other, so that neighbours stay neighbours, with
-/// a gap between, so that none become so, and each from a round page on, for policies that think in extents.
+/// Layout of a trace's objects in one range of bytes: one object after the other, so that neighbouring pages
+/// stay neighbours. A gap between objects keeps them from becoming neighbours. Each object begins at a
+/// multiple of [`ALIGNED_PAGES`], for policies that think in extents.
 struct Layout {
     /// First page of each object.
     bases: Vec<u64>,
@@ -206,8 +207,8 @@ fn nameless(dir: &Path, role: &str, bytes: u64) -> Result<FileDisk> {
     Ok(file)
 }
 
-/// What the two halves of a page were last written by: 0 by nobody, else one more than the request. A whole write names
-/// both, an update the second.
+/// Stamps of the two halves of a page: the number of the last request that wrote each, plus one; 0 if none
+/// did. A whole write stamps both halves, an update the second.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Stamps([u32; 2]);
 

@@ -52,12 +52,12 @@ pub struct RunArgs {
     /// Threads that carry out what has to wait
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
-    /// Whether the kernel's page cache stands above: it answers what it holds and reads ahead, as above any file system, and
-    /// the cache sees the rest. Files opened with O_DIRECT go past it
+    /// Have the kernel's page cache above: it answers what it holds and reads ahead, as above any file
+    /// system, and the cache sees the rest. Files opened with O_DIRECT go past it
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub page_cache: OnOff,
-    /// Whether the kernel shall read and write files past the cache by itself. Takes Linux 6.9 and CAP_SYS_ADMIN; else this
-    /// process does it
+    /// Have the kernel read and write files past the cache by itself. Takes Linux 6.9 and CAP_SYS_ADMIN; else
+    /// this process does it
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// The command and its arguments
@@ -65,7 +65,7 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
-/// What the command gets back of what the mount changes in this process.
+/// Settings of this process that the mount changes, and that the command gets back as they were.
 struct Before {
     mask: rustix::fs::Mode,
     files: Rlimit,

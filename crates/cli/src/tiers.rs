@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// How devices and requesters are given
+/// Devices and requesters of a timed simulation
 #[derive(Args, Clone)]
 pub struct TimedArgs {
     /// Simulate with time over these devices: [dram=PROFILE:SIZE,]cache=PROFILE[:SIZE],backing=PROFILE
@@ -23,7 +23,7 @@ pub struct TimedArgs {
     /// drive itself; the first bytes of it are used.
     #[arg(long, value_name = "LIST")]
     pub tiers: Option<Tiers>,
-    /// How the write amplification of all flash drives comes about [default: as their profiles say]
+    /// Source of the write amplification of all flash drives [default: as their profiles say]
     #[arg(long, value_name = "MODE", requires = "tiers")]
     pub waf: Option<Waf>,
     /// Concurrent requesters, each with one request at a time
@@ -53,19 +53,19 @@ pub struct TimedArgs {
     pub touch: Option<u32>,
 }
 
-/// Who says when a request arrives, other than requesters.
+/// Clock that says when a request arrives, other than requesters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Clock {
     /// The times in the trace
     Trace,
 }
 
-/// Where write amplification comes from.
+/// Source of write amplification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Waf {
     /// The drive's own cleaning
     Mech,
-    /// What was measured of the drive for writes of a size
+    /// The curve measured of the drive, by the size of writes
     Curve,
 }
 
@@ -100,7 +100,7 @@ pub struct TierArg {
 /// The size of a device of which a part is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum DeviceSize {
-    /// That of its profile.
+    /// The capacity in the device's profile.
     Whole,
     Of(Size),
 }
@@ -114,7 +114,7 @@ impl fmt::Display for DeviceSize {
     }
 }
 
-/// What `--tiers` names.
+/// Devices that `--tiers` names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiers {
     pub dram: Option<TierArg>,

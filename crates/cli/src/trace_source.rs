@@ -8,7 +8,7 @@ use entresol_trace::{Format, Split};
 use entresol_trace::{GenerateSpec, LoadOptions, Trace, generate, load};
 use std::path::Path;
 
-/// How a trace is read
+/// Options for reading a trace
 #[derive(Args, Clone)]
 pub struct ReadArgs {
     /// Format of the trace; detected unless given (`entresol trace formats` lists them)
@@ -17,8 +17,8 @@ pub struct ReadArgs {
     /// Page size in bytes, a power of two [default: what the trace states, else 4096]
     #[arg(long, value_name = "BYTES", value_parser = page_size)]
     pub page_size: Option<u32>,
-    /// How an I/O becomes page requests: touch (every page it touches), exp (pages at its offset + 4096 i), fan (from
-    /// the first page it touches, as many as its size has, cut off at a 256-KiB block)
+    /// Rule by which an I/O becomes page requests: touch (every page it touches), exp (pages at its offset +
+    /// 4096 i), fan (from the first page it touches, as many as its size has, cut off at a 256-KiB block)
     #[arg(long, default_value = "touch")]
     pub split: Split,
     /// Skip up to N lines or records that do not parse, and say how many there were
@@ -42,7 +42,7 @@ pub struct Named {
     pub name: String,
     /// Name of its format.
     pub format: String,
-    /// What was left out or altered, one clause each.
+    /// Parts of the trace that were left out or altered, one clause each.
     pub left_out: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub fn describe(named: &Named) -> String {
     format!("{}: {}", named.name, facts(named))
 }
 
-/// What there is to say of a trace in one line.
+/// Summary of a trace in one line.
 pub fn facts(named: &Named) -> String {
     let trace = &named.trace;
     let writes = (0..trace.len()).filter(|&at| trace.request(at).op.is_write()).count();

@@ -23,13 +23,13 @@ pub fn layout(text: &str) -> Result<Layout, String> {
     named.ok_or_else(|| "it must be log or slots".to_owned())
 }
 
-/// Whether something is wanted.
+/// Choice for a feature: on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
-    /// It is.
+    /// The feature is wanted.
     #[value(help = None)]
     On,
-    /// It is not.
+    /// The feature is not wanted.
     #[value(help = None)]
     Off,
 }

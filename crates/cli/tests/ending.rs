@@ -1,4 +1,4 @@
-//! How a server ends, whatever happens to its standard error, its control socket or its threads.
+//! End of a server, whatever happens to its standard error, its control socket or its threads.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! What happens to a mount, and to what is run over a cache, when a device fails, shrinks or is full, when a second process
-//! comes, and when a client is killed.
+//! Faults of a mount, and of a command run over a cache: a device fails, shrinks or is full, a second process
+//! comes, or a client is killed.
 
 mod common;
 

@@ -27,7 +27,8 @@ fn open(path: impl AsRef<Path>) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// What each page of a file may read as: its last durable version first, then every later one that was tried.
+/// Versions that each page of a file may read as: the last durable version first, then every later one that
+/// was tried.
 struct Model(Vec<Vec<Vec<u8>>>);
 
 impl Model {
@@ -58,7 +59,8 @@ impl Model {
         self.0.iter_mut().for_each(|versions| drop(versions.drain(..versions.len() - 1)));
     }
 
-    /// What is read after a restart is a version that was allowed; it is the only one from then on.
+    /// Checks after a restart that each page reads as an allowed version, which is the only allowed one from
+    /// then on.
     fn verify(&mut self, file: &File, what: &str) {
         // A kill may have come between the two halves of a cut.
         file.set_len(SIZE as u64).expect("its size again");
@@ -223,7 +225,8 @@ fn sqlite_keeps_what_was_committed_before_a_kill() {
     }
 }
 
-/// What fio has written and synced before a kill it finds again, whatever it was writing when the kill came.
+/// Bytes that fio wrote and synced before a kill are found again, whatever fio was writing when the kill
+/// came.
 #[test]
 fn fio_finds_what_it_synced_before_a_kill() {
     let Some(mut mounted) = Mounted::with(Some(["write-back", "lru"])) else { return };

@@ -1,4 +1,5 @@
-//! What a newcomer meets: a mount before its cache was made, a mount point that holds something, pages of another size, old times.
+//! First steps of a newcomer: a mount before its cache was made, a mount point that holds something, pages of
+//! another size, old times.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn a_cache_that_was_never_made_is_named_with_the_command_that_makes_one() {
     says(&scratch.refused(&serve), &file);
 }
 
-/// What a mount says until it is ended; none where nothing can be mounted.
+/// Returns everything that a mount says until it is ended; none where nothing can be mounted.
 fn said_by_mount(scratch: &Scratch, arguments: &[&str]) -> Option<String> {
     let mut command = scratch.command(&[&["mount"], arguments].concat());
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");

@@ -28,7 +28,7 @@ fn formatted(data: &Path) -> Scratch {
     scratch
 }
 
-/// What a mount over this directory is refused for.
+/// Returns the refusal of a mount over this directory.
 fn refusal(scratch: &Scratch, data: &Path, at: &str) -> String {
     let said = scratch.refused(&["mount", &data.display().to_string(), at, "--cache", "cache"]);
     says(&said, &["a cache over files that are written without it loses data", "--writers-ok"]);
@@ -123,7 +123,8 @@ impl Drop for Sleeper {
     }
 }
 
-/// What a server says that nobody runs on a file, by a command that gets its arguments; none where it cannot be run so.
+/// Returns what a server run by nobody says of a file; `prefix` is a command that runs it. None where it
+/// cannot be run so.
 fn said_to_nobody(scratch: &Scratch, test: &str, prefix: &[&str]) -> Option<String> {
     let program = env!("CARGO_BIN_EXE_entresol");
     let words = ["serve", "nbd", "--backing", "disk", "--cache", "cache", "--socket", "s"];

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 const BOTH: [&str; 4] = ["--cache", "cache", "--backing", "disk"];
 
-/// What `stats` says of a cache that is in use.
+/// Returns one figure that `stats` reports of a cache in use.
 fn figure(scratch: &Scratch, cache: &str, name: &str) -> serde_json::Value {
     let figures = scratch.ok(&["stats", "--json", "--cache", cache]);
     serde_json::from_str::<serde_json::Value>(&figures).expect("one JSON object")[name].clone()

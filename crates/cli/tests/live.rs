@@ -9,7 +9,7 @@ use entresol_core::Random;
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// Where the segments of a cache begin.
+/// Offset of the first segment in a cache, in bytes.
 const BASE: usize = 16384;
 const PAGES: u64 = BACKING.div_ceil(PAGE) as u64;
 
@@ -222,7 +222,7 @@ fn what_can_be_repaired_is_and_the_rest_is_said() {
     terminate(child);
 }
 
-/// What each page may read as: its last durable version first, then every later one that was sent.
+/// Versions that each page may read as: the last durable version first, then every later one that was sent.
 struct Model(Vec<Vec<Vec<u8>>>);
 
 impl Model {

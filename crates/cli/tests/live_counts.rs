@@ -209,7 +209,8 @@ fn the_same_requests_of_long_streams_pass_by() {
     }
 }
 
-/// What it decides it decides alike: which candidates, when, and what becomes of what is held then.
+/// The live cache and the simulation decide alike: which candidates, when, and what becomes of the pages held
+/// then.
 #[test]
 fn a_policy_that_changes_itself_does_so_alike() {
     let restless = "sample=100%:window=25:stay=1:gain=0:errors=0:payback=1000000000";

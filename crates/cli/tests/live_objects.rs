@@ -122,7 +122,8 @@ fn open_file(layer: &CachedFiles, path: &Path) -> Arc<dyn FileData> {
     layer.open(FileId { device: found.dev(), inode: found.ino() }, file, true).expect("it opens")
 }
 
-/// Where a sync takes no time, if there is such a place that keeps the time when a file was made.
+/// Makes a directory in memory, where a sync takes no time, if files there keep the time at which they were
+/// made; else a scratch directory on disk.
 fn in_memory() -> tempfile::TempDir {
     let made = tempfile::tempdir_in("/dev/shm").ok();
     let tells = |made: &tempfile::TempDir| made.path().metadata().and_then(|found| found.created()).is_ok();

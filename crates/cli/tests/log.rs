@@ -1,4 +1,4 @@
-//! What a server writes about its cache: an event a line.
+//! Log of a server about its cache: an event a line.
 
 mod common;
 

@@ -22,7 +22,7 @@ struct World {
     command: &'static str,
 }
 
-/// How a start ended.
+/// Outcome of a start.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// It served these first bytes, and said this.
@@ -163,7 +163,7 @@ fn ended(mut child: Child) -> String {
     said
 }
 
-/// What a cache was left with.
+/// State in which a cache was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// Write-back, with dirty pages.
@@ -389,7 +389,7 @@ fn command_of(said: &str, how: &str) -> Vec<String> {
     command.split(' ').map(str::to_owned).collect()
 }
 
-/// What a refusal names goes on: the very words are run.
+/// The command that a refusal names is run word for word, and works.
 #[test]
 fn the_command_that_a_refusal_names_accepts_the_loss() {
     let world = used("serve nbd", Left::Dirty).expect("no mount is needed");

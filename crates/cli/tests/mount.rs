@@ -173,7 +173,7 @@ fn what_cannot_be_mounted_is_refused() {
     other.ok(&["check", "--cache", "cache", "--backing", "cached"]);
 }
 
-/// Who mounts is not root here, and may mount all the same.
+/// The mounting user is not root here, and may mount all the same.
 #[test]
 fn root_is_served_only_where_that_was_asked_for() {
     if !rustix::process::getuid().is_root() {

@@ -45,7 +45,7 @@ struct World {
     open: Vec<Option<File>>,
 }
 
-/// What an operation answers, in words: data, sizes, error numbers.
+/// Answer of an operation, in words: data, sizes, error numbers.
 type Answer = Result<String, i32>;
 
 fn answer<T, E: Into<io::Error>>(result: Result<T, E>, word: impl FnOnce(T) -> String) -> Answer {

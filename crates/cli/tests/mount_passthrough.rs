@@ -21,7 +21,8 @@ struct Server {
     scratch: Scratch,
     child: Child,
     said: BufReader<std::process::ChildStderr>,
-    /// Who reads and writes what goes past the cache, as the server has it.
+    /// Reader and writer of what goes past the cache, as the server reports it: `kernel` or `mount`; empty
+    /// with passthrough off.
     by: String,
 }
 
@@ -148,8 +149,9 @@ fn without_passthrough_the_server_reads_and_writes_what_goes_past_the_cache() {
     server.end();
 }
 
-/// What a shell says below a cached directory in a user namespace, whose right to mount is not one over the whole machine, and what
-/// `run` says; none, with a word about it, where that cannot be.
+/// Runs a shell script in a cached directory in a user namespace, whose right to mount does not reach over
+/// the whole machine. Returns the output of the script and that of `run`; none, with a word about it, where
+/// that cannot be.
 fn in_user_namespace(scratch: &Scratch, script: &str) -> Option<(String, String)> {
     fs::create_dir(scratch.path("backing")).unwrap();
     scratch.ok(&[&["-q", "format", "--size", "2MiB"], &BOTH[..]].concat());

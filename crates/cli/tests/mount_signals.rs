@@ -38,9 +38,9 @@ fn is_mounted(at: &Path) -> bool {
 struct Rounds {
     scratch: Scratch,
     random: Random,
-    /// What was synced, by the name of its file.
+    /// Files that were synced: name and bytes.
     synced: Vec<(String, Vec<u8>)>,
-    /// How long a start took that was left alone.
+    /// Time that a start took without a signal.
     start: Duration,
 }
 

@@ -133,7 +133,7 @@ fn a_client_of_another_user_is_refused_over_tcp_unless_any_user_may() {
     }
 }
 
-/// What a server answers to STRUCTURED_REPLY.
+/// Returns the type of a server's reply to the option STRUCTURED_REPLY.
 fn negotiated(address: &str) -> u32 {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(address).expect("a connection");

@@ -29,11 +29,11 @@ const OF_DIRECTORY: [&str; 4] = ["--cache", "cache", "--backing", "backing"];
 const OF_DATABASE: [&str; 4] = ["--cache", "cache", "--backing", "database"];
 /// Identity of the devices.
 const UUID: &str = "0b5e1f5e-7a53-4f0e-9a0a-0d4f2c3b5a10";
-/// What is written over an old cache: a page of the table, in a version that no fixture has.
+/// Page of the table that is written over an old cache, in a version that no fixture has.
 const NEW_PAGE: u32 = 40;
 const NEW_VERSION: u8 = 9;
 
-/// How a cache was left.
+/// State in which a cache was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Left {
     /// Drained, and closed.
@@ -69,7 +69,7 @@ fn pages(count: u32, version: impl Fn(u32) -> u8) -> Vec<u8> {
     (0..count).flat_map(|number| page(number, version(number))).collect()
 }
 
-/// What the bare file and the file `table` of a directory are with their cache.
+/// Returns the bytes of the bare file, and of the file `table` of a directory, as they are with their cache.
 fn table() -> Vec<u8> {
     pages(64, |number| match number {
         4..8 => 2,
@@ -255,7 +255,8 @@ impl Fixture {
         assert_eq!(counts[3] > 0, !self.is_killed(), "a map in use has no stamps");
     }
 
-    /// Whether a cache is in the format of then or in the one of now, with the tables of then.
+    /// Checks that a cache is in the format of then, or in the one of now with the tables of then, and is its
+    /// owner's alone.
     fn check_format(&self, scratch: &Scratch, is_new: bool) {
         let cache = scratch.bytes("cache");
         let newest = superblock(&cache);

@@ -76,7 +76,7 @@ fn record(path: &Path) -> Option<Record> {
     Some(Record::decode(&bytes[..length]).expect("a whole record"))
 }
 
-/// What a file and its record are, to be put back into the same file as a restored image would.
+/// Copy of a file and its record, to be put back into the same file as a restored image would.
 struct Image {
     bytes: Vec<u8>,
     record: Vec<u8>,

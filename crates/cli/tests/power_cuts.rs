@@ -216,8 +216,8 @@ fn what_postgresql_committed_is_there_after_the_power_went() {
     assert!(total > 0, "there was a load");
 }
 
-/// What a round looks at is what a cut takes: without a cache what was not synced is lost in one round of ten at least, and what was
-/// is not.
+/// A cut takes what a round looks for. Without a cache, in one round of ten at least, it loses what was not
+/// synced. It never loses what was.
 #[test]
 fn without_a_cache_only_what_was_not_synced_is_lost() {
     if !can_run("without_a_cache_only_what_was_not_synced_is_lost") {

@@ -46,7 +46,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Whether what these tests need is here; else why not, said.
+/// True if everything that these tests need is here; else the reason is said.
 fn can_run(test: &str) -> bool {
     let need = if !rustix::process::geteuid().is_root() {
         "root"

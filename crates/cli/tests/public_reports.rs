@@ -1,5 +1,5 @@
-//! What users of similar things have reported, tried with the real command: `docs/results/public-reports.md` has the table, with the
-//! repository and number of each report and the test here that goes with it.
+//! Reports by users of similar programs, tried with the real command. `docs/results/public-reports.md` has
+//! the table, with the repository and number of each report and the test here that goes with it.
 
 mod common;
 
@@ -45,10 +45,10 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// How long a mount that lingers is given up to.
+/// Time for which a busy mount is watched after its SIGTERM: it must not have ended by then.
 const LINGERS: Duration = Duration::from_millis(3500);
 
-/// Whether a command ends by itself within so long.
+/// True if a command ends by itself within this time.
 fn ends_within(limit: Duration, process: u32) -> bool {
     std::thread::sleep(limit);
     let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
@@ -285,7 +285,7 @@ fn nbd(scratch: &Scratch, socket: &Path) -> (Child, String) {
     (server, line.trim_end().to_owned())
 }
 
-/// What a server said until it was ended, if it has not ended by itself, with its exit code.
+/// Ends a server that has not ended by itself; returns what it said, with its exit code checked.
 fn ended(mut server: Child, code: i32) -> String {
     signal(server.id(), Signal::TERM);
     let mut said = String::new();

@@ -1,5 +1,6 @@
-//! Where the record of a backing store lies: in the state directory for devices and for files without extended attributes, and with
-//! the subvolume of btrfs in it. Loop devices and file systems of its own, which root alone may make.
+//! Places of the record of a backing store: in the state directory for devices and for files without extended
+//! attributes, and with the subvolume of btrfs in it. Loop devices and file systems of its own, which root
+//! alone may make.
 
 mod common;
 
@@ -57,7 +58,7 @@ fn output(command: &mut Command) -> Result<String, String> {
 struct Serving(Child, Option<PathBuf>);
 
 impl Serving {
-    /// What it said, if it was refused.
+    /// Starts it and waits until it serves; an error with its words if it was refused.
     fn start(scratch: &Scratch, arguments: &[&str], mountpoint: Option<PathBuf>) -> Result<Self, String> {
         let mut child =
             scratch.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
@@ -160,7 +161,7 @@ fn a_file_without_extended_attributes_has_its_record_in_the_state_directory() {
     drop(held);
 }
 
-/// What is lacking where such a file system cannot be made.
+/// Names what is missing where such a file system cannot be made.
 fn need() -> &'static str {
     match () {
         () if !rustix::process::geteuid().is_root() => "root",

@@ -29,7 +29,7 @@ fn killed(layout: &str, load: impl Fn(&mut Client)) -> Scratch {
     scratch
 }
 
-/// Where in the cache a page of this version is.
+/// Returns the offset of a page of this version in the cache, in bytes.
 fn found(bytes: &[u8], version: u8) -> usize {
     let page = page_of(version);
     let at = bytes.chunks_exact(PAGE).position(|block| block == page);
@@ -44,7 +44,8 @@ fn newest_table(bytes: &[u8]) -> usize {
     tables.max_by_key(|(_, block)| place(block)).expect("a table").0 * PAGE
 }
 
-/// What was flushed eight times over is read in its eighth version, whichever bit of the last flush rots.
+/// Pages flushed eight times over are read in their eighth version, whichever bit of the last flush rots. A
+/// rotten page itself fails to be read; it never comes back in an older version.
 #[test]
 fn one_bit_of_the_last_flush_rolls_nothing_back() {
     for layout in ["log", "slots"] {

@@ -30,7 +30,8 @@ fn write_on(directory: &Path, journal: &str) -> rusqlite::Result<()> {
     }
 }
 
-/// What the child process runs; without a parent that asks for it there is nothing to do.
+/// Writes that the child process runs until it is killed. Without a parent that asks for them there is
+/// nothing to do.
 #[test]
 fn the_process_that_is_killed() {
     let Ok(how) = std::env::var(DIRECTORY) else { return };

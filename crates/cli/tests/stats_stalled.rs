@@ -57,7 +57,7 @@ impl Drop for FileSystem {
     }
 }
 
-/// What is lacking where such a file system cannot be made.
+/// Names what is missing where such a file system cannot be made.
 fn need() -> &'static str {
     match () {
         () if !rustix::process::geteuid().is_root() => "root",

@@ -1,5 +1,6 @@
-//! What surrounds a mount and is none of its doing: folders that it may not look into, a limit of the shell on the size of files, programs
-//! that replace files and sync nothing, long paths, attributes that change.
+//! Surroundings of a mount that are none of its doing: folders that it may not look into, a limit of the
+//! shell on the size of files, programs that replace files and sync nothing, long paths, attributes that
+//! change.
 
 mod common;
 

@@ -142,7 +142,7 @@ impl Systemd {
         self.run("systemctl", arguments)
     }
 
-    /// What there is in the namespaces at a path.
+    /// Returns the path, from outside, of a path in the namespaces of the service manager.
     fn inside(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.manager))
     }
@@ -195,7 +195,7 @@ fn put_units(scratch: &Scratch) {
     }
 }
 
-/// How it is served: both units.
+/// Front-end that serves the cache: each has its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     Mount,
@@ -259,7 +259,7 @@ impl Service {
         self.says(parts);
     }
 
-    /// What it has said since this was last asked has all these parts.
+    /// Checks that the words said since the last call contain all these parts.
     fn says(&mut self, parts: &[&str]) {
         let said = fs::read_to_string(self.systemd.scratch.path("said")).expect("words");
         says(&said[self.seen..], parts);

@@ -1,4 +1,5 @@
-//! What `stats` and `metrics` say of the tables of a cache in use, by the names that their databases give them.
+//! Figures of `stats` and `metrics` about the tables of a cache in use, by the names that their databases
+//! give them.
 
 mod common;
 

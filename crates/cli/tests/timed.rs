@@ -114,8 +114,9 @@ fn writes(scratch: &Scratch) {
     scratch.ok(&["-q", "trace", "generate", "uniform:n=150k:pages=2k:seed=9:write=100", "w.etr"]);
 }
 
-/// What 001 found and why a simulation has to say which mode it used: a cache on a small part of a drive full of other
-/// data is written over and over, so that greedy cleaning finds its blocks empty, and what was measured says otherwise.
+/// Finding of 001, and the reason why a simulation has to say which mode it used. A cache on a small part of
+/// a drive full of other data is written over and over, so that greedy cleaning finds its blocks empty. The
+/// measured amplification says otherwise.
 #[test]
 fn a_cache_may_be_a_part_of_a_drive_and_the_mode_of_its_amplification_is_said() {
     let scratch = Scratch::new();

@@ -1,15 +1,16 @@
-//! What is said of a policy that runs in small, by whoever runs it to whoever chooses its settings.
+//! Shadows and what is reported of them. A shadow is a policy that runs in small, over a sample of the pages. Its
+//! driver reports its [`Demand`] to the tuner, which chooses the policy's settings.
 
 use std::ops::{AddAssign, Sub};
 
 /// Places of a page, each with a device that may be busy: two tiers and the level below.
 pub const STATIONS: usize = 3;
 
-/// Parts of a sample of the pages. Requests for one page hang together, those for pages of different parts do not: what
-/// the parts say apart shows how certain is what they say together.
+/// Number of parts of a sample of the pages. Requests for one page hang together; those for pages of different parts do
+/// not. How far the parts' figures differ therefore shows how certain their sum is.
 pub const PARTS: usize = 16;
 
-/// What requests demand of those who ask and of the devices.
+/// Cost of requests: the time that they keep requesters waiting and devices busy, and the pages written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
     /// The requests.

@@ -10,14 +10,14 @@ use crate::request::{ObjectId, Page, Tier};
 pub struct Movement {
     /// The page that moves.
     pub page: Page,
-    /// What happens to it.
+    /// Operation on the page.
     pub verb: Verb,
     /// This movement goes to its destination in one I/O with the movement before it: the next page of a
     /// contiguous run being written back, or the next page of a batch written to a log. False starts a new I/O.
     pub joined: bool,
 }
 
-/// What happens to a page.
+/// Operation of a movement on its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Read from the level below into a frame of tier `to`.

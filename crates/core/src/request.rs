@@ -29,8 +29,8 @@ impl ObjectId {
     }
 }
 
-/// Where a page lives below the hierarchy: the `block`-th page of an object. Pages are neighbours when they
-/// belong to one object and their blocks differ by one.
+/// Address of a page in the backing store, below the hierarchy: the `block`-th page of an object. Pages are
+/// neighbours when they belong to one object and their blocks differ by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The object.
@@ -39,7 +39,7 @@ pub struct Address {
     pub block: u64,
 }
 
-/// What a request does to its page.
+/// Operation of a request on its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -64,7 +64,7 @@ impl Op {
 pub struct Request {
     /// The page.
     pub page: Page,
-    /// What is done to it.
+    /// Operation on the page.
     pub op: Op,
     /// The request continues a sequential run of its stream (read-ahead, scan), as far as the driver can tell.
     pub sequential: bool,
@@ -130,7 +130,7 @@ impl Tier {
     }
 }
 
-/// What became of a request.
+/// Outcome of a request: a hit in a tier, or a miss that did or did not admit the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The page was in this tier when the request came.

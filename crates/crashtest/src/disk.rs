@@ -10,9 +10,10 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a device writes as a whole or not at all.
+/// Bytes that a device writes as a whole or not at all.
 const SECTOR: usize = 512;
-/// How often a sector that was not synced holds neither what was there nor what was to be, where that may be.
+/// Probability that an unsynced sector holds neither its old nor its new contents after a crash, on a disk that
+/// garbles.
 const GARBLED: f64 = 0.1;
 
 /// The power supply that several disks share: it goes off in the middle of the n-th write or sync from now on.
@@ -106,9 +107,9 @@ struct Unsynced {
 
 #[derive(Debug)]
 struct State {
-    /// What a crash leaves at least.
+    /// Contents that a crash leaves at least: all that was synced.
     stable: Vec<u8>,
-    /// What a read sees.
+    /// Contents that a read sees.
     image: Vec<u8>,
     unsynced: Vec<Unsynced>,
     faults: VecDeque<Fault>,
@@ -188,12 +189,12 @@ impl SimDisk {
         state.misread = None;
     }
 
-    /// What is stored, as a copy of the device at this moment has it.
+    /// Returns the contents of the device at this moment, unsynced writes included.
     pub fn copy(&self) -> Vec<u8> {
         self.lock().image.clone()
     }
 
-    /// Puts a copy back: what is stored from now on.
+    /// Puts a copy back: it is the contents of the device from now on, and is durable.
     pub fn put_back(&self, copy: &[u8]) {
         let mut state = self.lock();
         state.unsynced.clear();
@@ -386,7 +387,7 @@ impl Disk for SimDisk {
         if cut { Err(off()) } else { Ok(()) }
     }
 
-    /// What is discarded reads as zeros from now on, and after a crash as zeros or what was there.
+    /// Discards a range: it reads as zeros from now on. After a crash it reads as zeros or as its old contents.
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()> {
         self.write_at(at, &vec![0; bytes as usize])
     }

@@ -12,7 +12,7 @@ type Versions = Vec<u64>;
 /// The states of every page that a crash may leave: the last durable one and all after it.
 pub struct Oracle {
     pages: Vec<VecDeque<Versions>>,
-    /// What a crash might have left before the last flush returned.
+    /// States that a crash might have left before the last flush returned.
     earlier: Vec<VecDeque<Versions>>,
     page_bytes: usize,
     next: u64,

@@ -18,11 +18,11 @@ type Version = u32;
 /// An atom of a file.
 #[derive(Clone, Debug)]
 struct Atom {
-    /// What a crash may leave, in order.
+    /// Versions that a crash may leave, in order.
     after_crash: Vec<Version>,
-    /// From which of them on, if it has left the file with the name that it took from another.
+    /// Index of the first of them that is allowed if, after the crash, the file has the name that it took from another.
     after_rename: usize,
-    /// What a read may give: one version, or several where a change failed.
+    /// Versions that a read may give: one, or several where a change failed.
     now: Vec<Version>,
 }
 
@@ -52,7 +52,7 @@ impl Atom {
     }
 }
 
-/// What is known of a file.
+/// Model of a file.
 #[derive(Clone, Debug)]
 struct Model {
     atoms: Vec<Atom>,
@@ -79,7 +79,8 @@ pub type Name = (usize, String);
 #[derive(Default)]
 pub struct Oracle {
     files: BTreeMap<u64, Model>,
-    /// Where a name may lead after a crash; the last is where it leads now.
+    /// Files that each name may lead to after a crash, by the moment when each was made; the last is where the name
+    /// leads now.
     names: BTreeMap<Name, Vec<Option<u64>>>,
     /// A name that was being made when the power went.
     may_be_made: Option<Name>,
@@ -188,7 +189,8 @@ impl Oracle {
         model.sizes = vec![model.size];
     }
 
-    /// What was read from an atom on, without a crash in between. Where several versions were possible it is settled.
+    /// Checks bytes that were read from an atom on, without a crash in between. Where several versions were possible,
+    /// the one found is the only one from now on.
     pub fn check(&mut self, made: u64, from: u64, bytes: &[u8]) -> Result<(), String> {
         let size = self.size(made);
         for (at, chunk) in (from..).zip(bytes.chunks(ATOM as usize)) {
@@ -207,7 +209,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// What a file has after a crash, which is all of it from now on. After a kill alone what was not synced may be lost later.
+    /// Checks the whole contents of a file after a crash; they are its contents from now on. After a kill alone
+    /// (`power_lost` is false) unsynced changes may still be lost later.
     pub fn check_after_crash(&mut self, made: u64, bytes: &[u8], power_lost: bool) -> Result<(), String> {
         let size = bytes.len() as u64 / ATOM;
         let renamed = self.model(made).renamed.take().filter(|(name, _)| self.at(name) == Some(made));
@@ -251,7 +254,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Where a name leads.
+    /// File that a name leads to, by the moment when it was made; none if there is none.
     pub fn at(&self, name: &Name) -> Option<u64> {
         self.names.get(name).and_then(|led| *led.last().expect("never empty"))
     }
@@ -273,7 +276,7 @@ impl Oracle {
         }
     }
 
-    /// Where a name leads after a crash.
+    /// Checks the file that a name leads to after a crash.
     pub fn check_name(&mut self, name: &Name, found: Option<u64>, power_lost: bool) -> Result<(), String> {
         let is_new = found.is_some_and(|made| !self.files.contains_key(&made));
         let may_be_new = is_new && self.may_be_made.as_ref() == Some(name);

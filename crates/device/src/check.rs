@@ -1,4 +1,4 @@
-//! What a device's parameters must fulfil, and the sentence that says so when one does not.
+//! Checks of a device's parameters. A parameter that fails one is named in a sentence with what is expected of it.
 
 use crate::io::Nanos;
 

@@ -10,7 +10,7 @@ pub trait Calendar {
     /// Capacity in bytes.
     fn capacity_bytes(&self) -> u64;
 
-    /// What the device has been through.
+    /// Bytes that the device moved so far, and its erasures, wear and energy.
     fn wear(&self) -> Wear;
 }
 
@@ -39,11 +39,11 @@ pub trait Device {
     /// Capacity in bytes.
     fn capacity_bytes(&self) -> u64;
 
-    /// What the device has been through.
+    /// Bytes that the device moved so far, and its erasures, wear and energy.
     fn wear(&self) -> Wear;
 
-    /// How the write amplification in its wear comes about: `mech`, by cleaning that was carried out, or `curve`, by
-    /// what was measured of a drive. `None` where there is none to speak of.
+    /// Name of the mode of write amplification that [`Device::wear`] includes. `mech`: by cleaning that was carried
+    /// out. `curve`: by measurements of a drive. `None` for a device without write amplification to speak of.
     fn amplification(&self) -> Option<&'static str> {
         None
     }

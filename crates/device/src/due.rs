@@ -1,4 +1,4 @@
-//! What is due at a time, in order of time.
+//! Queue of things that are due at a time, in order of time.
 
 use crate::io::Nanos;
 use std::cmp::Reverse;
@@ -68,7 +68,7 @@ impl<T> Due<T> {
         }
     }
 
-    /// How many were ever added.
+    /// Number of things that were ever added.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }

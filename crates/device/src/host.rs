@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 pub struct HostParameters {
     /// Threads that issue I/Os, 1 to 1024.
     pub threads: u32,
-    /// What software adds to the latency of an I/O, in nanoseconds.
+    /// Latency that software adds to an I/O, in nanoseconds.
     pub software_ns: Nanos,
-    /// How long an I/O keeps its thread busy, in nanoseconds. What exceeds `software_ns` runs beside the device.
+    /// Time that an I/O keeps its thread busy, in nanoseconds. The part beyond `software_ns` runs beside the device.
     pub busy_ns: Nanos,
 }
 
@@ -29,7 +29,7 @@ impl Parameters for HostParameters {
     }
 }
 
-/// What is kept of an I/O while the device has it.
+/// Record of an I/O that the device has.
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     tag: u64,

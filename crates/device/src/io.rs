@@ -1,18 +1,18 @@
-//! What is asked of a device and what it answers.
+//! I/Os that are asked of a device, and its answers: completions, latencies, wear and errors.
 
 use std::ops::{Add, AddAssign};
 
 /// Nanoseconds of virtual time from the start of a simulation, or a duration in them.
 pub type Nanos = u64;
 
-/// What an I/O does.
+/// Operation of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IoKind {
     /// Bytes are read.
     Read,
     /// Bytes are written.
     Write,
-    /// What was written before is made durable.
+    /// Earlier writes are made durable.
     Flush,
     /// The contents of a range are no longer needed.
     Discard,
@@ -21,13 +21,13 @@ pub enum IoKind {
 /// One I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// What it does.
+    /// Operation.
     pub kind: IoKind,
     /// First byte.
     pub offset: u64,
     /// Length in bytes; 0 for a flush.
     pub bytes: u32,
-    /// What its completion is recognised by; any number.
+    /// Identifier that the completion carries; any number.
     pub tag: u64,
 }
 
@@ -48,7 +48,7 @@ impl Io {
     }
 }
 
-/// Where the time of an I/O went. The parts add up to the time from submission to completion.
+/// Itemised latency of an I/O, in nanoseconds. The parts add up to the time from submission to completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Software of the host: system call, driver, interrupt.
@@ -105,11 +105,11 @@ pub struct Completion {
     pub submitted: Nanos,
     /// When it was done: `submitted + latency.total()`.
     pub finished: Nanos,
-    /// Where the time went.
+    /// Parts of the time from submission to completion.
     pub latency: Latency,
 }
 
-/// What a device has been through.
+/// Bytes that a device moved, and its erasures, wear and energy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wear {
     /// Bytes that the host read.
@@ -136,7 +136,7 @@ impl Wear {
         }
     }
 
-    /// What came after an earlier state of the same device.
+    /// Wear since an earlier state of the same device.
     #[must_use]
     pub fn since(&self, earlier: &Wear) -> Wear {
         Wear {
@@ -175,7 +175,7 @@ pub enum DeviceError {
     Profile {
         /// The device.
         device: String,
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
 }

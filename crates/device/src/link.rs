@@ -14,9 +14,9 @@ pub struct LinkParameters {
     pub gb_per_s: f64,
     /// From one end to the other and back, in nanoseconds.
     pub round_trip_ns: Nanos,
-    /// What a message occupies the link besides its bytes, in nanoseconds.
+    /// Time that a message occupies the link besides its bytes, in nanoseconds.
     pub per_message_ns: Nanos,
-    /// Whether reads and writes, which travel in opposite directions, have a bandwidth each.
+    /// True if reads and writes, which travel in opposite directions, have a bandwidth each.
     pub duplex: bool,
 }
 

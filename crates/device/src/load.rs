@@ -42,7 +42,7 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// How many durations were counted.
+    /// Number of durations counted.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -85,7 +85,7 @@ fn upper_end(bucket: usize) -> Nanos {
     (leading << shift) + ((1 << shift) - 1)
 }
 
-/// What a closed loop measured.
+/// Results of a closed loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// When the first I/O was submitted.

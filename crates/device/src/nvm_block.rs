@@ -32,23 +32,23 @@ pub struct NvmBlockParameters {
     pub write_gb_per_s: f64,
     /// Channels that one page is spread over, 1 to 16.
     pub channels: u32,
-    /// Page in bytes, a power of two: what is spread over the channels, aligned to, and counted for refresh.
+    /// Page size in bytes, a power of two: the unit of spreading over channels, of alignment and of counts for refresh.
     pub page_bytes: u32,
-    /// What a write of whole half pages costs more than one of whole pages, as its size nears 0; nanoseconds.
+    /// Extra time of a write of whole half pages over one of whole pages, as its size nears 0; nanoseconds.
     pub half_page_penalty_ns: Nanos,
-    /// What any other unaligned write costs more, as its size nears 0; nanoseconds.
+    /// Extra time of any other unaligned write, as its size nears 0; nanoseconds.
     pub odd_penalty_ns: Nanos,
     /// Size in bytes from which alignment no longer matters; the penalties fall linearly until there.
     pub layers_meet_bytes: u32,
     /// Reads of one page, without a write between, after which it is refreshed; 1 to 255.
     pub refresh_reads: u32,
-    /// What the read waits that brings on a refresh, in nanoseconds; 0 for a device without refresh.
+    /// Time that the read waits which brings on a refresh, in nanoseconds; 0 for a device without refresh.
     pub refresh_ns: Nanos,
     /// Pages written between two times that writes hold reads off.
     pub hold_every_pages: u64,
-    /// How long reads are held off, in nanoseconds; 0 for a device that never does.
+    /// Time that reads are held off, in nanoseconds; 0 for a device that never does so.
     pub hold_ns: Nanos,
-    /// What reads wait beyond their cost, by quantile; empty for a device without a tail.
+    /// Wait of reads beyond their cost, by quantile; empty for a device without a tail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_tail: Vec<TailPoint>,
     /// Writes of each byte until it fails; none where nothing wears. Wear is taken to be spread evenly.
@@ -206,7 +206,8 @@ impl NvmBlock {
         latency
     }
 
-    /// What a write pays for an unaligned offset or size: 0 for whole pages, more for whole half pages, most else.
+    /// Time that a write pays for an unaligned offset or size, in nanoseconds. It is 0 for whole pages and from
+    /// `layers_meet_bytes` on, more for whole half pages, and most for anything else.
     #[inline]
     fn unaligned_penalty(&self, io: Io) -> Nanos {
         let NvmBlockParameters { page_bytes, layers_meet_bytes: meet, .. } = self.parameters;

@@ -34,7 +34,7 @@ pub struct NvmDimmParameters {
     pub write_gb_per_s: f64,
     /// Writers (stores in flight) that do not hinder each other.
     pub free_writers: u32,
-    /// What each further writer adds to the transfer time of a store, as a share of it.
+    /// Share of a store's transfer time that each further writer adds to it.
     pub writer_slowdown: f64,
     /// Bytes of the frames whose writes are counted, a power of two.
     pub frame_bytes: u32,

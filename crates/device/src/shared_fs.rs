@@ -20,9 +20,9 @@ const PLACES: u32 = 32;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedFsParameters {
-    /// What one stream reaches alone, in GB/s.
+    /// Bandwidth that one stream reaches alone, in GB/s.
     pub node_gb_per_s: f64,
-    /// What all streams reach together, in GB/s.
+    /// Bandwidth that all streams reach together, in GB/s.
     pub peak_gb_per_s: f64,
     /// I/Os that the file system takes up per second, from all nodes.
     pub peak_iops: f64,
@@ -72,7 +72,7 @@ pub struct SharedFs {
     /// Streams flowing that have bytes; a flush has none and takes no share.
     sharers: u64,
     moved: u128,
-    /// Where the last of the writes ends that have begun to flow.
+    /// Value of the byte counter at which the last write ends, of those that have begun to flow.
     last_write_ends_at: u128,
     submitted: u64,
     wear: Wear,
@@ -101,7 +101,7 @@ impl SharedFs {
         }
     }
 
-    /// What each stream moves per nanosecond, at least one unit so that time goes on.
+    /// Bytes that each stream moves per nanosecond, in units of 2^-32 B; at least one unit so that time goes on.
     fn share(&self) -> u128 {
         self.node_per_ns.min(self.peak_per_ns / u128::from(self.sharers.max(1))).max(1)
     }

@@ -5,13 +5,13 @@ use crate::io::Nanos;
 use entresol_core::Random;
 use serde::{Deserialize, Serialize};
 
-/// One quantile of what is waited beyond the ordinary cost.
+/// One quantile of the wait beyond the ordinary cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TailPoint {
     /// Share of the I/Os, above 0 and below 1.
     pub quantile: f64,
-    /// What at most this share waits no longer than, in nanoseconds.
+    /// Wait that this share of the I/Os does not exceed, in nanoseconds.
     pub extra_ns: Nanos,
 }
 

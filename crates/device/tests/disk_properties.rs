@@ -1,4 +1,4 @@
-//! What holds for every disk and every array, whatever is asked of them.
+//! Properties of every disk and every array, whatever is asked of them.
 
 use entresol_core::Random;
 use entresol_device::disk::{Discipline, Disk, DiskParameters, SeekPoint, Zone};

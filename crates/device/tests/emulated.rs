@@ -32,7 +32,7 @@ fn emulated(name: &str) -> EmulatedDevice<File, Model, Arc<VirtualClock>> {
     EmulatedDevice::new(file(), model(name), Arc::default()).expect("a device")
 }
 
-/// How long a model alone takes for an I/O that finds it idle at `now`.
+/// Time at which a model alone completes an I/O that finds it idle at `now`.
 fn alone(model: &mut Model, now: Nanos, io: Io) -> Nanos {
     model.submit(now, io).expect("within the device");
     let mut done = Vec::new();
@@ -52,7 +52,7 @@ fn random_io(random: &mut Random, tag: u64) -> Io {
     Io { kind, offset: random.below(CAPACITY - u64::from(bytes)), bytes, tag }
 }
 
-/// What `io` does to plain bytes; the bytes that it reads or writes.
+/// Applies `io` to plain bytes; returns the bytes that it reads or writes.
 fn on_plain(plain: &mut [u8], io: &Io, random: &mut Random) -> Vec<u8> {
     let range = io.offset as usize..io.end() as usize;
     match io.kind {

@@ -28,7 +28,7 @@ fn region(file: &File) -> Mapped<Arc<VirtualClock>> {
     Mapped::with_clock(file, SLOWDOWN, calibration(), Arc::default()).expect("a region")
 }
 
-/// What the host takes, in nanoseconds.
+/// Time that the host's memory takes for an access, in nanoseconds.
 fn dram(bytes: u64) -> f64 {
     100.0 + bytes.saturating_sub(64) as f64 / 10.0
 }

@@ -146,8 +146,8 @@ fn the_refresh_is_found_from_the_latencies_of_one_page() {
     assert_near("ns of a refresh", median(&mut costs) as f64, 20_000.0, 0.05);
 }
 
-/// What else the device does during an experiment. 002 gives only the rate of its background; that it comes as
-/// 8-KiB I/Os at random times is the choice under which section 4.3 and table 1 both come out.
+/// Other work of the device during an experiment. 002 gives only the rate of its background. 8-KiB I/Os at random
+/// times are the choice under which section 4.3 and table 1 both come out.
 #[derive(Clone, Copy)]
 enum Background {
     None,

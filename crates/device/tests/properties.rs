@@ -1,4 +1,4 @@
-//! What holds of every profile of the house, under random loads.
+//! Properties of every profile of the house, under random loads.
 
 use entresol_core::Random;
 use entresol_device::profile;

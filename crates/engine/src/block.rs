@@ -1,4 +1,4 @@
-//! What a door serves: a range of bytes that can be read, written and made durable.
+//! Storage that a front-end serves: a range of bytes that can be read, written and made durable.
 
 use std::io;
 
@@ -31,7 +31,7 @@ pub trait Block: Send + Sync {
     /// Makes durable every write that returned before.
     ///
     /// # Errors
-    /// What the storage answered; the writes may then be lost.
+    /// The error that the storage returned; the writes may then be lost.
     fn flush(&self) -> io::Result<()>;
 
     /// Declares a range no longer needed: reads of it give zeroes or what was there, now or before.

@@ -36,7 +36,7 @@ entresol_core::fault_points! {
         ReuseTooEarly,
         /// Rule 6: the tail moves before the backing store was synced.
         TailTooEarly,
-        /// What was forgotten is not remembered as changed below.
+        /// Pages that were forgotten are not remembered as changed below.
         ForgottenNotSynced,
         /// Pages that are being made void are queued when the policy gives them up meanwhile.
         VoidQueued,
@@ -76,11 +76,11 @@ entresol_core::fault_points! {
         SupersededCleaned,
         /// Rule 3: what is written past the log does not wait for the word that the clean copy is gone.
         GoneNotAwaited,
-        /// What went below past the log is not written again after a sync that failed.
+        /// Pages that went below past the log are not written again after a sync that failed.
         PastNotKept,
         /// Pages that are read together, as those of a table that is brought, are read from below, whatever is newer.
         TogetherFromBelow,
-        /// What disagrees is not read again.
+        /// Bytes that disagree with their CRC are not read again.
         ReadOnce,
         /// No commit record is written.
         CommitUnwritten,
@@ -96,9 +96,9 @@ entresol_core::fault_points! {
         SuperblocksTogether,
         /// A table that cannot be read is not looked for elsewhere.
         CopyIgnored,
-        /// What an earlier epoch left of a segment is not told from the segment where it has fewer tables.
+        /// Tables that an earlier epoch left of a segment are not told from the segment where it has fewer tables.
         VoidNotTried,
-        /// What is queued of a page is read although the log has had something newer, which is lost.
+        /// Queued bytes of a page are read although the log has had something newer, which is lost.
         OlderQueuedServed,
         /// Rule 3: what is written past the log does not wait for the word of its tail.
         TailNotAwaited,
@@ -120,9 +120,9 @@ entresol_core::fault_points! {
         AgeUnwritten,
         /// The device is not told of cache time while nothing is written.
         ClockUnwritten,
-        /// What is old is looked for only when a request comes.
+        /// Old pages are looked for only when a request comes.
         AgeOnlyOnAccess,
-        /// What was old counts as below when it was written, without a sync.
+        /// Old pages count as below when they were written, without a sync.
         AgeNotSynced,
         /// Dirty pages that only memory has have no age.
         AgeNotOfFrames,

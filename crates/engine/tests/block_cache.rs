@@ -409,7 +409,8 @@ fn a_flush_after_a_sync_of_somebody_else_that_failed_makes_all_of_it_durable() {
     }
 }
 
-/// What somebody else changed below cannot be written again from here: every flush says so that began before one had.
+/// Changes that somebody else made below cannot be written again from here. After a failed sync every flush says so
+/// that began before another had said it.
 #[test]
 fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
     for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {
@@ -434,7 +435,8 @@ fn a_flush_after_a_failed_sync_says_that_a_change_below_may_be_lost() {
     }
 }
 
-/// What a flush covers is told apart from what came after, in every mode, so that a server knows when to flush unasked.
+/// Changes that a flush covers are told apart from those that came after, in every mode, so that a server knows when to
+/// flush unasked.
 #[test]
 fn changes_that_no_flush_has_covered_are_counted() {
     for mode in [Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround] {

@@ -1,7 +1,7 @@
 //! The block cache under many threads: no read returns an older version than one that was acknowledged before it began, no
 //! crash loses one that was flushed, and the hit ratio stays that of one thread.
 //!
-//! What each thread does follows from the seed; how they interleave does not.
+//! Operations of each thread follow from the seed; how they interleave does not.
 
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
@@ -348,7 +348,7 @@ fn eight_threads_hit_as_often_as_one() {
     }
 }
 
-/// What happens once.
+/// Event that happens once.
 type Event = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// A disk during whose next sync something happens.

@@ -20,7 +20,7 @@ fn trace(seed: u64) -> Trace {
     generate(&spec.parse().expect("a trace specification"))
 }
 
-/// What the simulator's own loop counts.
+/// Counts of the simulator's own loop.
 fn simulated(world: &World, info: &'static Info, pages: usize) -> Decided {
     let policy = PolicySpec { info, options: Options::defaults(info) };
     let layer = LayerSpec { policy, sizes: vec![Size::Pages(pages as u64)] };

@@ -287,8 +287,8 @@ fn in_another_order(trace: &Trace, seed: u64, burst: u64) -> Trace {
     }
 }
 
-/// How much of what threads change is the order of arrival alone, without threads, pins or batches: next to nothing, but for
-/// some of those that are apart above. docs/results/live-replay.md has what it prints.
+/// Share of the threads' effect that is the order of arrival alone, without threads, pins or batches. It is next to
+/// nothing, but for some of the policies that are apart above. docs/results/live-replay.md has what it prints.
 #[test]
 fn what_another_order_changes() {
     let trace =

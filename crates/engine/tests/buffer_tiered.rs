@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
 const SEED: u64 = 9;
-/// What an access of NVM takes, whatever its size, in nanoseconds of a virtual clock.
+/// Time of an access to NVM, whatever its size, in nanoseconds of a virtual clock.
 const ACCESS_NS: f64 = 100.0;
 
 /// NVM whose time is counted and not spent.

@@ -1,5 +1,6 @@
-//! What the shadows of a policy that chooses cost a cache in processor time: on the same requests, beside the policy that decides
-//! in both. The cache device and the backing store are memory, so nothing but the engine's own work is in the time.
+//! Processor time that the shadows of a policy that chooses cost a cache. It is measured on the same requests, beside
+//! the policy that decides in both. The cache device and the backing store are memory, so nothing but the engine's own
+//! work is in the time.
 
 use entresol_core::{Op, Page};
 use entresol_crashtest::{Power, SimDisk};

@@ -1,4 +1,4 @@
-//! What a flush costs of the cache device: one sync, one write for its batch and one for the commit record.
+//! Cost of a flush on the cache device: one sync, one write for its batch and one for the commit record.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;

@@ -11,14 +11,14 @@ use entresol_policy::catalogue;
 const PAGE: u64 = 1024;
 const PAGES: u64 = 21;
 const ID: [u8; 16] = [4; 16];
-/// What the backing store has behind its old end.
+/// Byte that the backing store has behind its old end.
 const BEHIND: u8 = 0xEE;
-/// What is written there after the start.
+/// Byte that is written there after the start.
 const WRITTEN: u8 = 0x77;
 /// Crashes at each write or sync.
 const CRASHES: u64 = 3;
 
-/// How the cache ended before the backing store grew.
+/// End of the cache before the backing store grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Closed,
@@ -89,7 +89,7 @@ impl Stage {
         self.power.restore();
     }
 
-    /// Where the page ends that the old end cut off.
+    /// Range of bytes from the old end to the end of the page that it cut off, or to the new end if that comes first.
     fn behind(&self) -> std::ops::Range<u64> {
         let [old, new] = self.case.sizes;
         old..old.next_multiple_of(PAGE).min(new)
@@ -103,7 +103,7 @@ impl Stage {
         cache.write(behind.start, &bytes, false).is_ok() && cache.flush().is_ok()
     }
 
-    /// What is read of it all; `written` says what may be behind the old end in its page.
+    /// Checks what is read of all bytes. `written` says which bytes may be behind the old end in its page.
     fn check(&self, read: impl Fn(&mut [u8]), written: &[u8]) -> Result<(), String> {
         let [old, new] = self.case.sizes;
         let mut bytes = vec![0; new as usize];

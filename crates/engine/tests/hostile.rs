@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Watching {
 static ALLOCATOR: Watching = Watching;
 
 const STORES: u64 = 2000;
-/// What a store of some hundred kilobytes may ask for at once.
+/// Most bytes that a store of some hundred kilobytes may ask for at once.
 const ALLOCATION_MAX: usize = 16 << 20;
 const TIME_MAX: Duration = Duration::from_secs(5);
 

@@ -11,7 +11,7 @@ const PAGE: u64 = 1024;
 const ID: [u8; 16] = [7; 16];
 const PAGES: u64 = 12;
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
-/// How long a test waits for what takes milliseconds.
+/// Time that a test waits for what takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config() -> CacheConfig {

@@ -67,7 +67,7 @@ fn work(cache: &BlockCache, model: &mut Model, random: &mut Random, requests: u6
     }
 }
 
-/// What makes the backing store complete.
+/// Reason why the backing store is complete.
 #[derive(Clone, Copy, Debug)]
 enum Made {
     /// The mode all along.

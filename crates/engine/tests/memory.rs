@@ -1,4 +1,4 @@
-//! What a cache takes of memory for each page that it can hold, counted by the allocator.
+//! Memory that a cache takes for each page that it can hold, counted by the allocator.
 
 use entresol_engine::Block;
 use entresol_engine::cache::{BlockCache, CacheConfig};
@@ -37,7 +37,7 @@ const INDEX_BYTES_MAX: f64 = 24.0;
 const NAME_BYTES_MAX: f64 = 13.0;
 /// Segments in memory: the open batch, four on their way to the device, two kept for those to come.
 const BUFFERS: usize = 7;
-/// What does not grow with the cache, but for those: counts, file handles.
+/// Most bytes that do not grow with the cache, but for those buffers: counts, file handles.
 const FIXED_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of a policy alone.
@@ -51,7 +51,7 @@ impl Visitor for Alone {
     }
 }
 
-/// What a page in memory takes beside its bytes, in a table that has just doubled.
+/// Most bytes that a page in memory takes beside its contents, in a table that has just doubled.
 const FRAME_BYTES_MAX: usize = 160;
 
 #[test]

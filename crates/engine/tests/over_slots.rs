@@ -1,4 +1,4 @@
-//! What the block cache promises over a log, promised over slots: the same tests.
+//! Promises of the block cache over a log, kept over slots: the same tests.
 
 use entresol_engine::store::Layout;
 

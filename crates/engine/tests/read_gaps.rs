@@ -1,5 +1,6 @@
-//! What the cache holds in the midst of a long sequential stream may be read from below if it is clean: the bytes are right
-//! whatever is dirty or on its way, the policy decides as ever, and the disk below is not asked for more than it may be.
+//! Clean pages that the cache holds in the midst of a long sequential stream may be read from below. The bytes are
+//! right whatever is dirty or on its way, the policy decides as ever, and the disk below is not asked for more than it
+//! may be.
 
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};

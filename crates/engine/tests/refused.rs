@@ -54,7 +54,7 @@ struct Lab {
     cache: SimDisk,
     below: Refusing,
     config: CacheConfig,
-    /// What each page may hold: more than one value where a write failed.
+    /// Values that each page may hold: more than one where a write failed.
     truth: Vec<Vec<u8>>,
 }
 

@@ -40,7 +40,7 @@ fn nvm(pages: usize, clock: Arc<VirtualClock>) -> Mapped<Arc<VirtualClock>> {
     Mapped::with_clock(&file, Slowdown { read: 1.0, write: 1.0 }, calibration, clock).expect("a region")
 }
 
-/// What a page holds: the number of its newest log record, and its own.
+/// Contents of a page: the number of its newest log record, and the page's own number.
 fn record(page: &[u8]) -> [u64; 2] {
     [0, 8].map(|at| u64::from_le_bytes(*page[at..].first_chunk().expect("eight bytes")))
 }
@@ -314,8 +314,8 @@ fn specs() -> Vec<PolicySpec> {
     others.chain(presets.expect("policies")).collect()
 }
 
-/// What is decided does not depend on when writes end: it is what a buffer decides that waits for each of them, which is
-/// what the simulator decides (`buffer_tiered`). Each page that the policy wants written is, once, or was never changed.
+/// Decisions do not depend on when writes end. They are those of a buffer that waits for each write, which are those of
+/// the simulator (`buffer_tiered`). Each page that the policy wants written is written once, or was never changed.
 #[test]
 fn the_same_is_decided_whenever_writes_end() {
     for spec in specs() {

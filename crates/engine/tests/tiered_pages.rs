@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
-/// What an access of NVM takes, whatever its size, in nanoseconds of a virtual clock.
+/// Time of an access to NVM, whatever its size, in nanoseconds of a virtual clock.
 const ACCESS_NS: f64 = 100.0;
 
 fn nvm(pages: usize) -> Mapped<Arc<VirtualClock>> {
@@ -135,7 +135,7 @@ fn no_page_is_below_before_its_log_record() {
     }
 }
 
-/// What a storage engine does to a page in NVM reads and writes the bytes that it names, and no others.
+/// Changes that a storage engine makes to a page in NVM read and write the bytes that it names, and no others.
 #[test]
 fn a_page_in_nvm_is_changed_where_it_is() {
     let multi = catalogue::info("multi-tier").expect("a policy");

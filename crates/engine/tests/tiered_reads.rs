@@ -25,7 +25,7 @@ fn at(block: u64) -> Address {
     Address { object: ObjectId(0), block }
 }
 
-/// What a page holds: its own number, and another, again and again.
+/// Contents of a page: its own number, and another, again and again.
 fn page(block: u64, number: u64) -> Vec<u8> {
     [block.to_le_bytes(), number.to_le_bytes()].concat().repeat(PAGE / 16)
 }

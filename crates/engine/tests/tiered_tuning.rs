@@ -27,8 +27,9 @@ use std::time::Duration;
 const PAGE: usize = 4096;
 const SEED: u64 = 11;
 const EPOCH: u64 = 500;
-/// What a read from below takes. All else takes no time: what a requester waits for is then the same to the nanosecond
-/// in the simulator, which fills and writes back behind the requester's back, and in the buffer, which does not.
+/// Time of a read from below, in nanoseconds. All else takes no time. The time that a requester waits is then the same
+/// to the nanosecond in the simulator, which fills and writes back behind the requester's back, and in the buffer,
+/// which does not.
 const BELOW_NS: u64 = 25_000;
 /// Pages of DRAM and of NVM.
 const PAGES: [usize; 2] = [30, 150];
@@ -398,7 +399,7 @@ fn hits<I: PageIo + 'static, C: DeviceClock + 'static>(pages: u64) -> impl Fn(&T
     }
 }
 
-/// What eight shadows at a sample of one page in a hundred cost, where a request is as cheap as can be.
+/// Cost of eight shadows at a sample of one page in a hundred, where a request is as cheap as can be.
 #[test]
 #[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]
 fn what_shadows_of_one_percent_cost_a_request() {
@@ -430,7 +431,7 @@ fn what_shadows_of_one_percent_cost_a_request() {
     println!("CPU time with shadows of 1 % over none: {ratios:.4?}, median {:.4}", ratios[2]);
 }
 
-/// What a settled tuner costs where it costs most: every request is a hit of 64 bytes in DRAM, so that the settings make
+/// Cost of a settled tuner where it costs most: every request is a hit of 64 bytes in DRAM, so that the settings make
 /// no difference and nothing but the tuner's share of a request is left. With and without in turns, median of five.
 #[test]
 #[ignore = "a measurement of ten seconds of CPU time, written down in docs/results/adaptive-live.md: `make bench-deciding`"]

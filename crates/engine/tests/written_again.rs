@@ -32,7 +32,7 @@ fn version(life: u64, page: u64) -> u8 {
     (1 + 100 * life + page) as u8
 }
 
-/// Where tables are that begin a batch or are blocks of the journal.
+/// Offsets in bytes of the tables that begin a batch or are blocks of the journal.
 fn tables(disk: &SimDisk, page_bytes: u64) -> Vec<u64> {
     let mut place = None;
     // A copy at the end of a batch has its place.

@@ -1,7 +1,8 @@
-//! What a hit costs through the FUSE door: 4-KiB reads at random offsets of a mounted file, one at a time and by four
-//! threads. Two mounts take turns in one process: one answers hits on the thread that took the request from the kernel, the
-//! other hands every read to a worker. Beside them a file of a directory in memory, which shows what the system call costs.
-//! Times are of one read, processor time is of both sides together.
+//! Benchmark of a cache hit through the FUSE front-end: 4-KiB reads at random offsets of a mounted file.
+//! One thread reads first, then four. Two mounts take turns in one process. One answers hits on the thread that took
+//! the request from the kernel; the other hands every read to a worker. Beside them a file of a directory in memory is
+//! read, which shows the cost of the system call. Times are of one read; processor time is of both sides together.
+//!
 //! `cargo run --release -p entresol-front --example fuse_speed -- [SECONDS [ROUNDS]]`
 
 use entresol_engine::cache::CacheConfig;
@@ -102,7 +103,7 @@ impl Door {
     }
 }
 
-/// What some seconds of reading came to.
+/// Result of some seconds of reading: latencies and CPU time of a read in microseconds, and reads per second.
 struct Reads {
     p50_us: f64,
     p99_us: f64,

@@ -1,7 +1,11 @@
-//! What the NBD door costs by itself: 4-KiB requests per second over a Unix socket, from a client that does as little as
-//! possible. Beside it, in turns: a peer that answers any 28 bytes with as many as a read has, which is what the socket
-//! costs; `nbdkit memory`, where it is installed; and memory of which one page in ten takes 100 us, with hits answered at
-//! once and with hits that the door has to guess. Processor time is of both sides together.
+//! Benchmark of the NBD front-end alone: 4-KiB requests per second over a Unix socket.
+//! The client does as little as possible. Others take turns with it:
+//! - a peer that answers any 28 bytes with as many as a read has: the cost of the socket;
+//! - `nbdkit memory`, where it is installed;
+//! - memory of which one page in ten takes 100 us: with hits answered at once, and with hits that have to be guessed.
+//!
+//! Processor time is of both sides together.
+//!
 //! `cargo run --release -p entresol-front --example nbd_speed -- [SECONDS [ROUNDS]]`
 
 use entresol_engine::Block;
@@ -16,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const SIZE: u64 = 64 << 20;
 const BYTES: usize = 4096;
-/// What a read takes that memory does not answer.
+/// Time that a read takes which memory does not answer.
 const MISS: Duration = Duration::from_micros(100);
 
 type Failure = Box<dyn std::error::Error>;
@@ -32,7 +36,7 @@ struct Contender {
     process: Option<u32>,
 }
 
-/// What some seconds came to.
+/// Result of some seconds: requests per second, and CPU time of a request in microseconds.
 struct Figures {
     per_second: f64,
     cpu_us: f64,

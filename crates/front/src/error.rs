@@ -15,7 +15,7 @@ pub enum Error {
     Path {
         /// The file or socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
     /// Another process holds the file or answers on the socket.
@@ -24,9 +24,9 @@ pub enum Error {
     /// It is unmounted, and another mount namespace has a copy that nothing but the end of this process can end.
     #[error("{}: another mount namespace has a copy of it, which cannot be ended: {error}", mountpoint.display())]
     Elsewhere {
-        /// Where it was.
+        /// Mount point that it had.
         mountpoint: PathBuf,
-        /// What kept it from being ended.
+        /// Reason why the copy cannot be ended.
         error: io::Error,
     },
     /// Nobody has unmounted it, and nobody can use it any more: somebody has ended its connection.
@@ -41,7 +41,7 @@ pub enum Error {
     /// A path that the address of a Unix socket has no room for.
     #[error("{}: a path of {} bytes; a Unix socket takes {max}", path.display(), path.as_os_str().len())]
     SocketPath {
-        /// Where the socket should be made.
+        /// Path at which the socket should be made.
         path: PathBuf,
         /// Bytes that such a path may have.
         max: usize,

@@ -1,6 +1,6 @@
 //! Doors into the engine: each serves a [`Block`](entresol_engine::Block) by a protocol that others speak.
 //!
-//! What each operation of each door does is in `docs/SEMANTICS.md`.
+//! `docs/SEMANTICS.md` describes each operation of each door.
 
 #[cfg(target_os = "linux")]
 mod emulated;

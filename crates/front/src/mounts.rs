@@ -14,18 +14,18 @@ pub struct MountEntry {
     pub parent: u64,
     /// Major and minor number of the device of its file system.
     pub device: (u32, u32),
-    /// What of its file system is mounted: a folder, as a path from the root.
+    /// Folder of its file system that is mounted, as a path from the file system's root.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// Mount point.
     pub at: PathBuf,
-    /// What it says is mounted there.
+    /// Mounted source, by its own account.
     pub source: OsString,
 }
 
 /// All mounts of the namespace, in the order in which they were made.
 ///
 /// # Errors
-/// Where there is no /proc, or one of another namespace of processes.
+/// If there is no /proc, or it is of another PID namespace.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(parsed(&std::fs::read("/proc/self/mountinfo")?))
 }

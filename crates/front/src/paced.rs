@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Bytes that lie together on the device: as a file system would place them that is asked for them one after the other.
 const EXTENT: u64 = 1 << 20;
 
-/// Where on the device which bytes are: each extent gets the next place when it is first touched.
+/// Map between extents and their places on the device: each extent gets the next place when it is first touched.
 #[derive(Default)]
 struct Placement {
     places: HashMap<u64, u64>,
@@ -61,7 +61,7 @@ impl<D: Disk> Storage for Placed<D> {
     }
 }
 
-/// What was asked of a device.
+/// Counts of the I/Os that were asked of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Reads.
@@ -76,7 +76,7 @@ pub struct Traffic {
     pub sequential_writes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Time during which something was asked of it.
+    /// Time during which at least one I/O was in flight.
     pub busy: Duration,
 }
 
@@ -102,16 +102,16 @@ pub struct PacedDisk<D: Disk> {
 
 /// A disk that takes a device's time, whatever it is of.
 pub trait Paced: Send + Sync {
-    /// Whether it shall take no time but its own.
+    /// Sets whether it takes no more than its own time, without the device's.
     fn hurry(&self, hurried: bool);
 
-    /// What was asked of it.
+    /// Counts of the I/Os that were asked of it.
     fn traffic(&self) -> Traffic;
 
-    /// What its model has been through.
+    /// Wear of the device by its model: bytes read and written, erases, endurance used, energy.
     fn wear(&self) -> Wear;
 
-    /// How near it came to its model.
+    /// Accuracy of its timing: how much later than in its model I/Os ended.
     fn accuracy(&self) -> Accuracy;
 }
 
@@ -221,7 +221,7 @@ fn part_len(parts: &[Part]) -> u64 {
     }
 }
 
-/// How much of so many bytes from here on lies in one extent.
+/// Number of bytes, of `bytes` from `at` on, that lie in the same extent as the first.
 fn within(at: u64, bytes: usize) -> usize {
     bytes.min((EXTENT - at % EXTENT) as usize)
 }
@@ -356,7 +356,7 @@ pub trait Listener: Send + Sync {
     /// Bytes of a file are asked for, or to be written, now.
     fn asked(&self, number: u64, offset: u64, bytes: u64, write: bool);
 
-    /// What was asked is done, so long after.
+    /// The read or write has ended, this long after it was asked for.
     fn answered(&self, waited: Duration);
 }
 

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use support::Postgres;
 
-/// What was told, in order.
+/// Event that was told: the begin of a query with its number and the inodes of its files, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Begin(u32, BTreeSet<u64>),
@@ -110,7 +110,8 @@ impl Listening {
         relations.iter().map(inode).collect()
     }
 
-    /// What is told of a statement, once as many queries have ended as it has; the sets of files of each.
+    /// Runs a statement of `queries` queries and checks that each begins and ends. Returns the set of files of each
+    /// query.
     fn told(&self, statement: &str, queries: usize) -> Vec<BTreeSet<u64>> {
         self.settled();
         self.notes.take();

@@ -25,7 +25,7 @@ fn serve(input: &[u8], block: &Arc<MemoryBlock>) -> (Result<u64, Error>, Vec<u8>
     (served, output)
 }
 
-/// What a client may send once it has chosen the export.
+/// Request that a client may send once it has chosen the export.
 #[derive(Debug, Clone)]
 struct Sent {
     flags: u16,

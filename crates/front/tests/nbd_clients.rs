@@ -36,7 +36,7 @@ impl Served {
         self.directory.path().join(name)
     }
 
-    /// What a client must not have left: connections that ended otherwise than by a disconnect.
+    /// Stops the server and checks that no client left a connection that ended otherwise than by a disconnect.
     fn stop(self) {
         let counts = self.server.stop().unwrap();
         assert!(counts.connections > 0);

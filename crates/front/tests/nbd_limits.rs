@@ -295,7 +295,7 @@ fn as_another<T: Send>(test: &str, act: impl FnOnce() -> T + Send) -> Option<T> 
     Some(acted.expect("no panic"))
 }
 
-/// What the server says to a client that asks for the export by GO over TCP.
+/// Reply of the server to a client that asks for the export by GO over TCP.
 fn asked(address: SocketAddr) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;

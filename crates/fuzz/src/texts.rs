@@ -1,4 +1,4 @@
-//! What a person gives: traces of every format, sizes, policies, stacks.
+//! Targets for input that a person gives: traces of every format, sizes, policies, stacks.
 
 use entresol_core::Size;
 use entresol_sim::{Cell, CellOptions, World, parse_policies, parse_stack, sweep};

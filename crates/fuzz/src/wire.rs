@@ -1,4 +1,4 @@
-//! What comes over a socket: hints of databases, and the NBD protocol.
+//! Targets for input from a socket: hints of databases, and the NBD protocol.
 
 use entresol_files::{Advised, FileId};
 use entresol_front::MemoryBlock;

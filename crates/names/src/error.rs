@@ -11,7 +11,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
     /// A file is not what it should be.
@@ -19,9 +19,9 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Offset of the damage in the file, in bytes.
         byte: u64,
-        /// What was expected there.
+        /// Content that was expected there, or the fault.
         what: &'static str,
     },
     /// The files of this version are not known.
@@ -29,7 +29,7 @@ pub enum Error {
     Version {
         /// The data directory.
         path: PathBuf,
-        /// What `PG_VERSION` says.
+        /// Version in the file `PG_VERSION`.
         version: String,
     },
     /// There is no data directory of PostgreSQL.
@@ -43,7 +43,7 @@ pub enum Error {
     Connection {
         /// The string.
         given: String,
-        /// What is wrong.
+        /// Fault of the string.
         what: String,
     },
     /// The server could not be asked.
@@ -51,7 +51,7 @@ pub enum Error {
     Server {
         /// The server.
         whom: String,
-        /// What it said.
+        /// Answer of the server, or the reason why there was none.
         what: String,
     },
 }

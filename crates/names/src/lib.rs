@@ -3,10 +3,11 @@
 //! A cache knows files; a person knows tables. [`Names`] finds the data directories of PostgreSQL and of MariaDB or MySQL at
 //! or below a directory and says of a path what it is: `base/16384/16390.1` is the second GiB of `shop.public.orders`.
 //!
-//! What can be told without the server is read from its files: PostgreSQL's `pg_class` and its neighbours, InnoDB's
-//! dictionary. These are what the last checkpoint wrote, so what was made since has no name yet; a server that is asked
-//! ([`Names::ask`]) knows it at once. A file without a name makes them be read again: at most once a second, and ever more
-//! rarely while that helps nothing. A name is at most five minutes old when it is told, for tables are renamed too.
+//! Names are read from the server's files unless the server is asked: PostgreSQL's `pg_class` and its neighbours,
+//! InnoDB's dictionary. These files are as the last checkpoint wrote them, so an object made since has no name yet. A
+//! server that is asked ([`Names::ask`]) knows it at once. A file without a name makes them be read again: at most once
+//! a second, and ever more rarely while that helps nothing. A name is at most five minutes old when it is told, for
+//! tables are renamed too.
 
 mod error;
 pub mod innodb;
@@ -23,11 +24,11 @@ use std::time::{Duration, Instant};
 const DEPTH_MAX: usize = 2;
 /// Between two readings for the sake of files without a name: the shortest, and the longest when the one before did not help.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(64)];
-/// How long a name is taken for what the server calls the file still: as long as its checkpoints are apart, before which the
-/// files know of no other.
+/// Time for which a name that was read is taken to be the current one. It is the time between the server's checkpoints:
+/// before the next one its files know no other name.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// What a file holds.
+/// Kind of contents that a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -43,7 +44,7 @@ pub enum Kind {
     MaterializedView,
     /// A table or index that ends with its session or statement.
     Temporary,
-    /// What a server keeps for itself: its dictionary, undo records.
+    /// Data that a server keeps for itself: its dictionary, undo records.
     System,
 }
 
@@ -62,7 +63,7 @@ impl Kind {
     }
 }
 
-/// What a file is called by who made it.
+/// Name of the object that a file belongs to, as the object's creator calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Name {
     /// The database; empty for what all of them share.
@@ -71,7 +72,7 @@ pub struct Name {
     pub schema: String,
     /// The table, index or sequence.
     pub object: String,
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
     /// The table that an index or a toast table belongs to, with its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,7 +108,7 @@ struct Place {
     /// Why the last reading failed.
     trouble: Option<Error>,
     read: Instant,
-    /// How long a file without a name waits for the next reading.
+    /// Time that a file without a name waits for the next reading.
     patience: Duration,
 }
 
@@ -155,7 +156,7 @@ impl Place {
         }
     }
 
-    /// What a file is, after another reading where there is a reason for one.
+    /// Identifies a file by its path, after another reading where one is due.
     fn find_fresh(&mut self, path: &str) -> Found {
         let found = self.find(path);
         let unknown = found == Found::Unknown;
@@ -176,7 +177,7 @@ impl Place {
     }
 }
 
-/// What the path of a file tells.
+/// Knowledge about a file, by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Its name.
@@ -238,9 +239,11 @@ impl Names {
         self.places.is_empty()
     }
 
-    /// What a file is, by its path below the directory. If nothing is known of what must be a table or an index, its
-    /// server or its files are asked again first, unless that was done within the last second; after a reading in vain the
-    /// next waits twice as long, up to about a minute. What was read five minutes ago is read again in any case.
+    /// Name of a file, by its path below the directory; none when it has none or none is known.
+    ///
+    /// If nothing is known of a file that must be a table or an index, the server or its files are asked again first.
+    /// They are asked at most once a second. After a reading in vain the next waits twice as long, to about a minute.
+    /// Names of PostgreSQL read five minutes ago are read again in any case; those of InnoDB are in the paths.
     pub fn name_of(&mut self, path: &str) -> Option<Name> {
         let place = self.place_of(path);
         let lost = postgres::tablespace::is_like(path) && !place.is_some_and(|at| self.places[at].has_relation(path));
@@ -252,7 +255,7 @@ impl Names {
         })
     }
 
-    /// What [`name_of`](Names::name_of) bases its answer on, without asking again.
+    /// Knowledge on which [`name_of`](Names::name_of) bases its answer, without asking again.
     pub fn known(&self, path: &str) -> Found {
         let place = self.place_of(path).or_else(|| self.places.iter().position(Place::is_postgres));
         place.map_or(Found::Other, |at| self.places[at].find(path))

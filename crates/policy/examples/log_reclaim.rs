@@ -1,6 +1,8 @@
-//! What a log writes for each write of its users, by the segment that it reclaims: an estimate without an engine. A policy
-//! decides on a zipf list of requests; what it admits is appended, what it drops is dead, and segments are emptied when the
-//! last are in use. `docs/results/log-reclaim.md` has the figures.
+//! Estimate, without an engine, of the write amplification of a log: blocks appended for each write of its users,
+//! by the rule that picks the segment to reclaim.
+//!
+//! A policy decides on a zipf list of requests. A page that it admits is appended, and a page that it drops is dead.
+//! Segments are emptied when the last are in use. `docs/results/log-reclaim.md` has the figures.
 
 use entresol_core::{Address, Movement, ObjectId, Op, Page, Random, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};
@@ -25,7 +27,7 @@ enum Event {
     Count,
 }
 
-/// What a policy does on a list.
+/// Decisions of a policy on a list of requests, in order: pages appended and pages dropped.
 #[derive(Default)]
 struct Events(Vec<Event>);
 

@@ -4,10 +4,12 @@ use crate::interface::{Config, Info, Policy};
 use crate::options::{BuildError, Options, PAGES_MAX};
 use strsim::levenshtein;
 
-/// What is to be done with a policy once it is built. The generic method is instantiated once per policy, so that
-/// a policy chosen at run time still runs in a loop of its own: one dynamic choice per run, none per request.
+/// Action to be taken on a policy once it is built.
+///
+/// The generic method is instantiated once per policy, so that a policy chosen at run time still runs in a loop of its
+/// own: one dynamic choice per run, none per request.
 pub trait Visitor {
-    /// What comes of it.
+    /// Result of the action.
     type Output;
     /// Takes the policy.
     fn visit<P: Policy>(self, policy: P) -> Self::Output;

@@ -21,7 +21,7 @@ impl Layout {
         Layout { pages, object_pages: pages }
     }
 
-    /// Where a page lives.
+    /// Address of a page in the backing store: its object, and its block there.
     pub fn address(self, page: Page) -> Address {
         let object = ObjectId(page.0 / self.object_pages);
         Address { object, block: u64::from(page.0 % self.object_pages) }

@@ -1,5 +1,7 @@
-//! What a driver that only counts is told of a policy: by the simulator of a layer, by a policy that has others run beside it
-//! of each of them. All figures are page counts and exact.
+//! Counts of a policy's outcomes and movements, kept by a driver that only counts.
+//!
+//! The simulator keeps them for a layer, and a policy that runs others beside it keeps them for each of those. All
+//! figures are page counts and exact.
 
 use entresol_core::{Movement, Op, Outcome, Request, Tier, Verb};
 

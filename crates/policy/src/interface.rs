@@ -25,7 +25,7 @@ pub trait Policy: Clone + Send + 'static {
     /// Takes notice of something that is no reference to a page. Most policies ignore all hints.
     fn hint<D: Driver>(&mut self, _hint: Hint, _driver: &mut D) {}
 
-    /// What the policy holds of a page.
+    /// State of a page: the tiers that hold it, and whether it is dirty or known.
     fn state(&self, page: Page) -> PageState;
 
     /// Pages now held per tier, superseded frames included.
@@ -34,12 +34,13 @@ pub trait Policy: Clone + Send + 'static {
     /// Visits the figures worth a curve over time: expert weights, desired sizes, queue lengths.
     fn gauges(&self, _visit: &mut dyn FnMut(&'static str, f64)) {}
 
-    /// How the policy has found an object to be used, in a word; nothing where it does not ask, or does not know yet.
+    /// Verdict of the policy on an object, in a word: its access pattern, or its placement. `None` where the policy
+    /// does not ask, or does not know yet.
     fn verdict(&self, _object: ObjectId) -> Option<&'static str> {
         None
     }
 
-    /// What a policy that has others decide knows of them.
+    /// Figures of the choice of a policy that has one of several decide; `None` for any other policy.
     fn choice(&self) -> Option<Choice> {
         None
     }
@@ -75,7 +76,7 @@ pub trait Policy: Clone + Send + 'static {
     fn memory_bytes(&self) -> usize;
 }
 
-/// What a policy that has one of several decide knows of them.
+/// Figures of a choice, as kept by a policy that has one of several decide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The candidates.
@@ -84,9 +85,9 @@ pub struct Choice {
     pub active: usize,
     /// Sampled requests that the figures follow from, older ones counting less.
     pub sampled: f64,
-    /// How often another one was taken.
+    /// Number of times that another candidate was taken.
     pub switches: u64,
-    /// The last time.
+    /// The last change; `None` before the first.
     pub last: Option<Switch>,
 }
 
@@ -138,7 +139,7 @@ pub trait Driver {
     /// none. Only for policies whose [`Info::future`] is set; a live engine cannot drive those.
     fn next_use(&self) -> u32;
 
-    /// Where a page lives below.
+    /// Address of a page in the backing store.
     fn address(&self, page: Page) -> Address;
 
     /// The page that follows this one in its object, if the directory knows it.
@@ -222,7 +223,7 @@ impl TierSet {
     }
 }
 
-/// What a policy holds of a page.
+/// State of a page in a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageState {
     /// Tiers with a valid copy: one that a request could be served from.
@@ -234,7 +235,7 @@ pub struct PageState {
     pub known: bool,
 }
 
-/// What a policy is built for.
+/// Sizes and seed that a policy is built for.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Number of handles: every [`Page`] is below it.
@@ -271,7 +272,7 @@ pub struct OptionInfo {
     pub name: &'static str,
     /// Its value when it is not given.
     pub default: &'static str,
-    /// What it does, its unit and range, its source.
+    /// Effect of the option, its unit and range, its source.
     pub help: &'static str,
 }
 
@@ -285,7 +286,7 @@ pub struct Tunable {
     pub levels: &'static [f64],
 }
 
-/// What a policy is.
+/// Description of a policy: its name, source, options, tiers and needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {
     /// Its name on the command line.

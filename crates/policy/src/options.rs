@@ -44,7 +44,7 @@ pub enum BuildError {
         option: String,
         /// The value that was given.
         value: String,
-        /// What is wrong with it.
+        /// Reason why the value makes no sense.
         why: String,
     },
     /// A tier is smaller than the policy can work with.

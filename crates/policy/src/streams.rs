@@ -13,7 +13,7 @@ const FOLLOWED: usize = 64;
 /// Blocks of an object that keep apart from those of the next in a [`place`].
 const BLOCK_BITS: u32 = 40;
 
-/// Where a stream is that is none: half of all places away from the first and the last.
+/// Position of an unused stream: half of all places away from the first and the last.
 const NOWHERE: u64 = 1 << 63;
 
 /// The streams that requests belong to, as far back as the last 64 that began.

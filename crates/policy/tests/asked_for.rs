@@ -1,4 +1,5 @@
-//! What a policy takes of memory follows from the pages that there are, however large a cache or an option is said to be.
+//! Tests that the memory a policy takes follows from the pages that there are, however large a cache or an option is
+//! said to be.
 
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Info, Options, Policy};

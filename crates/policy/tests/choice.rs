@@ -58,7 +58,7 @@ impl History {
         (variance * PARTS as f64).sqrt() / n
     }
 
-    /// What the rules in the chooser's words come to, and the memory that says so.
+    /// Candidate that the rules in the chooser's words select, and the memory by which they do; `None` for no change.
     fn best(&self, window: u64, active: usize, limits: &Limits, candidates: usize) -> Option<(usize, At)> {
         let gain = |at: At, to| self.figures(at, active)[1] - self.figures(at, to)[1];
         for at in KEPT.map(|kept| (window, kept)) {

@@ -1,5 +1,5 @@
-//! What the adaptive policies remember of evicted pages stays within its bound, refusals or not, and no option
-//! breaks the rules of the interface.
+//! Tests of the adaptive policies: the pages remembered after eviction stay within their bound, refusals or not, and no
+//! option breaks the rules of the interface.
 
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::check::{self, Checker, Layout, Refusals};

@@ -79,7 +79,7 @@ impl Model for Lirs {
     }
 }
 
-/// What CLOCK-Pro knows of a page on the clock.
+/// State of a page on CLOCK-Pro's clock.
 #[derive(Clone, Copy)]
 struct Status {
     hot: bool,

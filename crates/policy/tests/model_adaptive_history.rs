@@ -7,7 +7,7 @@ use entresol_policy::{Config, Options, Policy, adaptive, check};
 use plain::{Frames, Model, compare, take};
 use std::collections::BTreeMap;
 
-/// What LRU-2 knows of a page: HIST(p,1), HIST(p,2) or 0, LAST(p).
+/// LRU-2's history of a page: HIST(p,1), HIST(p,2) or 0, LAST(p).
 #[derive(Clone, Copy)]
 struct Hist {
     one: u64,

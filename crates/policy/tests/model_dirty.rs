@@ -30,7 +30,7 @@ fn evicted(victim: Frame) -> Vec<Movement> {
     if victim.dirty { vec![write_back(victim.page), drop] } else { vec![drop] }
 }
 
-/// What every one-tier cache without bypass does to the page of the request itself.
+/// Outcome of a request in every one-tier cache without bypass, and the movement of the request's own page.
 fn served(request: Request, hit: bool) -> (Outcome, Option<Movement>) {
     let outcome = if hit { Outcome::Hit(Tier::TOP) } else { Outcome::ADMITTED };
     let verb = match request.op {

@@ -291,7 +291,7 @@ fn heuristicdb_does_what_its_model_does_with_queries() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), all);
 }
 
-/// What is counted of pages outside NVM ends with the query, so their handles can be given away.
+/// Counts of pages outside NVM end with the query, so the handles of these pages can be given away.
 #[test]
 fn a_new_query_forgets_pages_outside() {
     let config = Config { objects: 4, ..Config::single(200, 1) };

@@ -56,7 +56,7 @@ impl HybridLru {
     }
 }
 
-/// What a model of a divided cache does besides. `None` for Hybrid-ARC.
+/// Settings of what Hibachi adds to a divided cache: long runs and aging. `None` for Hybrid-ARC.
 struct Reaction {
     threshold: usize,
     aging: f64,
@@ -69,7 +69,7 @@ struct Divided {
     hibachi: Option<Reaction>,
     /// Clean pages with their frequency in the order of eviction.
     clean: Vec<(u32, u32)>,
-    /// Where they are; borrowers with the most recently used last.
+    /// Clean pages by memory: those in DRAM, then the borrowers in NVRAM, the most recently used last.
     in_dram: Vec<u32>,
     borrowers: Vec<u32>,
     /// Dirty pages with their frequency, the most recent last.
@@ -79,7 +79,7 @@ struct Divided {
     desired: f64,
     runs: SlowRuns,
     out: Vec<Movement>,
-    /// How often: group writes, dirty pages that stayed for their reads, halvings, moves of borrowers.
+    /// Counts: group writes, dirty pages that stayed for their reads, halvings, moves of borrowers.
     events: [u64; 4],
 }
 

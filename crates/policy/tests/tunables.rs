@@ -1,4 +1,4 @@
-//! What may be changed while a policy runs can be, and nothing that it holds is lost.
+//! Tests that every tunable can be changed while a policy runs, and that nothing the policy holds is lost.
 
 use entresol_core::{Page, Tier};
 use entresol_policy::catalogue::{self, Visitor};

@@ -1,4 +1,4 @@
-//! What a device's findings mean for a cache on it.
+//! Recommendations for a cache on a device, derived from the device's findings.
 
 use crate::findings::Findings;
 use serde::{Deserialize, Serialize};
@@ -7,21 +7,21 @@ use std::borrow::Cow;
 /// A recommendation and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// What it is about.
+    /// Topic of the recommendation.
     pub topic: Cow<'static, str>,
-    /// What to do.
+    /// Action to take.
     pub recommendation: String,
     /// Why, in a sentence with the numbers.
     pub reason: String,
 }
 
-/// What the device is to be used for, and what it can take.
+/// Intended use of the device, and the writes that it endures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
-    /// What the cache writes, in 10^6 bytes a second of every hour; none where it is not known.
+    /// Rate at which the cache writes, in 10^6 bytes a second of every hour; none where it is not known.
     pub write_mb_s: Option<f64>,
-    /// What the medium endures in bytes programmed: cycles times capacity, or the data sheet's total bytes written
-    /// times its write amplification; none where no source gives it.
+    /// Endurance of the medium in bytes programmed; none where no source gives it. It is cycles times capacity, or the
+    /// data sheet's total bytes written times its write amplification.
     pub endurance_bytes: Option<f64>,
 }
 

@@ -11,25 +11,25 @@ use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// What the key `schema` says.
+/// Value of the key `schema`.
 pub const SCHEMA: &str = entresol_device::profile::PROBE_SCHEMA;
 
-/// What was measured.
+/// Target that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// What it is, in a line.
+    /// Description of the target, in a line.
     pub description: String,
     /// Its size in bytes.
     pub capacity_bytes: u64,
     /// The smallest I/O that it takes, in bytes.
     pub granule_bytes: u32,
-    /// What to know of how it was measured.
+    /// Sentences that a reader of results must know about the measurement.
     pub caveats: Vec<String>,
 }
 
 impl Measured {
-    /// What a target says of itself.
+    /// Description of a target, by its own account.
     pub fn of(target: &dyn Target, caveats: Vec<String>) -> Self {
         Measured {
             description: target.describe(),
@@ -52,7 +52,7 @@ pub struct Environment {
     pub processors: u32,
     /// Memory in bytes; 0 where it is not known.
     pub memory_bytes: u64,
-    /// Whether a hypervisor lies between this system and the device.
+    /// True if a hypervisor lies between this system and the device.
     pub hypervisor: bool,
 }
 
@@ -87,19 +87,19 @@ pub struct Document {
     pub schema: String,
     /// The program and its version.
     pub program: String,
-    /// What was measured.
+    /// Target that was measured.
     pub target: Measured,
     /// The machine; none for a model.
     pub environment: Option<Environment>,
-    /// What the experiments were given, without the trace.
+    /// Setup of the experiments, without the trace.
     pub setup: Setup,
-    /// Where random choices began.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How disturbed all was together.
+    /// Disturbance of all experiments together.
     pub noise: Noise,
     /// Each experiment with what it found.
     pub experiments: Vec<Outcome>,
-    /// What the findings mean for a cache.
+    /// Recommendations for a cache, derived from the findings.
     pub advice: Vec<Advice>,
     /// The device as a profile that simulation takes; none where too little was measured.
     pub profile: Option<serde_json::Value>,

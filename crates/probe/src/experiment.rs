@@ -1,4 +1,4 @@
-//! What an experiment is, and what it is given.
+//! Experiments: their interface, the setup that they are given, and their cost.
 
 use crate::findings::Findings;
 use crate::target::{Target, TargetError};
@@ -11,11 +11,11 @@ pub struct Replayed {
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u32,
-    /// Whether it writes.
+    /// True if the I/O writes.
     pub is_write: bool,
 }
 
-/// What experiments are given.
+/// Setup of experiments: the working set, the effort and the trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// Bytes that are used, from the start of the target.
@@ -27,7 +27,7 @@ pub struct Setup {
     pub seconds: f64,
     /// Times the working set that steady state may overwrite.
     pub overwrites: f64,
-    /// What the replay experiment replays; a synthetic mix where there is none.
+    /// I/Os that the replay experiment replays; a synthetic mix where there is none.
     pub trace: Option<Vec<Replayed>>,
 }
 
@@ -46,8 +46,8 @@ impl Setup {
     }
 }
 
-/// What an experiment costs at most: the longest of its points, and the target's own speed, decide how much of it is
-/// spent.
+/// Upper bounds of an experiment's cost. The longest of its points, and the target's own speed, decide how much of it
+/// is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Bytes read.
@@ -75,13 +75,13 @@ impl std::ops::Add for Cost {
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// Quantity that it measures, in a line.
     pub about: &'static str,
-    /// Where the method comes from.
+    /// Source of the method.
     pub source: &'static str,
     /// Experiments that have to run on the target before: they leave it in the state that this one expects.
     pub after: &'static [&'static str],
-    /// What it costs at most.
+    /// Upper bounds of its cost.
     pub plan: fn(&Setup) -> Cost,
     /// Runs it. The same target, setup and seed give the same findings on a model.
     pub run: fn(&mut dyn Target, &Setup, u64) -> Result<Findings, TargetError>,

@@ -1,4 +1,4 @@
-//! What experiments find: tables, curves and fitted parameters.
+//! Findings of experiments: tables, curves and fitted parameters.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ impl From<String> for Cell {
 /// A table of results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows.
+    /// Subject of the table.
     pub title: String,
     /// Heads of the columns.
     pub columns: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Table {
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// What it stands for.
+    /// Name of the quantity or case that the line stands for.
     pub name: String,
     /// Its points, x ascending.
     pub points: Vec<(f64, f64)>,
@@ -55,7 +55,7 @@ pub struct Line {
 /// A chart of lines that share their axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What it shows.
+    /// Subject of the chart.
     pub title: String,
     /// The x axis, with its unit.
     pub x_label: String,
@@ -82,7 +82,7 @@ pub struct Parameter {
     pub from: String,
 }
 
-/// What an experiment found, or several.
+/// Findings of one experiment or several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
     /// Tables.
@@ -91,7 +91,7 @@ pub struct Findings {
     pub curves: Vec<Series>,
     /// Fitted parameters.
     pub fitted: Vec<Parameter>,
-    /// What a reader has to know besides: refusals, limits of the method.
+    /// Further remarks for a reader: refusals, limits of the method.
     pub notes: Vec<String>,
 }
 

@@ -40,7 +40,7 @@ impl ModelTarget {
         self.now
     }
 
-    /// What the device has been through.
+    /// Wear of the device.
     pub fn wear(&self) -> Wear {
         self.device.wear()
     }

@@ -1,4 +1,4 @@
-//! How much of a measurement is the machine's own disturbance: processors taken away, threads kept waiting.
+//! Disturbance of a measurement by the machine itself: processors taken away, threads kept waiting.
 //!
 //! `docs/probe.md` says what each figure is and from where in `/proc` it comes.
 
@@ -31,7 +31,7 @@ pub struct Noise {
     pub processors: u32,
     /// Times that a thread of this process was stopped for another.
     pub preemptions: u64,
-    /// Whether steal or waiting is above 1 %: what was measured is then of the machine as much as of the device.
+    /// True if steal or waiting is above 1 %. The result then describes the machine as much as the device.
     pub contended: bool,
 }
 
@@ -83,7 +83,7 @@ impl NoiseMeter {
         }
     }
 
-    /// What there was since the start.
+    /// Returns the disturbance since the start.
     pub fn finish(self) -> Noise {
         let waited = WAITED_NS.load(Ordering::Relaxed) - self.waited;
         let lived = LIVED_NS.load(Ordering::Relaxed) - self.lived;

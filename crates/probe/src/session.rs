@@ -55,7 +55,7 @@ fn before(experiment: &Experiment, chosen: &mut [bool]) {
     }
 }
 
-/// What an experiment found, and what it took.
+/// Findings of an experiment, and the I/Os, bytes and time that it took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
@@ -69,9 +69,9 @@ pub struct Outcome {
     pub written_bytes: u64,
     /// Seconds of the target's clock, rests included.
     pub seconds: f64,
-    /// How disturbed it was.
+    /// Disturbance during the experiment.
     pub noise: Noise,
-    /// What it found.
+    /// Findings of the experiment.
     pub findings: Findings,
 }
 
@@ -87,7 +87,7 @@ pub struct Session<'a> {
     /// A model is new for each experiment, so that no result depends on which others there were.
     model: bool,
     target: Option<Box<dyn Target>>,
-    /// What has run on the target.
+    /// Names of the experiments that have run on the target.
     done: Vec<&'static str>,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What experiments cost together, at most.
+/// Upper bounds of the cost of several experiments together.
 pub fn cost(experiments: &[&Experiment], setup: &Setup) -> Cost {
     experiments.iter().map(|experiment| (experiment.plan)(setup)).fold(Cost::default(), |sum, cost| sum + cost)
 }

@@ -1,4 +1,4 @@
-//! What is measured: anything that runs streams of I/O and says how long each took.
+//! Targets, the things that are measured: anything that runs streams of I/O and says how long each took.
 
 use entresol_device::Nanos;
 use entresol_device::load::Histogram;
@@ -40,7 +40,7 @@ pub enum Until {
     Count(u64),
     /// After so long.
     Elapsed(Nanos),
-    /// When the first stream of the run ends: a stream in the background.
+    /// When the last stream that is not in the background ends: this stream is in the background.
     First,
 }
 
@@ -63,11 +63,11 @@ pub struct Stream {
     pub until: Until,
     /// Makes durable what was written after every so many writes; the flush counts into the latency of the last write.
     pub flush_every: Option<u32>,
-    /// Whether every latency is kept, in order of completion.
+    /// True if every latency is kept, in order of completion.
     pub keep_raw: bool,
 }
 
-/// What a stream measured.
+/// Measurements of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
     /// I/Os completed.
@@ -95,7 +95,7 @@ pub enum TargetError {
     Refused {
         /// The file, the device or the model.
         target: String,
-        /// What was wrong and what was expected.
+        /// Description of the fault, and of what was expected.
         what: String,
     },
     /// The operating system refused.
@@ -103,9 +103,9 @@ pub enum TargetError {
     System {
         /// The file or the device.
         target: String,
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// What it answered.
+        /// Error that the system answered.
         error: std::io::Error,
     },
     /// The user stopped the run.
@@ -115,7 +115,7 @@ pub enum TargetError {
 
 /// Something to measure.
 pub trait Target {
-    /// What it is, in a line.
+    /// Description of the target, in a line.
     fn describe(&self) -> String;
 
     /// Its size in bytes.

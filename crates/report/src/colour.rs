@@ -64,7 +64,7 @@ impl Looks {
     }
 }
 
-/// Whether hue alone tells `looks` apart, so that their lines need no dashes.
+/// True if hue alone tells `looks` apart, so that their lines need no dashes.
 pub(crate) fn hues_differ(looks: impl IntoIterator<Item = usize>) -> bool {
     let mut seen = HashSet::new();
     looks.into_iter().all(|look| seen.insert(look % LIGHT.len()))

@@ -1,4 +1,4 @@
-//! How numbers are written: short on an axis, exact in a tooltip, in a table and in a file.
+//! Forms of numbers: short on an axis, exact in a tooltip, in a table and in a file.
 
 /// The unit of a quantity and so the way to write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ const SECONDS: &[Prefix] = &[(1e-9, " ns"), (1e-6, " µs"), (1e-3, " ms"), (1.0,
 const PERCENT: &[Prefix] = &[(0.01, "%")];
 const FACTOR: &[Prefix] = &[(1.0, "×")];
 
-/// What stands for a number that is not finite.
+/// Text in place of a number that is not finite.
 pub(crate) const MISSING: &str = "–";
 
 impl NumberFormat {
@@ -60,7 +60,7 @@ impl NumberFormat {
         }
     }
 
-    /// Whether round numbers are multiples of powers of two.
+    /// True if round numbers are multiples of powers of two.
     pub(crate) fn is_binary(self) -> bool {
         matches!(self, NumberFormat::Binary | NumberFormat::Bytes)
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// enough to stay in the processor's cache.
 const STACK_BATCH: usize = 1024;
 
-/// What a cell is to do besides driving the policy.
+/// Options of a cell: warm-up, series, further counts, and the seed.
 #[derive(Clone, Debug, Default)]
 pub struct CellOptions {
     /// Share of the requests, from the start, that are driven but not counted; 0 to 1.
@@ -107,7 +107,7 @@ impl Stack {
         Ok(Stack { layers, size })
     }
 
-    /// What the policy of a layer is built for.
+    /// Returns the configuration of the policy of the layer at `depth`.
     pub fn config(&self, depth: usize, world: &World, options: &CellOptions) -> Config {
         let placed = &self.layers[depth];
         Config {

@@ -7,7 +7,7 @@
 use crate::world::World;
 use entresol_core::{NEVER, Op, Page};
 
-/// What LRU does at one capacity.
+/// Counts of LRU at one capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CurvePoint {
     /// Capacity in pages.

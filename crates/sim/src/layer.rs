@@ -7,7 +7,7 @@ use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Counts, Driver, Info, Policy, Streams};
 use std::ops::Range;
 
-/// How far ahead of the current request the loop asks the policy to prefetch: about the requests that fit into the
+/// Requests ahead of the current one at which the loop asks the policy to prefetch: about as many as fit into the
 /// latency of main memory.
 pub(crate) const PREFETCH_AHEAD: usize = 16;
 
@@ -59,11 +59,11 @@ pub trait Layer {
     fn dirty_pages(&self) -> Vec<Page>;
     /// Bytes of the policy's state.
     fn memory_bytes(&self) -> usize;
-    /// What the policy is.
+    /// Description of the policy.
     fn info(&self) -> &'static Info;
 }
 
-/// What a layer is to do besides counting.
+/// Options of a layer besides counting.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LayerMode {
     /// It keeps what it sends below for [`Layer::take_sent`].
@@ -119,7 +119,7 @@ struct Counting<'w> {
     tap: Option<Tap>,
 }
 
-/// What is kept of movements besides their counts.
+/// Movements kept besides their counts, or the requests that they make of the level below.
 #[derive(Default)]
 struct Tap {
     /// The movements themselves are kept, else what they ask of the level below.
@@ -129,7 +129,7 @@ struct Tap {
 }
 
 impl Counting<'_> {
-    /// What a movement asks of the level below.
+    /// Keeps the requests that a movement makes of the level below, or with `log` the movement itself.
     fn send(&mut self, movement: Movement) {
         let request = |page, op| Request { page, op, sequential: movement.joined };
         let Some(tap) = &mut self.tap else { return };
@@ -216,7 +216,7 @@ impl Driver for Counting<'_> {
     }
 }
 
-/// What is watched of each outcome besides the counts.
+/// Counts kept of each outcome besides those of the driver.
 struct Watch {
     parts: Option<PartCounts>,
     hits_for_write: u64,

@@ -146,7 +146,7 @@ impl TierRow {
     }
 }
 
-/// What one layer of a stack saw and sent.
+/// Counts of the requests that one layer of a stack saw, and of those that it sent below.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerRow {
     /// The policy.

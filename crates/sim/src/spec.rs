@@ -32,7 +32,7 @@ pub enum SpecError {
     Size {
         /// The layer as it was given.
         layer: String,
-        /// What is wrong.
+        /// Error in the size.
         error: SizeError,
     },
     /// A layer has too few or too many sizes.

@@ -72,7 +72,7 @@ impl Cell {
         stack.map(|stack| Cell { stack }).map_err(|error| Box::new(Skipped { policy: name(), size: label, error }))
     }
 
-    /// What identifies the cell among those of one trace and one set of cell options.
+    /// Key that identifies the cell among those of one trace and one set of cell options.
     pub fn key(&self) -> String {
         let layer = |placed: &crate::cell::Placed| {
             format!("{}:{}:{:?}", placed.spec.info.name, placed.spec.options.summary(), placed.tiers)
@@ -109,7 +109,7 @@ fn check(stack: &Stack, world: &World) -> Result<(), CellError> {
     Ok(())
 }
 
-/// How far a sweep is.
+/// Progress of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// Cells done.
@@ -122,7 +122,7 @@ pub struct Progress<'a> {
     pub row: &'a Row,
 }
 
-/// What a sweep brought.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub struct SweepOutcome {
     /// A row per cell, in the order of the cells.

@@ -1,4 +1,4 @@
-//! What the simulator knows about the pages of a trace, computed once and shared by all cells.
+//! Trace with indices of its pages for the simulator, computed once and shared by all cells.
 
 use entresol_core::{Address, NEVER, ObjectId, Page};
 use entresol_trace::Trace;
@@ -66,7 +66,7 @@ impl<'t> World<'t> {
         *self.peak_distance.get_or_init(|| entresol_trace::peak_temporal_distance(self.trace))
     }
 
-    /// Where a page lives.
+    /// Address of a page in the backing store.
     #[inline]
     pub(crate) fn address(&self, page: Page) -> Address {
         self.trace.address(page)

@@ -1,4 +1,5 @@
-//! What a person types is understood or refused, never a panic; and what is understood can be run or says why not.
+//! Tests of the text a person types: it is understood or refused, never a panic. Text that is understood can be run or
+//! says why not.
 
 use entresol_core::Size;
 use entresol_policy::catalogue;

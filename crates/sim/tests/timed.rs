@@ -110,7 +110,7 @@ fn hits_take_as_long_as_the_cache() {
     assert!((hits.mean_us - 0.1).abs() < 0.01, "{}", hits.mean_us);
 }
 
-/// What a requester computes comes between its requests, and waits for a processor; it is none of a request's latency.
+/// Work of a requester comes between its requests and waits for a processor; it is no part of a request's latency.
 #[test]
 fn work_waits_for_a_processor() {
     let with_work = |spec: &str, clients: u32, ns: Nanos, processors: u32| {

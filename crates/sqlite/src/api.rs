@@ -33,7 +33,7 @@ mod place {
     pub const URI_KEY: usize = 245;
 }
 
-/// What a VFS calls of SQLite.
+/// Functions of SQLite that a VFS calls.
 #[derive(Clone, Copy)]
 pub struct Api {
     vfs_find: VfsFind,

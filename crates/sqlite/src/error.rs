@@ -15,7 +15,7 @@ pub enum Error {
     Parameter {
         /// The parameter.
         name: String,
-        /// What is wrong with it.
+        /// Fault of the parameter.
         why: String,
     },
     /// A file could not be used.
@@ -23,7 +23,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system answered.
+        /// Error of the system.
         source: io::Error,
     },
     /// The cache could not be opened.
@@ -31,7 +31,7 @@ pub enum Error {
     Cache {
         /// The cache.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Error of the cache.
         source: CacheError,
     },
     /// The database is open already with something else.
@@ -39,7 +39,7 @@ pub enum Error {
     Other {
         /// The database.
         path: PathBuf,
-        /// What differs.
+        /// Parameter that differs, or the difference.
         what: String,
     },
     /// SQLite would not have the VFS.
@@ -47,13 +47,13 @@ pub enum Error {
     Register {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// Reason of the refusal.
         why: String,
     },
 }
 
 impl Error {
-    /// What SQLite is told.
+    /// Result code that SQLite is told.
     pub(crate) fn code(&self) -> c_int {
         let kind = match self {
             Error::File { source, .. } | Error::Cache { source: CacheError::Store(StoreError::Io(source)), .. } => {
@@ -65,7 +65,7 @@ impl Error {
     }
 }
 
-/// What SQLite is told of an I/O that failed, where nothing more particular is known.
+/// Result code that SQLite is told of a failed I/O: `otherwise` where nothing more particular is known.
 pub(crate) fn io_code(error: &io::Error, otherwise: c_int) -> c_int {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ffi::FULL,

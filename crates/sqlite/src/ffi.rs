@@ -56,7 +56,7 @@ pub struct File {
 
 type OnFile = unsafe extern "C" fn(*mut File) -> c_int;
 
-/// What can be done with an open file.
+/// Table of the operations on an open file: `sqlite3_io_methods` of SQLite.
 #[repr(C)]
 pub struct IoMethods {
     pub version: c_int,

@@ -9,7 +9,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What SQLite allocates for a main database: this, then the file of the VFS below. It aligns both to 8 bytes, no more.
+/// File object of a main database, in memory that SQLite allocates: this, then the file of the VFS below. SQLite aligns
+/// both to 8 bytes, no more.
 #[repr(C)]
 pub(crate) struct CachedFile {
     base: File,
@@ -18,7 +19,7 @@ pub(crate) struct CachedFile {
     handle: Option<Handle>,
 }
 
-/// Where the file of the VFS below begins.
+/// Offset, in bytes, of the file of the VFS below.
 pub(crate) const LOWER_AT: usize = size_of::<CachedFile>();
 const _: () = assert!(align_of::<CachedFile>() <= 8 && LOWER_AT.is_multiple_of(8));
 

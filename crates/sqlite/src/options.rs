@@ -1,4 +1,5 @@
-//! How the cache of a database is made and run: parameters of its URI over those that the VFS was registered with.
+//! Settings with which the cache of a database is made and run: parameters of the database's URI over those that the
+//! VFS was registered with.
 
 use crate::api::Api;
 use crate::backing::GrowingFile;
@@ -13,13 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is put between a cache and its database file, such as an emulated device.
+/// Function that makes the disk between a cache and its database file, such as an emulated device.
 pub type Below = Arc<dyn Fn(Arc<GrowingFile>) -> io::Result<Arc<dyn Disk>> + Send + Sync>;
 
 /// The largest that a database can become to its cache, unless a program says otherwise: 256 TiB.
 pub const CAPACITY_BYTES: u64 = 1 << 48;
 
-/// How the cache of a database is made and run.
+/// Settings with which the cache of a database is made and run.
 #[derive(Clone)]
 pub struct Options {
     /// The cache: a file, or a block device that was formatted for the database. Without one, and without
@@ -27,7 +28,7 @@ pub struct Options {
     pub cache: Option<PathBuf>,
     /// The policy, as `NAME` or `NAME:OPTION=VALUE:...`. (`cache_policy`)
     pub policy: String,
-    /// What becomes of writes. (`cache_mode`: `write-back`, `write-through`, `write-around` or `read-only`)
+    /// Treatment of writes. (`cache_mode`: `write-back`, `write-through`, `write-around` or `read-only`)
     pub mode: Mode,
     /// Memory for the upper tier of a policy that manages two; the policy's own share without. (`cache_dram`)
     pub dram: Option<Size>,
@@ -41,7 +42,7 @@ pub struct Options {
     pub handles: Option<usize>,
     /// The largest that the database can become, in bytes. A cache is made for one such size.
     pub capacity_bytes: u64,
-    /// What is put between the cache and the database file; nothing without.
+    /// Maker of the disk between the cache and the database file; without it there is none between them.
     pub below: Option<Below>,
 }
 

@@ -1,4 +1,4 @@
-//! What a connection can ask of its cache: `PRAGMA entresol_stats`, `entresol_drain`, `entresol_mode`.
+//! Pragmas that a connection can ask of its cache: `PRAGMA entresol_stats`, `entresol_drain`, `entresol_mode`.
 
 use crate::options::{mode, mode_name};
 use crate::shared::Shared;
@@ -30,7 +30,7 @@ impl Asked {
     /// The answer; none when the pragma is not one of the cache's.
     ///
     /// # Errors
-    /// What the cache answered; `InvalidInput` for a value that makes no sense.
+    /// Errors of the cache; `InvalidInput` for a value that makes no sense.
     pub fn answer(&self, shared: &Shared) -> io::Result<Option<String>> {
         let known = matches!(&*self.name, "entresol_stats" | "entresol_drain" | "entresol_mode");
         let Some(cache) = shared.cache().filter(|_| known) else { return Ok(None) };

@@ -16,7 +16,7 @@ struct Entry {
     shared: Arc<Shared>,
     connections: usize,
     writable: bool,
-    /// What it was opened with.
+    /// Cache that the database was opened with; `texts` are the parameters of its URI.
     cache: Option<PathBuf>,
     texts: Vec<(&'static str, String)>,
 }

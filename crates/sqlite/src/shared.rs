@@ -22,7 +22,7 @@ use std::time::Instant;
 /// No page: what no request continues.
 const NOWHERE: u64 = u64::MAX - 1;
 
-/// What the requests of a database file go to.
+/// Storage that the requests of a database file go to.
 enum Store {
     Cache(Arc<BlockCache>),
     /// No cache, but something put before the file.
@@ -156,7 +156,8 @@ impl Shared {
         }
     }
 
-    /// What is known of a request, which is noted as the last one of its kind, and in the recording.
+    /// Tag of a request: whether it is sequential, and its time. Notes the request as the last one of its kind, and in
+    /// the recording.
     fn tag(&self, op: Op, offset: u64, bytes: usize) -> Tag {
         let (first, last) = (offset / self.page_bytes, (offset + bytes as u64 - 1) / self.page_bytes);
         let before = self.last[usize::from(op.is_write())].swap(last, Ordering::Relaxed);
@@ -170,7 +171,7 @@ impl Shared {
     /// Fills `bytes` from `offset` on, with zeros from the end of the database on; false when it reached that.
     ///
     /// # Errors
-    /// What the cache or the database file answered.
+    /// Errors of the cache or of the database file.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<bool> {
         let inside = self.len().saturating_sub(offset).min(bytes.len() as u64) as usize;
         let (within, beyond) = bytes.split_at_mut(inside);
@@ -188,7 +189,7 @@ impl Shared {
     /// Writes `bytes` from `offset` on; the database grows when they reach beyond its end.
     ///
     /// # Errors
-    /// What the cache or the database file answered.
+    /// Errors of the cache or of the database file.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -220,7 +221,7 @@ impl Shared {
     /// Writes every dirty page below, and has the record say that the database has every byte.
     ///
     /// # Errors
-    /// What the cache, the database file or the record answered.
+    /// Errors of the cache, of the database file or of the record.
     pub fn drain(&self) -> io::Result<()> {
         let Some(cache) = self.cache() else { return Ok(()) };
         // Writes go on meanwhile; they wait while what they made dirty is written.
@@ -262,7 +263,7 @@ impl Shared {
     /// Moves the end of the database.
     ///
     /// # Errors
-    /// What the cache or the database file answered.
+    /// Errors of the cache or of the database file.
     pub fn truncate(&self, bytes: u64) -> io::Result<()> {
         if bytes > self.len() {
             return self.grow(bytes, bytes);
@@ -286,7 +287,7 @@ impl Shared {
     /// Another mode of the cache, if there is one, and the mark of the database with it.
     ///
     /// # Errors
-    /// What the cache or the record answered.
+    /// Errors of the cache or of the record.
     pub fn set_mode(&self, mode: Mode) -> io::Result<()> {
         // What the next mode makes of the mark is not for the next write to take back.
         drop(self.begin_write()?);
@@ -300,7 +301,7 @@ impl Shared {
     /// Makes durable what was written, and the size.
     ///
     /// # Errors
-    /// What the cache or the database file answered.
+    /// Errors of the cache or of the database file.
     pub fn sync(&self) -> io::Result<()> {
         let resized = self.resized.swap(false, Ordering::AcqRel);
         let synced = match &self.store {
@@ -321,7 +322,7 @@ impl Shared {
     /// Ends the use of the cache in good order, and the recording.
     ///
     /// # Errors
-    /// What the cache, the database file or the recording answered.
+    /// Errors of the cache, of the database file or of the recording.
     pub fn close(&self) -> io::Result<()> {
         let closed = self.sync().and_then(|()| match (&self.pair, self.cache()) {
             (Some(pair), _) => pair.close(),
@@ -332,7 +333,8 @@ impl Shared {
     }
 }
 
-/// What tells a database file from all others: its inode and when that was made, as for every backing file.
+/// Identity that tells a database file from all others: its inode and the inode's time of creation, as for every
+/// backing file.
 fn identity(path: &Path) -> io::Result<[u8; 16]> {
     let found = std::fs::metadata(path)?;
     let made = found.created().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());

@@ -67,7 +67,7 @@ fn bytes_are_those_of_a_plain_file_across_changes_of_size_and_restarts() {
     }
 }
 
-/// Whether the database has every byte, by its record.
+/// True if the database has every byte, by its record.
 fn is_complete(database: &Path) -> bool {
     let file = Arc::new(File::open(database).expect("the database"));
     let place = FileRecord::over(database, file, identity(database).expect("its identity")).expect("a place");

@@ -56,7 +56,7 @@ fn write_on(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// What the child process runs, and returns from at once where there is no parent that asks for it.
+/// Body of the child process, which returns at once where there is no parent that asks for it.
 #[test]
 fn the_process_that_is_killed() {
     let (Ok(directory), Ok(how)) = (std::env::var(DIRECTORY), std::env::var(HOW)) else { return };

@@ -23,7 +23,7 @@ const QUERIES_MAX: usize = 1024;
 /// The cache block at whose end [`Split::Fan`] cuts an I/O, in bytes.
 const FAN_BLOCK_BYTES: u64 = 256 << 10;
 
-/// How an I/O of bytes becomes requests of pages.
+/// Rule by which an I/O of bytes becomes requests of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Split {
     /// Every aligned page that the byte range touches. A page that a write covers in part is updated.
@@ -65,14 +65,14 @@ impl FromStr for Split {
     }
 }
 
-/// What a builder needs to know before the first record.
+/// Options that a builder needs before the first record.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
     /// Page size in bytes, a power of two from 64 B to 16 MiB.
     pub page_bytes: u32,
     /// Splitting rule; has no bearing on a source that counts pages.
     pub split: Split,
-    /// What offsets and sizes of the records count.
+    /// Unit of the offsets and sizes in the records.
     pub unit: Unit,
     /// Keep requests to logs.
     pub keep_logs: bool,
@@ -84,7 +84,7 @@ pub struct BuildOptions {
     pub marks: bool,
 }
 
-/// What was counted while building.
+/// Counts of the records kept, altered and left out while building.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// I/Os or references that became requests.
@@ -128,8 +128,9 @@ struct Query {
     objects: Vec<u32>,
 }
 
-/// What sequential requests have in common: stream, object, whether they write. (The recorders of our database traces
-/// judge by the same three, so shares of sequential requests can be compared.)
+/// Key of a sequence of requests: stream, object, and true for writes.
+///
+/// The recorders of our database traces judge by the same three, so shares of sequential requests can be compared.
 type Course = (u32, u32, bool);
 
 /// Builds a trace record by record.
@@ -192,7 +193,7 @@ impl TraceBuilder {
     /// Adds a record. False when the limit is reached: nothing more is taken.
     ///
     /// # Errors
-    /// What is wrong with the record; it may be skipped and the next one pushed.
+    /// When the record is wrong; it may be skipped and the next one pushed.
     pub fn push(&mut self, record: Record) -> Result<bool, Bad> {
         match record {
             Record::Io { time_us, op, stream, object, offset, size, .. } => {
@@ -233,7 +234,7 @@ impl TraceBuilder {
         Ok(!self.is_full())
     }
 
-    /// How many reads [`TraceBuilder::push_reads`] would take now.
+    /// Returns the number of reads that [`TraceBuilder::push_reads`] would take now.
     pub fn room_for_reads(&mut self) -> usize {
         if self.options.unit != Unit::Pages || self.options.marks || self.last_object.is_none() {
             return 0;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
-/// How many decompressed bytes the detection of a format may look at.
+/// Decompressed bytes that the detection of a format may look at, at most.
 pub const HEAD_BYTES: usize = 64 << 10;
 /// The longest line that is read.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 const XZ_MEMORY_BYTES_MAX: u64 = 1 << 30;
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 
-/// How the file is compressed, by its first bytes, never by its name.
+/// Compression of a file, found by its first bytes, never by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
@@ -95,7 +95,7 @@ impl Input {
         &self.path
     }
 
-    /// How it is compressed.
+    /// Compression of the file.
     pub fn compression(&self) -> Compression {
         self.compression
     }
@@ -105,7 +105,7 @@ impl Input {
         &self.head
     }
 
-    /// How many bytes there are, where that is known before they are read; a file that grows has more.
+    /// Returns the number of decompressed bytes, where that is known before they are read; a file that grows has more.
     pub fn bytes_expected(&self) -> Option<u64> {
         self.file_bytes.filter(|_| self.compression == Compression::Plain)
     }

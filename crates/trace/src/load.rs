@@ -18,8 +18,10 @@ const NATIVE_BYTES_MAX: u64 = 64 << 30;
 /// Reads that are taken from a source at once: their columns stay within the processor's first-level caches.
 const READS_AT_ONCE: usize = 1024;
 
-/// How to load a trace. [`LoadOptions::default`] detects the format, takes the trace's own page size or 4 KiB, splits
-/// by `touch`, tolerates no bad line, leaves logs out and reads to the end.
+/// Options for loading a trace.
+///
+/// [`LoadOptions::default`] detects the format, takes the trace's own page size or 4 KiB, splits by `touch`, tolerates
+/// no bad line, leaves logs out and reads to the end.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     /// The format; detected when absent.
@@ -27,7 +29,7 @@ pub struct LoadOptions {
     /// Page size in bytes, a power of two from 64 B to 16 MiB; when absent, what the trace states, else 4096. Where the
     /// trace counts pages (ARC, LIRS, libCacheSim, before the pool) it only says how large those are.
     pub page_bytes: Option<u32>,
-    /// How I/Os are split into pages.
+    /// Rule by which I/Os are split into pages.
     pub split: Split,
     /// At most this many malformed lines or records are skipped, and counted.
     pub skip_bad: u64,
@@ -39,12 +41,12 @@ pub struct LoadOptions {
     pub next_use: bool,
 }
 
-/// What was read, and what was left out.
+/// Report of a load: the format, the counts of requests kept, and all that was left out or altered.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
     /// The format, given or detected.
     pub format: Format,
-    /// How the file is compressed.
+    /// Compression of the file.
     pub compression: Compression,
     /// Counts of what was kept and left out; all zero for a native trace, from which nothing is left out.
     pub counts: Counts,
@@ -62,7 +64,7 @@ impl LoadReport {
         LoadReport { format, compression, counts: Counts::default(), bad: 0, first_bad: None, clock_reversals: 0 }
     }
 
-    /// What was left out or altered, one clause each, for a terminal or a report; empty when nothing was.
+    /// Returns all that was left out or altered, one clause each, for a terminal or a report; empty when nothing was.
     pub fn left_out(&self) -> Vec<String> {
         let counts = &self.counts;
         let mut clauses = Vec::new();
@@ -89,7 +91,7 @@ impl LoadReport {
 pub struct Loaded {
     /// The trace.
     pub trace: Trace,
-    /// What was read, and what was left out.
+    /// Report of what was read and what was left out.
     pub report: LoadReport,
 }
 

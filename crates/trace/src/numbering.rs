@@ -30,7 +30,7 @@ pub struct Numbering {
     too_many: bool,
 }
 
-/// What a numbering comes to.
+/// Result of a numbering.
 pub struct Numbered {
     /// Page of each request.
     pub pages: Vec<u32>,
@@ -99,7 +99,7 @@ impl Numbering {
         self.numbered = self.pages.len();
     }
 
-    /// How many distinct pages may still come.
+    /// Returns the number of distinct pages that may still come.
     pub fn room(&mut self) -> usize {
         self.number_all();
         PAGES_MAX as usize - self.page_object.len()

@@ -1,4 +1,4 @@
-//! What a reader of a foreign format yields, one at a time, before pages are split and numbered.
+//! Records that a reader of a foreign format yields, one at a time, before pages are split and numbered.
 
 use crate::trace::ObjectKind;
 use entresol_core::Op;
@@ -41,7 +41,7 @@ pub enum Record {
         object: u32,
         /// The name.
         name: String,
-        /// What the format knows it to be.
+        /// Kind of the object, as far as the format knows it.
         kind: ObjectKind,
     },
     /// A query starts.
@@ -62,7 +62,7 @@ pub enum Record {
     Other(&'static str),
 }
 
-/// What offsets and sizes of a source count.
+/// Unit of the offsets and sizes of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes, which the builder splits into pages.
@@ -95,12 +95,12 @@ pub trait Source {
         reads.times_us.clear();
     }
 
-    /// How many requests the source will come to, where that shows beforehand: a hint, for what to reserve.
+    /// Number of requests that the source will come to, where that shows beforehand: a hint, for what to reserve.
     fn requests_expected(&self) -> Option<u64> {
         None
     }
 
-    /// What offsets and sizes count.
+    /// Unit of its offsets and sizes.
     fn unit(&self) -> Unit {
         Unit::Bytes
     }
@@ -120,16 +120,16 @@ pub trait Source {
         false
     }
 
-    /// How many records were older than the one before them; their time is that of the one before.
+    /// Number of records that were older than the one before them; their time is that of the one before.
     fn clock_reversals(&self) -> u64 {
         0
     }
 
-    /// Where the last record came from, for messages: `line 17`, `byte 4096`.
+    /// Position of the last record in the source, for messages: `line 17`, `byte 4096`.
     fn place(&self) -> String;
 }
 
-/// What is wrong with a trace, and where.
+/// Reason why a trace cannot be read or written, with the position of the fault where there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read or written.
@@ -137,7 +137,7 @@ pub enum TraceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said: part of this error's own text and so not its `source`, lest a chain print it twice.
+        /// Error from the system: part of this error's own text and so not its `source`, lest a chain print it twice.
         error: std::io::Error,
     },
     /// A line or record is malformed.
@@ -147,7 +147,7 @@ pub enum TraceError {
         path: PathBuf,
         /// `line 17` or `byte 4096`.
         place: String,
-        /// What was found and what was expected.
+        /// Text that says what was found and what was expected.
         what: String,
     },
     /// Any other reason to refuse the whole file.

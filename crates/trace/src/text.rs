@@ -1,4 +1,4 @@
-//! What all text formats share: one line in, at most one record out, with names of objects and a clock.
+//! Common part of all text formats: one line in, at most one record out, with names of objects and a clock.
 
 use crate::input::{Input, Lines};
 use crate::parse::Bad;
@@ -52,7 +52,7 @@ impl LineFormat for Box<dyn LineFormat> {
     }
 }
 
-/// What a format keeps between lines.
+/// State that a format keeps between lines.
 #[derive(Default)]
 pub struct Context {
     /// Times.
@@ -86,7 +86,7 @@ impl Clock {
         self.last_us
     }
 
-    /// How many times were raised.
+    /// Number of times that were raised to the one before them.
     pub fn reversals(&self) -> u64 {
         self.reversals
     }
@@ -214,7 +214,7 @@ fn malformed_line(lines: &Lines, what: &str) -> TraceError {
     TraceError::malformed(path, format!("line {}", lines.number()), what)
 }
 
-/// How many of these lines a format accepts, for the detection. Lines must not be blank.
+/// Returns the number of these lines that a format accepts, for the detection. Lines must not be blank.
 pub fn accepted(mut format: impl LineFormat, lines: &[&[u8]]) -> usize {
     let mut context = Context::default();
     lines.iter().filter(|line| format.line(line, &mut context).is_ok()).count()

@@ -97,7 +97,7 @@ impl OpByte {
     }
 }
 
-/// What kind of file an object is, as far as its name tells.
+/// Kind of an object's file, as far as its name tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ObjectKind {
@@ -125,11 +125,11 @@ pub struct Object {
 pub struct Event {
     /// Number of requests before it.
     pub at: u64,
-    /// What happens.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 
-/// What happens between requests.
+/// Kind of an event between requests.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
@@ -170,9 +170,9 @@ pub struct Trace {
     pub page_block: Column<u64>,
     /// The objects.
     pub objects: Vec<Object>,
-    /// What happens between requests, ascending in `at`.
+    /// Events between requests, ascending in `at`.
     pub events: Vec<Event>,
-    /// Where it came from: the file and how it was read, one line for reports.
+    /// Provenance of the trace: the file and how it was read, one line for reports.
     pub provenance: String,
 }
 
@@ -199,7 +199,7 @@ impl Trace {
         Request { page: Page(self.pages[i]), op: op.op(), sequential: op.sequential() }
     }
 
-    /// Where a page lives.
+    /// Address of a page in the backing store.
     #[inline(always)]
     pub fn address(&self, page: Page) -> Address {
         Address { object: ObjectId(self.page_object[page.index()]), block: self.page_block[page.index()] }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The tuner is asked this many times in an epoch whether it has seen enough.
 const BEATS: u64 = 32;
 
-/// How far a cache has come: counts that never become less.
+/// Progress of a cache: cumulative counts, which never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Requests so far.
@@ -21,7 +21,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What came about between an earlier reading and this one.
+    /// Returns the differences between an earlier reading and this one, as an epoch.
     fn since(&self, begun: &Reading) -> Epoch {
         Epoch {
             requests: self.requests - begun.requests,
@@ -31,7 +31,7 @@ impl Reading {
     }
 }
 
-/// What an epoch brought.
+/// Record of one epoch: its counts, its settings and the state of the search at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
     /// Requests before it.
@@ -42,7 +42,7 @@ pub struct EpochRow {
     pub seconds: f64,
     /// Pages written in it to the tier that wears.
     pub pages_written: u64,
-    /// What it was run for.
+    /// Role of the epoch.
     pub role: Role,
     /// The settings that it was run with.
     pub values: Vec<f64>,

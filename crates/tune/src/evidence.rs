@@ -1,17 +1,19 @@
-//! Whether the start is better than what is held, where single epochs of the same settings differ by far more than the settings do.
+//! Evidence for or against the incumbent (the settings that are held), compared with the start.
 //!
-//! Two things are kept since what is held was adopted: what the runs of the start said of it, newer ones counting for more, and an
-//! account of what was lost against the start, in which gains make up for losses but none is saved up (Page, "Continuous inspection
-//! schemes", 1954). The first is believed beyond the noise; the second bounds what doubt may cost.
+//! It is for epochs so noisy that two of the same settings differ by far more than the settings do. Two sums are kept
+//! since the incumbent was adopted. The first is a weighted mean of comparisons with runs of the start, in which newer
+//! runs count for more. The second is the loss against the start: gains make up for losses, but no gain is saved up
+//! (Page, "Continuous inspection schemes", 1954). The mean is believed beyond the noise; the loss bounds what doubt may
+//! cost.
 
 use serde::{Deserialize, Serialize};
 
 /// Weight that a run of the start keeps when there is a newer one.
 const KEPT: f64 = 0.8;
-/// What is lost before the start is run at once, in epochs of it.
+/// Loss beyond which the start is run at once, in epochs of the start.
 const ALARMING: f64 = 0.5;
 
-/// What is known.
+/// Comparisons of the incumbent with the start, and the loss against the start, since the incumbent was adopted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
     /// Weighted sum of the logarithms of what the incumbent is worth over the start, and the weights.
@@ -21,12 +23,12 @@ pub(crate) struct Evidence {
     lost: f64,
 }
 
-/// What a run of the start says.
+/// Verdict on the incumbent after a run of the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Word {
-    /// What is held is not worse.
+    /// The incumbent is not worse than the start.
     Better,
-    /// It may be. Where one more run could tell, it comes at once.
+    /// The incumbent may be worse. `again` where one more run of the start could tell: that run comes at once.
     Unsure {
         again: bool,
     },

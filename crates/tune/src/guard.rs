@@ -18,10 +18,10 @@
 //! at once: c is a few stakes. One that makes the start faster and the incumbent not is seen when the start is next run,
 //! after at most [`Limits::gap_max`] epochs: c is that many times R - 1. `tests/bound.rs` plays the adversary.
 //!
-//! That is for a machine whose speed depends on its settings and on nothing before them. Of one with a memory the credit also
-//! pays what a trial does to the contents: what the start's own epochs lose after it, the uncounted ones and the first that
-//! counts, against the one before the trial. What lasts longer than they do is not in the bound; nor is a start that looks slow
-//! for the contents that it finds.
+//! The bound is for a machine whose speed depends on its present settings alone. On a machine with a memory the credit
+//! also pays for the damage that a trial does to the contents. That damage is the loss of the start's own epochs after
+//! the trial against the epoch before it. The uncounted epochs and the first that counts are taken. Damage that lasts
+//! longer is not in the bound; nor is a start that looks slow because of the contents that it finds.
 
 use crate::evidence::{Evidence, Word};
 use crate::objective::{Epoch, Objective};
@@ -31,7 +31,7 @@ use crate::space::{Point, Space};
 use crate::{Proposal, Role, Tuner};
 use serde::{Deserialize, Serialize};
 
-/// What a search may cost, and when it is believed.
+/// Bounds of a search: the loss it may cause, and the evidence that its results need.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Time that may be lost in the long run, as a share of the time the start would take.
@@ -97,7 +97,7 @@ struct Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Trial {
     point: Point,
-    /// What it was worth relative to the incumbent, in logarithms, each time that it was run and could be judged.
+    /// Logarithms of the point's score over the incumbent's, one for each run that could be judged.
     worth: Vec<f64>,
     pace: f64,
     /// Run, and to be judged after the next epoch of the incumbent.
@@ -105,7 +105,7 @@ struct Trial {
     repeats: u32,
 }
 
-/// How fast the incumbent is, and what it is worth, over the start.
+/// Ratios of the incumbent to the start: of the speed (`pace`), and of the score.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Lead {
     pace: f64,
@@ -144,12 +144,12 @@ pub struct Guarded {
     reference: Option<Measured>,
     /// Seconds per request at the start, by the newest estimate.
     start_pace: Option<f64>,
-    /// What an epoch of the start was worth when it was last known.
+    /// Score of an epoch of the start, by the newest estimate.
     #[serde(default)]
     start_score: Option<f64>,
-    /// Epochs are told without what is the workload's doing, and single ones say little. So the start's pace is what it was when it
-    /// was run, an incumbent that is slower than it was is no reason to run that at once, and the start is returned to for what
-    /// all its runs say.
+    /// Evidence on the incumbent, for epochs that are told without the workload's part and that say little singly. The
+    /// start's pace is then the one measured when the start was run. An incumbent that became slower is no reason by
+    /// itself to run the start at once. The tuner returns to the start only for the evidence of all its runs.
     #[serde(default)]
     patient: Option<Evidence>,
     credit: f64,
@@ -233,7 +233,7 @@ impl Guarded {
         Ok(tuner)
     }
 
-    /// What may be lost now, in epochs of the start.
+    /// Credit: the time that may be lost now, in epochs of the start.
     pub fn credit(&self) -> f64 {
         self.credit
     }
@@ -291,7 +291,7 @@ impl Guarded {
         self.incumbent != self.start
     }
 
-    /// What the next epoch is for. Where it is a trial, that stands ready.
+    /// Chooses the role of the next epoch. Where it is a trial, the point to try is in `self.trial` afterwards.
     fn next_role(&mut self) -> Role {
         let to_judge = self.trial.as_ref().is_some_and(|trial| trial.run.is_some());
         if self.reference.is_none() || to_judge {

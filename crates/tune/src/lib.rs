@@ -31,7 +31,7 @@ pub use space::{Knob, Point, Space, SpaceError};
 
 use entresol_core::{Demand, PARTS, Shadow};
 
-/// What an epoch is run for.
+/// Purpose of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -43,18 +43,18 @@ pub enum Role {
     Trial,
 }
 
-/// What the next epoch is to be run with.
+/// Settings for the next epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// A value for each knob, in the order of the knobs.
     pub values: Vec<f64>,
-    /// What for.
+    /// Role of the epoch.
     pub role: Role,
 }
 
 /// Proposes settings and learns from what comes of them.
 pub trait Tuner {
-    /// What to run the next epoch with. The same until [`Tuner::told`].
+    /// Returns the settings for the next epoch. They stay the same until [`Tuner::told`].
     fn propose(&mut self) -> Proposal;
 
     /// Is the epoch that was proposed to end early, after this much of it? To be asked from time to time while it runs; the

@@ -1,19 +1,19 @@
-//! What an epoch was worth.
+//! Objectives: the score of an epoch from its counts.
 
 use serde::{Deserialize, Serialize};
 
-/// What came of an epoch, or of the part of it that is over.
+/// Counts of an epoch, or of the part of it that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Requests that were answered.
     pub requests: u64,
-    /// How long that took, in seconds.
+    /// Time that these requests took, in seconds.
     pub seconds: f64,
     /// Pages written meanwhile to the tier that wears: NVM or flash.
     pub pages_written: u64,
 }
 
-/// What is to be made as large as possible.
+/// Quantity that the tuner maximises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
@@ -50,7 +50,7 @@ impl Epoch {
 }
 
 impl Objective {
-    /// What an epoch was worth; more is better, always above 0.
+    /// Score of an epoch: more is better, and it is always above 0.
     pub fn score(&self, epoch: &Epoch) -> f64 {
         let throughput = 1.0 / epoch.pace();
         match *self {

@@ -46,7 +46,7 @@ struct Envelope<T> {
 }
 
 impl Saved {
-    /// What was saved earlier.
+    /// Wraps the text of a state that was saved earlier. The text is not checked here.
     pub fn from_text(text: impl Into<String>) -> Self {
         Saved(text.into())
     }

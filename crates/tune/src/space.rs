@@ -1,4 +1,4 @@
-//! What can be set: knobs with levels.
+//! Settings that can be tuned: knobs with levels, and the space of their combinations.
 
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +79,7 @@ impl Space {
         &self.knobs
     }
 
-    /// How many levels a knob has.
+    /// Number of levels of a knob.
     pub fn levels(&self, knob: usize) -> usize {
         self.knobs[knob].levels.len()
     }
@@ -97,7 +97,7 @@ impl Space {
         (level < self.levels(knob)).then_some(beside)
     }
 
-    /// Whether this is a point of the space.
+    /// True if this is a point of the space.
     pub(crate) fn contains(&self, point: &[usize]) -> bool {
         point.len() == self.knobs.len() && point.iter().enumerate().all(|(knob, &level)| level < self.levels(knob))
     }

@@ -1,4 +1,4 @@
-//! What a tuner may cost, against an adversary: the bound that `src/guard.rs` states.
+//! Tests of the bound on a tuner's cost that `src/guard.rs` states, against an adversary.
 
 mod common;
 

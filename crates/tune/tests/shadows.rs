@@ -62,7 +62,7 @@ fn it_follows_a_workload_that_changes() {
     }
 }
 
-/// What every setting is worth in a phase, to the cache and to the shadows, which may be wrong in any way.
+/// A phase of the workload: the speed of every setting on the cache, and in the shadows, which may be wrong in any way.
 #[derive(Clone, Debug)]
 struct Phase {
     epochs: u32,

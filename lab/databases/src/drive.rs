@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How a run goes.
+/// Plan of a run: its database, its clients and its times.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What was loaded.
+    /// Scale of the database that was loaded.
     pub scale: Scale,
-    /// With which seed.
+    /// Seed that the database was loaded with; the clients draw from it too.
     pub seed: u64,
     /// The number of the first client; a run on what another left takes others.
     pub first_client: u64,
-    /// Clients.
+    /// Number of clients.
     pub clients: u64,
-    /// How long before anything is counted.
+    /// Warm-up: the time before anything is counted.
     pub warmup: Duration,
-    /// How long it is counted.
+    /// Time that is counted, after the warm-up.
     pub duration: Duration,
 }
 
-/// What clients did within a second.
+/// Transactions that clients committed within a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
     /// New orders that were committed.
@@ -34,31 +34,31 @@ pub struct Second {
     pub committed: u64,
 }
 
-/// What a kind of transactions did, in the time that is counted.
+/// Results of one kind of transaction, in the time that is counted.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// How many were committed.
+    /// Transactions that were committed.
     pub committed: u64,
-    /// How many were rolled back as they were meant to be.
+    /// Transactions that were rolled back as they were meant to be.
     pub rolled_back: u64,
-    /// How often one was tried again after a deadlock or a serialization failure.
+    /// Retries after a deadlock or a serialization failure.
     pub retries: u64,
-    /// How long those that were committed took, from the first try on.
+    /// Latency of the committed transactions in nanoseconds, from the first try on.
     pub latency: Histogram,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
-    /// From the beginning on, the warm-up included.
+    /// Figures of each second from the beginning on, the warm-up included.
     pub seconds: Vec<Second>,
-    /// By kind, as in [`Kind::ALL`].
+    /// Tallies by kind, in the order of [`Kind::ALL`].
     pub tallies: [Tally; 5],
-    /// What was committed, the warm-up included.
+    /// Ledger of the commits, the warm-up included.
     pub ledger: Ledger,
-    /// Why clients ended early, one of them.
+    /// Error that ended the clients early, that of one of them.
     pub lost: Option<DriverError>,
-    /// How long was counted.
+    /// Length of the time that was counted.
     pub counted: Duration,
 }
 
@@ -74,13 +74,13 @@ impl Ran {
         all as f64 / self.counted.as_secs_f64()
     }
 
-    /// How often anything was tried again.
+    /// Retries of all kinds of transactions, in the time that is counted.
     pub fn retries(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.retries).sum()
     }
 }
 
-/// How a run is watched and ended from outside.
+/// Flags and counts by which a run is watched and ended from outside.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Ends it at once.
@@ -95,7 +95,7 @@ pub struct Watch {
     pub over: AtomicBool,
 }
 
-/// What a client keeps for itself.
+/// Notes that a client keeps for itself.
 #[derive(Default)]
 struct Notes {
     seconds: Vec<Second>,
@@ -103,13 +103,13 @@ struct Notes {
     ledger: Ledger,
 }
 
-/// Tries of one transaction: with so many something is wrong.
+/// Retries of one transaction after which its error ends the client: with so many something is wrong.
 const TRIES_MAX: u32 = 1000;
 
 /// Runs clients until the time is over. An error of one ends all, and is the run's unless a crash is under way.
 ///
 /// # Errors
-/// What the database answered, or that it was interrupted.
+/// The database's error, or [`BenchError::Interrupted`].
 pub fn run(database: &dyn Database, plan: &Plan, watch: &Watch) -> Result<Ran, BenchError> {
     let ran = run_clients(database, plan, watch);
     watch.over.store(true, Relaxed);
@@ -249,7 +249,7 @@ impl Notes {
     }
 }
 
-/// What a crash left of what was committed, beside the entries themselves.
+/// Numbers of orders, payments and deliveries that clients were told are committed.
 pub fn told(ledger: &Ledger) -> [u64; 3] {
     let count = |of: fn(&Entry) -> bool| ledger.committed.iter().filter(|entry| of(entry)).count() as u64;
     [

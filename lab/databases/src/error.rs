@@ -1,9 +1,9 @@
-//! What can go wrong.
+//! Errors of servers, databases, files and users.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why something could not be done.
+/// Reason why something could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A program that the distribution would have to provide.
@@ -17,9 +17,9 @@ pub enum BenchError {
     /// A server or one of its tools, with the last lines that it said.
     #[error("{what}{}", Said(.said))]
     Server {
-        /// What happened.
+        /// Description of the failure.
         what: String,
-        /// Its last lines.
+        /// Last lines that the server or the tool wrote.
         said: Vec<String>,
     },
     /// The system refused something on a file.
@@ -27,7 +27,7 @@ pub enum BenchError {
     Path {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// No user of this name.
@@ -63,7 +63,7 @@ impl fmt::Display for Said<'_> {
     }
 }
 
-/// What a failed statement means to who sent it.
+/// Meaning of a failed statement for the session that sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// A deadlock or a serialization failure: the transaction is rolled back, the same may be tried again.
@@ -74,14 +74,14 @@ pub enum Failure {
     Refused,
 }
 
-/// What a database answered.
+/// Error that a database answered with.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{database}: {text}")]
 pub struct DriverError {
-    /// Which.
+    /// Name of the database system.
     pub database: &'static str,
-    /// What it means.
+    /// Meaning of the error for the session.
     pub failure: Failure,
-    /// In its words.
+    /// Message, in the database's own words.
     pub text: String,
 }

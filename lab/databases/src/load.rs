@@ -1,4 +1,4 @@
-//! How a load goes, whatever is loaded.
+//! Loading of tables, whatever their contents.
 
 use crate::BenchError;
 use crate::driver::{Row, Session, Table};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Makes the tables and their indexes and fills them. `progress` is told how many more rows there are; `ended` ends it early.
 ///
 /// # Errors
-/// What the database answered, or that it was interrupted.
+/// The database's error, or [`BenchError::Interrupted`].
 pub(crate) fn fill(
     session: &mut dyn Session,
     tables: &'static [Table],

@@ -8,7 +8,7 @@ use entresol_core::Random;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What clients do again and again.
+/// Operation that clients repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Load {
     /// A customer is read by key, each as likely as any.
@@ -30,7 +30,7 @@ pub struct Client {
     load: Load,
     scale: Scale,
     random: Random,
-    /// What the first scan answered; no other may answer anything else.
+    /// Answer of the first scan; no other may answer anything else.
     scanned: Option<Vec<TextRow>>,
 }
 
@@ -38,7 +38,7 @@ impl Client {
     /// The client of this number, on a session of its own.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     pub fn connect(
         database: &dyn Database,
         load: Load,
@@ -89,7 +89,7 @@ pub struct Pass {
 /// Lets clients work side by side for so long; what one has begun by then it finishes. An error of one ends all.
 ///
 /// # Errors
-/// What the database answered, an answer that is wrong, or that it was interrupted.
+/// The database's error, that of a wrong answer, or [`BenchError::Interrupted`].
 pub fn pass(clients: &mut [Client], time: Duration, ended: &AtomicBool) -> Result<Pass, BenchError> {
     let started = Instant::now();
     work(clients, ended, |_| started.elapsed() < time)

@@ -27,7 +27,7 @@ fn loaded(database: &dyn Database) -> Box<dyn Session> {
     session
 }
 
-/// What clients change in a long time, in short: what some queries look for nobody has loaded.
+/// Changes that stand for those of clients in a long time: some queries look for rows that no load makes.
 const CHANGES: [&str; 4] = [
     "UPDATE stock SET s_order_cnt = s_i_id % 7",
     "UPDATE customer SET c_balance = c_id * 100 - 5000",

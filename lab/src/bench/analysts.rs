@@ -9,24 +9,24 @@ use entresol_core::Random;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// What is asked, and by how many.
+/// Queries to ask, and the number of sessions that ask them.
 pub struct Analysts<'a> {
     pub queries: &'a [&'static Query],
     pub sessions: u64,
     pub seed: u64,
-    /// Whether policies are told when a query begins and ends.
+    /// True if policies are told when a query begins and ends.
     pub hints: bool,
 }
 
 /// A query that was answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Who asked, from 1.
+    /// Number of the session that asked, from 1.
     pub session: u64,
     pub number: u32,
     pub seconds: f64,
     pub rows: usize,
-    /// Whether it ended in the time that is counted.
+    /// True if the query ended in the time that is counted.
     pub counted: bool,
 }
 
@@ -34,21 +34,21 @@ pub struct Asked {
 struct Analyst<'a, 'm> {
     number: u64,
     session: Box<dyn Session>,
-    /// Of each query those that it reads.
+    /// Files that each query reads.
     files: Vec<Vec<String>>,
     of: &'a Analysts<'a>,
     watch: &'a Watch,
     mounted: &'a Shared<'m>,
 }
 
-/// How often it is looked whether all have ended.
+/// Interval at which the sessions are checked for their end.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Analysts<'_> {
     /// Asks until the clients have ended, or something is wrong: that ends the clients too.
     ///
     /// # Errors
-    /// What the database or the process that mounts answered before the end.
+    /// The error of the database, or of the process that mounts, where it came before the end.
     pub fn ask(&self, database: &dyn Database, watch: &Watch, mounted: &Shared) -> Result<Vec<Asked>> {
         // A session that cannot begin ends the clients like one that cannot go on.
         let open = |number| self.open(number, database, watch, mounted);
@@ -89,7 +89,7 @@ impl Analysts<'_> {
     }
 }
 
-/// Whether nobody wants an answer any more.
+/// True if no answer is wanted any more: the clients have ended, or are to end at once.
 fn is_over(watch: &Watch) -> bool {
     watch.over.load(Relaxed) || watch.ended.load(Relaxed)
 }

@@ -1,4 +1,4 @@
-//! What a benchmark of a load and queries at the same time tells: on the terminal, as JSON and as a page.
+//! Report of a benchmark of a load and queries at the same time: on the terminal, as JSON and as a page.
 
 use super::ch::{ChArgs, Measured};
 use super::ground::Ground;
@@ -25,7 +25,7 @@ pub fn line(run: &Measured) -> String {
 }
 
 impl Told<'_> {
-    /// What there is to tell of the clients.
+    /// Report on the clients, without the queries.
     fn load(&self) -> report::Told<'_> {
         let runs = self.runs.iter().map(|run| &run.load).collect();
         report::Told { arguments: &self.arguments.load, ground: self.ground, runs }

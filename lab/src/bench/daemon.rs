@@ -28,12 +28,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the benchmark tells the process that mounts.
+/// Arguments that the benchmark gives the process that mounts.
 #[derive(Args)]
 pub struct DaemonArgs {
     /// The directory
     pub backing: PathBuf,
-    /// Where it appears
+    /// Mount point of the directory
     pub mountpoint: PathBuf,
     /// The cache file
     #[arg(long)]
@@ -69,12 +69,12 @@ pub struct DaemonArgs {
     pub waf: Option<Waf>,
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Write what is asked of the device below to this trace, where there is no cache
+    /// Write the requests to the backing device to this trace, where there is no cache
     #[arg(long, requires = "backing_profile", conflicts_with = "cache")]
     pub record: Option<PathBuf>,
 }
 
-/// What a device was asked for since it is there.
+/// I/Os and times of an emulated device, since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFigures {
     pub reads: u64,
@@ -88,12 +88,12 @@ pub struct DeviceFigures {
     pub media_written_bytes: u64,
     /// I/Os whose bytes this machine had only after the model's time.
     pub late: u64,
-    /// How long after the model's time I/Os were handed over, all together.
+    /// Time from the model's completion of I/Os to their handover, in seconds, summed over all I/Os.
     #[serde(default)]
     pub late_s: f64,
 }
 
-/// What a cache counts, in pages, since it was opened.
+/// Counts of a cache, in pages, since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheFigures {
     pub reads: u64,
@@ -126,7 +126,7 @@ pub struct CacheFigures {
     pub failed: bool,
 }
 
-/// What the open found.
+/// Pages that the cache's open found, and the bytes and seconds that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpenFigures {
     pub pages: u64,
@@ -142,7 +142,7 @@ pub struct Figures {
     pub cache: Option<CacheFigures>,
     pub cache_device: Option<DeviceFigures>,
     pub backing_device: Option<DeviceFigures>,
-    /// What was asked of the device below, where it is recorded.
+    /// Requests to the backing device, where they are recorded.
     #[serde(default)]
     pub asked: Option<AskedFigures>,
 }
@@ -150,12 +150,12 @@ pub struct Figures {
 /// The account of a file, in pages, and what the policy makes of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFigures {
-    /// Below the directory.
+    /// Path below the directory.
     pub path: String,
     pub reads: u64,
     pub read_hits: u64,
     pub resident: u64,
-    /// How the policy has found it to be used, in a word.
+    /// Usage of the file as the policy has found it, in a word.
     pub verdict: Option<String>,
 }
 
@@ -446,7 +446,7 @@ impl Daemon {
 }
 
 impl Figures {
-    /// What came after an earlier look.
+    /// Figures since an earlier look.
     pub fn since(&self, before: &Self) -> Self {
         let device = |of: fn(&Self) -> Option<DeviceFigures>| Some(of(self)?.since(&of(before)?));
         Figures {
@@ -460,12 +460,12 @@ impl Figures {
 }
 
 impl DeviceFigures {
-    /// What came after an earlier look.
+    /// Figures since an earlier look.
     pub fn since(&self, before: &Self) -> Self {
         self.with(before, Sub::sub, Sub::sub)
     }
 
-    /// Of this time and another together.
+    /// Figures of this time and another together.
     pub fn and(&self, other: &Self) -> Self {
         self.with(other, Add::add, Add::add)
     }
@@ -487,12 +487,12 @@ impl DeviceFigures {
 }
 
 impl CacheFigures {
-    /// What came after an earlier look; states as they are now.
+    /// Counts since an earlier look; states as they are now.
     pub fn since(&self, before: &Self) -> Self {
         self.with(before, Sub::sub)
     }
 
-    /// Of this time and a later one together; states as they are in the later one.
+    /// Counts of this time and a later one together; states as they are in the later one.
     pub fn and(&self, later: &Self) -> Self {
         later.with(self, Add::add)
     }

@@ -1,4 +1,4 @@
-//! What benchmarks have in common: the database, where it lies, the devices below it, and what is compared.
+//! Common ground of the benchmarks: the database, its place, the devices below it, and the variants to compare.
 
 use super::mounted::Mounted;
 use super::place::Place;
@@ -28,15 +28,15 @@ pub struct GroundArgs {
     /// Compare the database on the cache's device alone, too
     #[arg(long, requires = "cache_profile")]
     pub ssd_only: bool,
-    /// What becomes of writes to the cache
+    /// Handling of writes by the cache
     #[arg(long, value_enum, default_value = "write-back")]
     pub mode: ModeArg,
-    /// How a cache keeps its pages, as `entresol format` has it [default: in a log for policies that evict in its order, in slots
-    /// for all others]
+    /// Layout in which a cache keeps its pages, as `entresol format` has it [default: in a log for policies that evict
+    /// in its order, in slots for all others]
     #[arg(long, value_name = "log|slots", value_parser = layout)]
     pub layout: Option<Layout>,
-    /// Whether the kernel's page cache stands above the mount. This machine's memory usually has room for the whole database, so
-    /// that with it a cache below is next to never asked
+    /// Use of the kernel's page cache above the mount. This machine's memory usually has room for the whole database,
+    /// so that with it a cache below is next to never asked
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "off")]
     pub page_cache: OnOff,
     /// Have what comes after so many bytes of a sequential stream pass by the cache; 0: nothing does
@@ -46,8 +46,8 @@ pub struct GroundArgs {
     /// separated by commas, each is compared with the others
     #[arg(long, value_name = "LIST", default_value = DIRTY_AGE, value_delimiter = ',', value_parser = seconds_or_none)]
     pub dirty_age: Vec<Limit>,
-    /// Whether the kernel shall read and write logs and temporary files by itself, and all files of a mount without a cache and
-    /// without an emulated device
+    /// Direct access of the kernel to logs and temporary files, and to all files of a mount without a cache and without
+    /// an emulated device
     #[arg(long, value_name = "WHETHER", value_enum, default_value = "on")]
     pub passthrough: OnOff,
     /// Memory for the upper tier of policies that manage two [default: the policy's own share]
@@ -62,7 +62,8 @@ pub struct GroundArgs {
     /// Emulate this device for the cache
     #[arg(long, value_name = "PROFILE")]
     pub cache_profile: Option<String>,
-    /// How flash drives amplify writes, whatever their profiles say: by their cleaning, or as measured by the size of a write
+    /// Write amplification of flash drives, whatever their profiles say: by their cleaning, or as measured by the size
+    /// of a write
     #[arg(long, value_enum)]
     pub waf: Option<Waf>,
     /// Memory of the database's own buffer pool
@@ -74,7 +75,8 @@ pub struct GroundArgs {
     /// Seed of the load and of the emulated devices
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
-    /// Where the databases are while it runs; every user must be able to get there [default: the system's temporary files]
+    /// Directory of the databases while it runs; every user must be able to get there [default: the system's temporary
+    /// files]
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
     /// For root: the user that servers run as
@@ -94,13 +96,13 @@ pub struct RunArgs {
     /// Connections that work at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub clients: u64,
-    /// How long each run is measured: 90s, 5m
+    /// Time for which each run is measured: 90s, 5m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub duration: Duration,
-    /// How long each run goes before that
+    /// Warm-up of each run before that
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub warmup: Duration,
-    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache
+    /// Variants to compare, separated by commas: policies (`entresol policies` lists them), or none for no cache
     #[arg(long, value_name = "LIST", default_value = "none,face-gsc", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Pages that the cache keeps, of the loaded database; the log that they lie in takes a third more
@@ -185,7 +187,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it must be a time of at most a week, such as 500ms, 90s or 5m".into())
 }
 
-/// What a server is asked to be ready for.
+/// Demands that a server must be ready for.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     pub connections: usize,
@@ -291,7 +293,7 @@ impl Ground {
         Ok(pages)
     }
 
-    /// What databases and devices were, for who reads the results.
+    /// Description of the databases and devices, for readers of the results.
     pub fn setting(&self, arguments: &GroundArgs) -> Vec<(&'static str, String)> {
         let device = |name: &Option<String>| match name {
             Some(name) => format!("{name}, emulated"),

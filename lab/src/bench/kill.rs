@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// What came of a kill.
+/// Result of a kill.
 #[derive(Serialize)]
 struct Killed {
     variant: String,
@@ -25,7 +25,7 @@ struct Killed {
     /// Orders, payments and deliveries that clients were told are committed, in this round.
     told: [u64; 3],
     in_doubt: usize,
-    /// What the cache's open found; nothing if that was not killed.
+    /// Figures of the cache's open after the kill; none if the cache was not killed.
     opened: Option<OpenFigures>,
     /// Seconds from the start of the server until it answered.
     ready_s: f64,
@@ -56,9 +56,9 @@ pub fn run(bench: &mut Bench, victim: Victim, rounds: u32) -> Result<()> {
     }
 }
 
-/// How long clients may take to connect.
+/// Longest time that clients may take to connect.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
-/// How long clients may take to notice that something is gone before they are told.
+/// Longest time that clients may take to notice that something is gone before they are told.
 const NOTICED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Waits for so long, or until it is over before.

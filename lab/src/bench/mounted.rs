@@ -11,7 +11,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long it may take to close its cache.
+/// Longest time that the process may take to close its cache.
 const CLOSED_WITHIN: Duration = Duration::from_secs(300);
 
 /// A directory that another process mounts.

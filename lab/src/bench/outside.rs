@@ -32,8 +32,8 @@ pub struct PgbenchArgs {
     /// Have psql make and fill tables for these files, instead of pgbench its own
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// What must hold after a run of these files: statements that give 0, each after a comment that says what is wrong where it is
-    /// more. `:transactions` is how many pgbench was told are committed
+    /// Checks after a run of these files: statements that give 0, each after a comment that says what is wrong where it
+    /// is more. `:transactions` is the number that pgbench was told are committed
     #[arg(long, value_name = "FILE")]
     pub check: Option<PathBuf>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ fn read(path: &Path) -> Result<String> {
 }
 
 impl PgbenchArgs {
-    /// What pgbench does, and that in words.
+    /// Scripts for pgbench, and a description of them.
     fn work(&self) -> Result<(Work, String)> {
         let first = &self.script[0];
         let there_are = match script(first) {
@@ -128,9 +128,9 @@ pub struct Measured {
     pub repeat: u32,
     pub said: Said,
     pub span: Span,
-    /// How long the server took to be ready.
+    /// Time from the server's start until it was ready.
     pub ready: Duration,
-    /// What the checks found wrong.
+    /// Faults that the checks found.
     pub faults: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a benchmark by another's load generator tells: on the terminal, as JSON and as a page.
+//! Report of a benchmark by another's load generator: on the terminal, as JSON and as a page.
 
 use super::ground::{Ground, RunArgs, mib};
 use super::outside::Measured;

@@ -1,4 +1,4 @@
-//! `entresol-lab bench overhead`: what a mount and a cache cost where they cannot help.
+//! `entresol-lab bench overhead`: the cost of a mount and a cache where they cannot help.
 
 use super::daemon::CacheFigures;
 use super::ground::{Ground, GroundArgs, Wanted, mib, said, time};
@@ -41,13 +41,13 @@ pub struct OverheadArgs {
     /// Connections that read and change rows at the same time; one alone scans
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub clients: u64,
-    /// How long each load is measured; what was begun by then is finished
+    /// Time for which each load is measured; what was begun by then is finished
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
     pub duration: Duration,
-    /// How long each load goes before that
+    /// Warm-up of each load before that
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub warmup: Duration,
-    /// What is compared with the directory, separated by commas: policies, or none for a mount without a cache
+    /// Mounts to compare with the directory, separated by commas: policies, or none for a mount without a cache
     ///
     /// The directory cannot be on an emulated device: with --backing-profile the first of these is what the others are compared
     /// with.
@@ -89,7 +89,7 @@ impl From<LoadArg> for Load {
     }
 }
 
-/// Where the database lies.
+/// Place of the database: a directory, or a mount over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum On {
     Directory,
@@ -110,7 +110,7 @@ pub struct Timed {
     pub load: LoadArg,
     pub pass: Pass,
     pub processor: Spent,
-    /// What the cache was asked for.
+    /// Counts of the cache while the load was measured; none without a cache.
     pub cache: Option<CacheFigures>,
 }
 
@@ -278,7 +278,7 @@ impl<'a> Bench<'a> {
         Ok(Timed { load, pass, processor, cache })
     }
 
-    /// What work takes of the processor.
+    /// Carries out some work; its result, and the processor time that it took.
     fn counted(
         &mut self,
         mounted: &mut Option<&mut Mounted>,

@@ -1,4 +1,4 @@
-//! What is told of overhead: on the terminal, as JSON and as a page.
+//! Report of overhead: on the terminal, as JSON and as a page.
 
 use super::ground::{Ground, mib};
 use super::overhead::{LoadArg, Measured, On, OverheadArgs, Timed};

@@ -1,4 +1,4 @@
-//! Parts of what benchmarks tell.
+//! Parts that the benchmarks' reports share.
 
 use super::daemon::DeviceFigures;
 use entresol_report::{Cell, Column, Table};
@@ -24,22 +24,22 @@ pub fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     once
 }
 
-/// What emulated devices were asked for in a run.
+/// Figures of the emulated devices in a run.
 pub struct Asked {
-    /// What the run is called.
+    /// Name of the run.
     pub of: String,
     pub cache: Option<DeviceFigures>,
     pub backing: Option<DeviceFigures>,
-    /// How long.
+    /// Length of the time, in seconds.
     pub seconds: f64,
 }
 
-/// What was asked of emulated devices while a load was measured; none without any.
+/// Table of the I/Os of emulated devices while a load was measured; none without such devices.
 pub fn device_table(runs: impl Iterator<Item = Asked>) -> Option<Table> {
     device_table_of("Emulated devices, while it was measured", runs)
 }
 
-/// What was asked of emulated devices in a time that the title says; none without any.
+/// Table of the I/Os of emulated devices in a time that the title names; none without such devices.
 pub fn device_table_of(title: &str, runs: impl Iterator<Item = Asked>) -> Option<Table> {
     let columns = [
         Column::text("cache"),

@@ -1,4 +1,4 @@
-//! Where a benchmark keeps its databases: one directory, which goes with it.
+//! Place of a benchmark's databases: one directory, which is removed with it.
 
 use anyhow::{Context, Result, bail};
 use entresol_bench::server::Owner;
@@ -53,7 +53,7 @@ impl Place {
         self.root.join("cache")
     }
 
-    /// Where the process that mounts writes what it records, as its user may.
+    /// Path of the recording, where the user of the process that mounts may write.
     pub fn recording(&self) -> PathBuf {
         self.run.join("recording.etr")
     }

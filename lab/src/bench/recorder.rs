@@ -1,4 +1,4 @@
-//! What a database asks of its files, as a trace and as a sum.
+//! Recorder of the requests of a database to its files, as a trace and as sums.
 
 use anyhow::Result;
 use entresol_core::Op;
@@ -11,19 +11,20 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was asked since the start.
+/// Counts of requests since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AskedFigures {
     /// Pages that were read or written.
     pub requests: u64,
     /// Those that were written.
     pub writes: u64,
-    /// How long all who asked waited together: over the time that passed, how many waited at a time (Little's law).
+    /// Time that all requesters waited together, in seconds. Divided by the time that passed, it is the number that
+    /// waited at a time (Little's law).
     pub waited_s: f64,
 }
 
 impl AskedFigures {
-    /// What came after an earlier look.
+    /// Counts since an earlier look.
     pub fn since(&self, before: &Self) -> Self {
         AskedFigures {
             requests: self.requests - before.requests,
@@ -66,7 +67,7 @@ impl Recorder {
         Ok(Recorder { page_bytes: page_bytes.into(), started: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// What was asked so far.
+    /// Counts of requests so far.
     pub fn figures(&self) -> AskedFigures {
         self.state().figures
     }
@@ -74,7 +75,7 @@ impl Recorder {
     /// Puts the trace in its place; what is heard later is none of it.
     ///
     /// # Errors
-    /// What went wrong at any time.
+    /// The first error of the recording, at whatever time it happened.
     pub fn finish(&self) -> Result<()> {
         let mut state = self.state();
         match (state.failed.take(), state.spool.take()) {

@@ -1,4 +1,4 @@
-//! What a benchmark tells: on the terminal, as JSON and as a page.
+//! Report of a benchmark with a TPC-C-like load: on the terminal, as JSON and as a page.
 
 use super::ground::{Ground, mib};
 use super::parts::{Asked, device_table, distinct, median};
@@ -156,7 +156,7 @@ impl Told<'_> {
     }
 }
 
-/// What was compared on what, for who reads the results.
+/// Description of the load, the cache and the devices, for readers of the results.
 pub fn setting(arguments: &LoadArgs, on: &Ground) -> Vec<(&'static str, String)> {
     let LoadArgs { warehouses, shrink, run, .. } = arguments;
     let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
@@ -176,7 +176,7 @@ pub fn text(told: &Told) -> String {
     tables(&told.table(), told.device_table(), told.setting())
 }
 
-/// What a TPC-C-like load is told by: its table, that of emulated devices if there are any, and what was compared.
+/// Text of a report on a TPC-C-like load: its table, that of emulated devices if there are any, and the setting.
 pub fn tables(runs: &Table, devices: Option<Table>, setting: Vec<(&'static str, String)>) -> String {
     let mut text = runs.to_text(TextStyle::stdout());
     if let Some(devices) = devices {

@@ -25,35 +25,35 @@ pub struct Story {
     /// From 1.
     pub repeat: u32,
     pub restarts: Vec<Restarted>,
-    /// What the checks at the end found wrong.
+    /// Faults that the checks at the end found.
     pub faults: Vec<String>,
 }
 
 /// A crash and what came after it. Times are in seconds.
 pub struct Restarted {
-    /// Between two checkpoints.
+    /// Time between two checkpoints.
     pub interval_s: f64,
     pub crash: Crash,
     /// New orders a minute from the checkpoint to the kill; none where there was not a whole second.
     pub before: Option<f64>,
     /// Until the process that mounts served.
     pub mounted_s: f64,
-    /// What that found in the cache.
+    /// Figures of the cache's open by that process.
     pub opened: OpenFigures,
     /// Until the server answered, from the same beginning.
     pub answered_s: f64,
-    /// What was asked of files and devices until then.
+    /// Figures of the cache and the devices until then.
     pub recovery: Figures,
     /// Until clients were at work, from the same beginning.
     pub at_work_s: f64,
     pub after: Ran,
-    /// What was asked of the cache from then on.
+    /// Counts of the cache from then on; none without a cache.
     pub cache: Option<CacheFigures>,
 }
 
 /// The time before a kill.
 pub struct Crash {
-    /// How long the last checkpoint took.
+    /// Time that the last checkpoint took.
     pub checkpoint_s: f64,
     /// From its beginning to the kill.
     pub after_s: f64,

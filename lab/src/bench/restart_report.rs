@@ -1,4 +1,4 @@
-//! What is told of restarts: on the terminal, as JSON and as a page.
+//! Report of restarts: on the terminal, as JSON and as a page.
 
 use super::ground::Ground;
 use super::parts::{Asked, device_table_of, distinct, median};

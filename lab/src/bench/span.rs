@@ -1,4 +1,4 @@
-//! What went on between two looks at a run, and what of it was recorded.
+//! Span between two looks at a run, and the recording of the run.
 
 use super::daemon::Figures;
 use super::ground::Ground;
@@ -8,10 +8,10 @@ use entresol_bench::server::{PoolCounts, processor_time, processor_time_but};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// What is known at a moment.
+/// Figures of a run at a moment.
 pub struct Look {
     figures: Figures,
-    /// What the server's own pool was asked for, where what passes it is recorded and the server counts it.
+    /// Counts of the server's own pool, where the requests that pass it are recorded and the server counts them.
     pool: Option<PoolCounts>,
     /// Processor time of everybody but the process that mounts.
     processor: Duration,
@@ -40,17 +40,17 @@ impl Look {
         })
     }
 
-    /// Where nothing was looked at.
+    /// Look with zero for every figure, where nothing was looked at.
     pub fn nothing(at: Instant) -> Self {
         Look { figures: Figures::default(), pool: None, processor: Duration::ZERO, mounting: Duration::ZERO, at }
     }
 
-    /// How long ago it was.
+    /// Time since the look.
     pub fn elapsed(&self) -> Duration {
         self.at.elapsed()
     }
 
-    /// What went on from this look to a later one.
+    /// Span from this look to a later one.
     pub fn until(&self, later: &Look) -> Span {
         Span {
             figures: later.figures.since(&self.figures),
@@ -62,11 +62,11 @@ impl Look {
     }
 }
 
-/// What went on between two looks.
+/// Figures of the time between two looks.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     pub figures: Figures,
-    /// What the server's own pool was asked for, where what passed it was recorded and the server counts it.
+    /// Counts of the server's own pool, where the requests that passed it were recorded and the server counts them.
     pub pool: Option<PoolCounts>,
     /// Processor time of the clients and the server.
     pub processor: Duration,
@@ -76,7 +76,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// How often pages were found, for the line of a run; nothing without a cache.
+    /// Hit ratio of the cache, for the line of a run; empty without a cache.
     pub fn hits(&self) -> String {
         let hits = self.figures.cache.map(|cache| format!(", hit ratio {:.1} %", 100.0 * cache.hit_ratio()));
         hits.unwrap_or_default()
@@ -103,7 +103,7 @@ pub fn joined(mut all: Value, more: Value) -> Value {
 }
 
 impl Ground {
-    /// Whether a recording of this variant's run was asked for.
+    /// True if a recording of this variant's run was asked for.
     pub fn records(&self, variant: &Variant) -> bool {
         self.devices.record.is_some() && *variant == Variant::None
     }
@@ -116,8 +116,8 @@ impl Ground {
         Ok(())
     }
 
-    /// What was recorded in the last of these runs that was, and the words with which it is simulated; with each run how often it did
-    /// `what` in a second.
+    /// Description of the last recording of these runs, with the options by which it is simulated; none if nothing was
+    /// recorded. With each run comes the number of `what` that it did in a second.
     pub fn recorded<'a>(
         &self,
         runs: impl DoubleEndedIterator<Item = (&'a Span, f64)>,

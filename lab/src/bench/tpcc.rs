@@ -31,7 +31,7 @@ pub struct TpccArgs {
     /// Kill these under load instead, again and again, and check what is left
     #[arg(long, value_enum, conflicts_with = "record")]
     pub kill: Option<Victim>,
-    /// How often
+    /// Number of kills of each variant
     #[arg(long, value_name = "N", default_value_t = 10, requires = "kill", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
     /// Measure restarts instead: for checkpoints that are this far apart, crash server and cache together in the middle
@@ -56,7 +56,7 @@ pub struct LoadArgs {
     pub run: RunArgs,
 }
 
-/// Who is killed.
+/// Process or processes to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Victim {
     /// The process with the cache, and the server once it has noticed
@@ -74,9 +74,9 @@ pub struct Measured {
     pub repeat: u32,
     pub ran: Ran,
     pub span: Span,
-    /// How long the server took to be ready.
+    /// Time from the server's start until it was ready.
     pub ready: Duration,
-    /// What the checks found wrong.
+    /// Faults that the checks found.
     pub faults: Vec<String>,
 }
 
@@ -224,7 +224,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What is wrong with the database.
+    /// Faults of the database: conditions that do not hold, and commits that are lost. Of the latter, ten at most are
+    /// named.
     pub fn faults(&self, ledger: &Ledger) -> Result<Vec<String>> {
         let database = self.ground.server.database();
         let mut faults = broken_conditions(&*database)?;
@@ -240,14 +241,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What clients did, and what was known when counting began and when it ended.
+/// Results of the clients, and the looks at the run when counting began and when it ended.
 pub struct Driven {
     pub ran: Ran,
     pub before: Look,
     pub after: Look,
 }
 
-/// What is loaded.
+/// Scale of the database to load.
 fn scale(arguments: &LoadArgs) -> Scale {
     Scale::new(arguments.warehouses).shrunk(arguments.shrink)
 }

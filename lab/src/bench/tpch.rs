@@ -35,8 +35,8 @@ pub struct TpchArgs {
     /// Queries in their order, separated by commas, or mixed; the second of a number has other parameters than the first
     #[arg(long, value_name = "LIST", default_value = "3,7,9,10,13,16,20", value_parser = wanted)]
     pub queries: Queries,
-    /// What is compared, separated by commas: policies (`entresol policies` lists them), or none for no cache. Before each query
-    /// table-placement brings whole tables and indexes, as many as fit, which is timed apart
+    /// Variants to compare, separated by commas: policies (`entresol policies` lists them), or none for no cache.
+    /// Before each query table-placement brings whole tables and indexes, as many as fit, which is timed apart
     #[arg(long, value_name = "LIST", default_value = "none,lru,tac,heuristicdb", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Pages that the cache keeps, of the loaded database: one size or several, separated by commas
@@ -96,14 +96,14 @@ pub struct ObjectFigures {
     pub read_hits: u64,
     /// Pages in the cache at the query's end.
     pub resident: u64,
-    /// How the policy found it to be used.
+    /// Usage of the table or index as the policy found it, in a word.
     pub verdict: Option<String>,
 }
 
-/// What a query took.
+/// Figures of a query.
 pub struct Timed {
     pub seconds: f64,
-    /// How long tables were placed before that.
+    /// Time in seconds that placing tables took before the query.
     pub placing_s: f64,
     pub answer: Answer,
     pub cache: Option<CacheFigures>,
@@ -112,7 +112,7 @@ pub struct Timed {
     pub objects: Vec<ObjectFigures>,
 }
 
-/// What is run: a variant, and the size of its cache if it has one.
+/// Case to run: a variant, and the size of its cache if it has one, as it was given and in pages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub variant: Variant,
@@ -135,9 +135,9 @@ pub struct Measured {
     pub repeat: u32,
     /// As many as there are queries.
     pub queries: Vec<Timed>,
-    /// What is wrong with the answers.
+    /// Answers that differ from those without a mount, described.
     pub faults: Vec<String>,
-    /// How long the server took to be ready.
+    /// Time from the server's start until it was ready.
     pub ready: Duration,
 }
 
@@ -149,7 +149,7 @@ struct Bench<'a> {
     arguments: &'a TpchArgs,
     ground: Ground,
     queries: Vec<Query>,
-    /// What they answered before there was any mount.
+    /// Answers to the queries before there was any mount.
     expected: Vec<Answer>,
     names: Names,
 }

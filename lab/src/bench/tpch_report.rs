@@ -1,4 +1,4 @@
-//! What a benchmark of queries tells: on the terminal, as JSON and as a page.
+//! Report of a benchmark of queries: on the terminal, as JSON and as a page.
 
 use super::daemon::{CacheFigures, DeviceFigures};
 use super::ground::{Ground, mib};
@@ -55,7 +55,7 @@ fn device_seconds(timed: &Timed) -> Option<f64> {
     devices.into_iter().flatten().map(|device| device.busy_s).reduce(|sum, its| sum + its)
 }
 
-/// How the policy found tables and indexes to be used, in the course of a query.
+/// Usage of tables and indexes as the policy found it in the course of a query; none if it found none.
 fn verdicts(timed: &Timed) -> Option<String> {
     let word = |object: &super::tpch::ObjectFigures| Some(format!("{} {}", object.name, object.verdict.as_ref()?));
     let words: Vec<String> = timed.objects.iter().filter_map(word).collect();
@@ -154,7 +154,7 @@ impl Told<'_> {
         [clock, self.query_table("device seconds", device_seconds), self.placing_table()].into_iter().flatten()
     }
 
-    /// What was placed before each query; none if nothing ever was.
+    /// Table of the data placed before each query; none if nothing ever was.
     fn placing_table(&self) -> Option<Table> {
         let placed = |timed: &Timed| Some(self.bytes(timed.cache?.placed) / f64::from(1 << 20));
         let columns = [
@@ -184,7 +184,8 @@ impl Told<'_> {
         (!cases.is_empty()).then_some(table)
     }
 
-    /// What policies that judge tables made of them, in first runs; none if there is no such policy.
+    /// Table of the usage that policies found, of those that judge tables, in first runs; none if there is no such
+    /// policy.
     fn verdict_table(&self) -> Option<Table> {
         let columns = [Column::text("cache"), Column::text("query"), Column::text("found, most read first")];
         let mut table = Table::new("How tables and indexes were found to be read", columns);

@@ -5,7 +5,7 @@ use anyhow::{Error, Result};
 use entresol_cli::shared as output;
 use entresol_report::{Page, Progress};
 
-/// What was measured before everything was, or something failed.
+/// Runs that were measured before all were, or one failed.
 pub struct Turns<M> {
     pub runs: Vec<M>,
     failed: Option<Error>,
@@ -44,10 +44,10 @@ impl<M> Turns<M> {
         }
     }
 
-    /// The error that ended the runs early.
+    /// Returns the runs.
     ///
     /// # Errors
-    /// That one.
+    /// The error that ended the runs early.
     pub fn end(self) -> Result<Vec<M>> {
         self.failed.map_or(Ok(self.runs), Err)
     }

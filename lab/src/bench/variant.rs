@@ -1,4 +1,5 @@
-//! What a database lies on in a run: nothing in between, a policy's cache, or the cache's device alone.
+//! Variants of the storage below a database in a run: nothing in between, a policy's cache, or the cache's device
+//! alone.
 
 use super::daemon::Figures;
 use super::mounted::Mounted;
@@ -56,13 +57,13 @@ impl Variant {
     }
 }
 
-/// What all variants have in common.
+/// Options that all variants have in common.
 pub struct Devices {
     pub backing_profile: Option<String>,
     pub cache_profile: Option<String>,
     pub waf: Option<Waf>,
     pub mode: ModeArg,
-    /// How all caches keep their pages; none: as suits the policy.
+    /// Layout in which all caches keep their pages; if none, the one that suits the policy.
     pub layout: Option<Layout>,
     pub page_cache: OnOff,
     pub sequential_cutoff: u64,
@@ -72,12 +73,12 @@ pub struct Devices {
     pub pages: u64,
     pub dram: Option<Size>,
     pub seed: u64,
-    /// Where to put a recording of what is asked of the device below, where there is no cache.
+    /// Path for a recording of the requests to the backing device, where there is no cache.
     pub record: Option<PathBuf>,
 }
 
 impl Devices {
-    /// How the cache of a variant that has one keeps its pages.
+    /// Layout in which a variant's cache keeps its pages; none for a variant without a cache.
     pub fn layout_of(&self, variant: &Variant) -> Option<Layout> {
         let Variant::Cached(Cached { policy, .. }) = variant else { return None };
         self.layout.or_else(|| Some(Layout::suiting(one_policy(policy).ok()?.info)))

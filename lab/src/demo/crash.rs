@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What came of the kill.
+/// Result of the kill.
 pub struct Crash {
     /// The last transaction that the process was told is committed.
     pub acknowledged: u64,
@@ -21,12 +21,12 @@ pub struct Crash {
     /// The first window of transactions after it, and as it was in the run that began with an empty cache.
     pub warm: Hits,
     pub cold: Hits,
-    /// What the checks found wrong.
+    /// Faults that the checks found.
     pub faults: Vec<String>,
 }
 
 impl Demo<'_> {
-    /// What the process does that is killed: transactions, and a line for each that is committed.
+    /// Runs the load in the process that is killed: transactions, and a line for each that is committed.
     pub(super) fn victim(&self) -> Result<()> {
         let options = self.options("killed", Some(catalogue::info(KILLED)?));
         let connection = self.open(&self.path("killed.db"), "demo-victim", options)?;

@@ -53,7 +53,7 @@ const PAGE_BYTES: u32 = 4096;
 const CACHE_BYTES: u64 = 6 << 20;
 /// Memory of the upper tier of a policy that has two, in pages.
 const DRAM_PAGES: u64 = 128;
-/// What the database can become: no more than the smallest emulated device holds.
+/// Largest size of the database: no more than the smallest emulated device holds.
 const CAPACITY_BYTES: u64 = 16 << 30;
 /// Handles for every page that the database has, so that the directory is the simulator's.
 const HANDLES: usize = 1 << 16;
@@ -83,7 +83,7 @@ impl Hits {
     }
 }
 
-/// What a run of the load gave.
+/// Results of a run of the load.
 pub struct Ran {
     pub name: &'static str,
     pub took: Duration,
@@ -99,7 +99,7 @@ impl Ran {
     }
 }
 
-/// Where things are, and how the load runs.
+/// Arguments of the demo, the profile of its emulated device, and whether it is quiet.
 struct Demo<'a> {
     arguments: &'a DemoArgs,
     profile: Profile,
@@ -156,7 +156,7 @@ impl Demo<'_> {
         Ok(connection.query_row("PRAGMA page_count", [], |row| row.get(0))?)
     }
 
-    /// How the cache of a run is made, and where its requests are recorded.
+    /// Options of the cache of a run, without the trace of its requests.
     fn options(&self, name: &str, policy: Option<&Info>) -> Options {
         Options {
             cache: policy.map(|_| self.path(&format!("{name}.cache"))),
@@ -233,7 +233,7 @@ impl Demo<'_> {
     }
 }
 
-/// What the cache has counted so far.
+/// Counts of the cache so far.
 fn hits(connection: &Connection) -> Result<Hits> {
     let text: String = connection.query_row("PRAGMA entresol_stats", [], |row| row.get(0))?;
     let count = |name: &str| -> Result<u64> {

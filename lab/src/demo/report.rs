@@ -1,4 +1,4 @@
-//! What the demo tells, on the terminal and as a page.
+//! Report of the demo, on the terminal and as a page.
 
 use super::crash::Crash;
 use super::{CACHE_BYTES, DRAM_PAGES, DemoArgs, KILLED, PAGE_BYTES, Ran, WINDOW};

@@ -35,7 +35,7 @@ const TABLES: &str = "
     CREATE TABLE committed(number INTEGER);
     INSERT INTO committed VALUES(0);";
 
-/// What must always hold; each query gives the rows for which it does not.
+/// Consistency conditions; each query gives the rows for which its condition does not hold.
 const CONDITIONS: [(&str, &str); 4] = [
     (
         "a warehouse's turnover is that of its districts",
@@ -264,7 +264,7 @@ fn delivery(connection: &Connection, random: &mut Random, at: u64) -> Result<()>
     Ok(())
 }
 
-/// How many items of the last twenty orders are short.
+/// Counts the items of the last twenty orders that are short.
 fn stock_level(connection: &Connection, random: &mut Random) -> Result<()> {
     let (warehouse, district) = (within(random, 1, WAREHOUSES), within(random, 1, DISTRICTS));
     let threshold = within(random, 10, 20);
@@ -275,7 +275,7 @@ fn stock_level(connection: &Connection, random: &mut Random) -> Result<()> {
     number(connection, sql, [warehouse, district, threshold]).map(drop)
 }
 
-/// What is wrong with a database: with its pages, by SQLite's own check, and with its contents, by TPC-C's conditions.
+/// Faults of a database: of its pages, by SQLite's own check, and of its contents, by TPC-C's conditions.
 pub fn faults(connection: &Connection) -> Result<Vec<String>> {
     let sound: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     let mut faults: Vec<String> = (sound != "ok").then(|| format!("integrity_check: {sound}")).into_iter().collect();

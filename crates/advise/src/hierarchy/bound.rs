@@ -23,7 +23,8 @@ const SEED: u64 = 42;
 const ROUNDED: f64 = 0.995;
 /// I/Os that are kept waiting to find what a device gets done, as many as any profile works on at a time.
 const DEPTH: usize = 256;
-/// What filling and draining the queue adds to the time of so many I/Os, and a tenth for other orders of I/Os.
+/// Factor on the measured time of [`COUNT`] I/Os. It takes off what filling and draining the queue adds, and a tenth
+/// for other orders of I/Os.
 const FILLED: f64 = 0.85;
 
 /// The shortest times in which a device served a page, alone, in nanoseconds.

@@ -7,7 +7,7 @@ use entresol_sim::{Cell, LayerSpec, PolicySpec, World, parse_policies};
 use serde::Serialize;
 use std::fmt;
 
-/// What a trace stands for.
+/// Scale of a trace: the real data that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// Bytes of a page.
@@ -54,9 +54,9 @@ impl Scale {
 pub struct Part {
     /// Its name in the catalogue.
     pub name: String,
-    /// Where it is.
+    /// Level of the hierarchy that the device serves.
     pub class: Class,
-    /// What was bought.
+    /// Size that was bought, with its price.
     #[serde(flatten)]
     pub piece: Piece,
     /// Pages of the trace that it is simulated with.
@@ -71,7 +71,7 @@ pub struct Part {
 pub struct Candidate {
     /// Its devices, the fastest first; the last one holds everything.
     pub parts: Vec<Part>,
-    /// What it costs.
+    /// Price of all parts together, in dollars.
     pub dollars: f64,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Candidate {
 /// A policy without a page unless a query is announced.
 const NO_CACHE: &str = "table-placement";
 
-/// How the tiers are managed.
+/// Policies that manage the tiers.
 #[derive(Clone, Debug)]
 pub struct Policies {
     /// DRAM without NVM.
@@ -179,8 +179,9 @@ impl Candidate {
         self.parts.last().expect("a hierarchy has a lowest tier")
     }
 
-    /// What the simulator runs, and which part of the hierarchy is each of its tiers. A tier without frames is none: the policies of
-    /// NVM and of flash have one for DRAM, whether there is any for them or not.
+    /// Returns the cell that the simulator runs, and for each of its tiers the index of the hierarchy's part. The index
+    /// is none for a tier that no part provides. The policies of NVM and of flash have a tier for DRAM, even where the
+    /// hierarchy has no DRAM for it.
     pub(super) fn cell(&self, policies: &Policies, world: &World) -> Result<(Cell, Vec<Option<usize>>), String> {
         let place = |class| self.caches().iter().position(|part| part.class == class);
         let size = |place: Option<usize>| Size::Pages(place.map_or(0, |at| self.parts[at].pages));

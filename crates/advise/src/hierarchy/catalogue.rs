@@ -1,4 +1,4 @@
-//! What can be bought: a dated TOML file with prices, device profiles and endurance.
+//! Catalogue of devices that can be bought: a dated TOML file with prices, device profiles and endurance.
 //!
 //! ```toml
 //! date = "2026-11"
@@ -28,7 +28,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("kang-2015", include_str!("../../catalogues/kang-2015.toml")),
 ];
 
-/// Where in a hierarchy a device can be, fastest first.
+/// Level of a hierarchy at which a device can be, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -53,7 +53,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// How much may be written to a device.
+/// Writes that a device endures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endurance {
@@ -86,26 +86,27 @@ impl Piece {
 /// A device in all the sizes in which it is sold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// What it is called.
+    /// Name of the device.
     pub name: String,
-    /// Where it can be.
+    /// Level of a hierarchy at which the device can be.
     pub class: Class,
-    /// How it behaves. Flash drives charge the write amplification that was measured of them where their profile has it.
+    /// Model of the device's behaviour. Flash drives charge their measured write amplification where the profile has
+    /// it.
     pub profile: Profile,
     /// Its sizes, ascending.
     pub pieces: Vec<Piece>,
-    /// How much may be written to it.
+    /// Writes that the device endures.
     pub endurance: Endurance,
 }
 
-/// What can be bought.
+/// Devices that can be bought, with their source and date.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Catalogue {
     /// Its name or file.
     pub name: String,
     /// When the prices held.
     pub date: String,
-    /// Where they come from.
+    /// Source of the prices.
     pub source: String,
     /// The devices, in the order of the file.
     pub items: Vec<Item>,

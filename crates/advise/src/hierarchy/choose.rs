@@ -5,7 +5,7 @@ use super::measure::Measured;
 use super::search::Tried;
 use serde::Serialize;
 
-/// What is wanted most.
+/// Quantity by which the best hierarchy is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
@@ -43,7 +43,7 @@ impl Objective {
     }
 }
 
-/// What a hierarchy must keep within.
+/// Limits that a hierarchy must keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Limits {
     /// Requests a second, at least.

@@ -17,15 +17,16 @@ const FLASH_BYTES_MIN: u64 = 1 << 30;
 const COUNTED_MIN: u64 = 10_000;
 const SEEN_MIN: u64 = 1_000;
 
-/// What was measured already, by the name of the hierarchy: prices may change and the figures stay.
+/// Results of hierarchies that were simulated already, by the name of the hierarchy. Prices may change; the results
+/// stay.
 #[derive(Debug, Default)]
 pub struct Known(Mutex<HashMap<String, Result<Measured, String>>>);
 
-/// What is asked of each hierarchy.
+/// Workload that each hierarchy is simulated with.
 pub struct Workload<'w> {
     /// The trace.
     pub world: &'w World<'w>,
-    /// How tiers are managed.
+    /// Policies that manage the tiers.
     pub policies: Policies,
     /// Share of the requests that fill the caches and are not counted; 003 takes half (section 6.2).
     pub warmup: f64,
@@ -33,15 +34,15 @@ pub struct Workload<'w> {
     pub clients: u32,
     /// Time between the answer to a request and the next one of the same requester.
     pub think_ns: Nanos,
-    /// What it computes before that, on processors that all requesters share.
+    /// Processor time of a request, spent before the think time on processors that all requesters share.
     pub work: Work,
-    /// Where random choices begin.
+    /// Seed of the random choices.
     pub seed: u64,
-    /// What is not simulated again.
+    /// Results that are not simulated again.
     pub known: Known,
 }
 
-/// What one device of a hierarchy did.
+/// Figures of one device of a simulated hierarchy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartUse {
     /// Share of the requests that were served here.
@@ -56,7 +57,7 @@ pub struct PartUse {
     pub lifetime_years: Option<f64>,
 }
 
-/// What a hierarchy did.
+/// Figures of a simulated hierarchy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// Requests a second.
@@ -123,7 +124,7 @@ impl Workload<'_> {
         Ok(())
     }
 
-    /// What a bound needs to know of the trace.
+    /// Returns the counts of requests and of possible hits that a bound needs.
     pub(super) fn most_hits(&self) -> MostHits<'_> {
         MostHits::new(self.world, self.warm())
     }
@@ -177,7 +178,8 @@ impl Workload<'_> {
     /// Simulates a hierarchy, unless it was already. The catalogue must be the same from call to call but for its prices.
     ///
     /// # Errors
-    /// What makes it impossible: a tier too small for its policy, a device too small for the data.
+    /// The reason, when the hierarchy cannot be simulated: a tier too small for its policy, or a device too small for
+    /// the data.
     pub fn measure(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
         let name = candidate.to_string();
         let known = self.known.0.lock().expect("no thread panics with it").get(&name).cloned();

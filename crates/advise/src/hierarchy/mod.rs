@@ -34,7 +34,7 @@ pub enum AdviceError {
     Catalogue {
         /// Its name or file.
         catalogue: String,
-        /// What is wrong, and what would do.
+        /// The fault, and what would do instead.
         what: String,
     },
     /// Nothing in the catalogue can hold the data, or work on it.
@@ -45,7 +45,7 @@ pub enum AdviceError {
         "nothing fits a budget of ${budget:.2}: the cheapest hierarchy that holds the data is {cheapest} for ${dollars:.2}"
     )]
     Budget {
-        /// What was allowed.
+        /// Money that was allowed, in dollars.
         budget: f64,
         /// The cheapest hierarchy.
         cheapest: String,

@@ -5,9 +5,9 @@
 //! dollar, nor the cheapest, nor on the front between price and throughput. For p99, lifetime and energy there is no such bound, so
 //! nothing is left out.
 //!
-//! Where that is too much work, the same is done with a sample of the pages in hierarchies as much smaller (Waldspurger et al.,
-//! FAST 2015 and ATC 2017), and only the best of them are simulated with the whole trace. What a request costs in a hierarchy stays as
-//! it is, only how many find what they ask for where is estimated.
+//! If that is too much work, the same is done with a sample of the pages (Waldspurger et al., FAST 2015 and ATC 2017).
+//! The hierarchies are smaller by the same factor. Only the best of them are then simulated with the whole trace. The
+//! cost of a request in a hierarchy stays as it is; only the number of hits in each tier is estimated.
 
 use super::AdviceError;
 use super::candidate::Candidate;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Candidates that are looked at together: what is left out must not depend on the number of threads.
 const BATCH: usize = 8;
 
-/// What became of a candidate.
+/// Outcome of the search for one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
@@ -45,12 +45,12 @@ pub struct Tried {
     pub candidate: Candidate,
     /// Requests a second that no policies of these tiers exceed.
     pub most_per_second: f64,
-    /// What became of it.
+    /// Outcome of the search for the candidate.
     pub fate: Fate,
 }
 
 impl Tried {
-    /// What was measured of it with the whole trace.
+    /// Figures of the candidate, if it was simulated with the whole trace.
     pub fn measured(&self) -> Option<&Measured> {
         match &self.fate {
             Fate::Simulated(measured) => Some(measured),
@@ -58,7 +58,7 @@ impl Tried {
         }
     }
 
-    /// What was measured of it, with the whole trace or with a sample.
+    /// Figures of the candidate, if it was simulated with the whole trace or with a sample.
     pub fn figures(&self) -> Option<&Measured> {
         match &self.fate {
             Fate::Simulated(measured) | Fate::Estimated(measured) => Some(measured),
@@ -67,14 +67,14 @@ impl Tried {
     }
 }
 
-/// How to search.
+/// Options of a search.
 #[derive(Clone, Debug)]
 pub struct SearchOptions {
     /// Simulations at a time.
     pub threads: usize,
-    /// What is wanted.
+    /// Quantity by which the best is chosen.
     pub objective: Objective,
-    /// Within what.
+    /// Limits that the best must keep.
     pub limits: Limits,
     /// Leave out what cannot be the answer.
     pub prune: bool,

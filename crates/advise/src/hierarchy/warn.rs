@@ -20,17 +20,17 @@ const FREE_MIN: u64 = 3;
 /// Pages that a policy of DRAM and flash may move for one request.
 const MOVED_MAX: u64 = 128;
 
-/// What speaks against the caches of a candidate.
+/// Warning about the caches of a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Warning {
     /// The candidate's place in the list.
     pub at: usize,
-    /// What it is.
+    /// Reason for the warning.
     #[serde(flatten)]
     pub what: Worse,
 }
 
-/// What is wrong with a cache.
+/// Fault of a candidate's caches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Worse {
@@ -88,7 +88,8 @@ impl Candidate {
     }
 }
 
-/// What speaks against caches of candidates, by their places. Those are compared that were simulated with the same trace.
+/// Lists the warnings about the caches of candidates, in the order of the list. Only candidates that were simulated
+/// with the same trace are compared.
 pub fn warnings(tried: &[Tried], page_bytes: u32) -> Vec<Warning> {
     let mut found = Vec::new();
     for (at, entry) in tried.iter().enumerate() {

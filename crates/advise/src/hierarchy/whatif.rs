@@ -1,4 +1,5 @@
-//! How much an answer hangs on what it was given: prices, the latency of NVM, the trace; and what a little more of each tier is worth.
+//! Sensitivity of an answer to its inputs (prices, the latency of NVM, the trace), and the worth of a little more of
+//! each tier.
 
 use super::AdviceError;
 use super::bound::Shortest;
@@ -17,22 +18,23 @@ use serde::Serialize;
 const PRICES: [f64; 2] = [0.5, 2.0];
 /// Latencies of NVM that are tried, as multiples of DRAM's (003, section 6.4).
 const LATENCIES: [f64; 4] = [1.0, 2.0, 4.0, 8.0];
-/// How much of a tier is added to see what it is worth: less is lost in the noise of a scaled trace.
+/// Share of a tier's capacity that is added to measure its worth. The effect of less is lost in the noise of a scaled
+/// trace.
 const MORE: f64 = 0.1;
 
-/// What was asked.
+/// Question for which a hierarchy is recommended: the inputs of the search.
 pub struct Question<'a> {
-    /// What can be bought.
+    /// Devices that can be bought.
     pub catalogue: &'a Catalogue,
-    /// What the trace stands for.
+    /// Real data that the trace stands for.
     pub scale: &'a Scale,
-    /// What may be spent, in dollars.
+    /// Budget in dollars.
     pub budget: f64,
     /// Lowest tiers larger than need be are candidates.
     pub spare: bool,
     /// The trace and how it is run.
     pub workload: &'a Workload<'a>,
-    /// How to search.
+    /// Options of the search.
     pub options: &'a SearchOptions,
 }
 
@@ -50,13 +52,13 @@ pub struct Answer {
     pub dollars: f64,
     /// Its requests a second.
     pub requests_per_second: f64,
-    /// What was recommended has this share of its throughput; none where it cannot be simulated.
+    /// Throughput of the recommended hierarchy here, as a share of the best one's; none where it cannot be simulated.
     pub recommended_share: Option<f64>,
-    /// It is what was recommended.
+    /// True if the best hierarchy is the recommended one.
     pub same: bool,
 }
 
-/// What a little more of a tier brings.
+/// Gain from a little more of a tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct More {
     /// The tier.
@@ -78,9 +80,9 @@ pub struct BreakEven {
     pub dram_dollars: f64,
     /// Requests a second with it.
     pub dram_per_second: f64,
-    /// What is added instead.
+    /// Name of the tier that is added instead.
     pub other: String,
-    /// How much of it the equation takes to be as good, in 10^9 bytes.
+    /// Capacity of that tier that is as good by the equation, in 10^9 bytes.
     pub other_gb: f64,
     /// Its price.
     pub other_dollars: f64,
@@ -93,7 +95,7 @@ pub struct BreakEven {
 pub struct WhatIf {
     /// Under other prices, latencies and halves of the trace.
     pub answers: Vec<Answer>,
-    /// What more of each tier above the lowest brings.
+    /// Gains from more of each tier above the lowest.
     pub more: Vec<More>,
     /// DRAM against the next tier; none where there is no DRAM or nothing between it and the lowest tier to be had.
     pub break_even: Option<BreakEven>,

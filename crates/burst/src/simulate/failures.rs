@@ -9,18 +9,18 @@ use super::model::{Cluster, Workload};
 use super::run::{Buffered, Protection, Run};
 use entresol_core::Random;
 
-/// What fails.
+/// Node failures to draw for a study.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failures {
     /// Mean time between failures of the cluster's nodes, any of them.
     pub mtbf_s: f64,
     /// Failures to draw for each run, about.
     pub count: u32,
-    /// The draws; the same for every policy.
+    /// Seed of the draws; the same for every policy.
     pub seed: u64,
 }
 
-/// What failures cost.
+/// Cost of failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Loss {
     /// Failures.
@@ -53,7 +53,7 @@ impl Loss {
     }
 }
 
-/// What failures cost in a run.
+/// Draws failures in a run and adds up their cost.
 pub fn losses(cluster: &Cluster, workload: &Workload, run: &Run, failures: &Failures) -> Loss {
     let study = Study::new(cluster, workload, run);
     let mut random = Random::new(failures.seed);

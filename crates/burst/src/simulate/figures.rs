@@ -1,4 +1,4 @@
-//! The thesis's figures 5.6 to 5.8: what was published of them, and the fit of the one number that was not.
+//! The thesis's figures 5.6 to 5.8: their published numbers, and the fit of the one number that was not published.
 
 use super::model::{Cluster, Workload};
 use super::run::run;
@@ -22,7 +22,7 @@ impl Published {
     /// The heavy experiment.
     pub const HEAVY: Published = Published { qe_s: 161.94, pbwa_s: 241.76, ratio: 4.6 };
 
-    /// What was published of a workload, if anything.
+    /// Published numbers of a workload, if there are any.
     pub fn of(workload: &Workload) -> Option<Published> {
         match workload.name {
             "medium" => Some(Published::MEDIUM),

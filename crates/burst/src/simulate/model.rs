@@ -1,4 +1,4 @@
-//! What is simulated: a cluster, and the programs of the thesis (section 5.4, figure 5.5).
+//! Model that is simulated: a cluster, and the programs of the thesis (section 5.4, figure 5.5).
 
 use entresol_core::Random;
 
@@ -15,9 +15,9 @@ pub struct Cluster {
     pub writers_per_node: u32,
     /// Bytes of a node's buffer.
     pub buffer_bytes: u64,
-    /// What a node's link carries in each direction.
+    /// Throughput of a node's link in each direction.
     pub link: f64,
-    /// What writers of one node copy into their own buffer, together.
+    /// Rate at which the writers of one node, together, copy into their own buffer.
     pub copy: f64,
     /// Upper bound of one stream to another node's buffer; infinite: as much as the links let through.
     pub peer_stream: f64,
@@ -29,7 +29,7 @@ pub struct Cluster {
     pub stream_of: StreamOf,
     /// Do bytes to the PFS take another way than those to other nodes?
     pub pfs_apart: bool,
-    /// What the PFS takes from all streams together.
+    /// Rate at which the PFS takes in bytes, all streams together.
     pub pfs: f64,
     /// Bytes of a drain after which their space is free; without: the whole piece.
     pub batch_bytes: Option<u64>,

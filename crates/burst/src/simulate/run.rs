@@ -21,7 +21,7 @@ pub struct Checkpoint {
     pub end_s: f64,
 }
 
-/// What protects a buffered piece.
+/// Protection of a buffered piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Nothing.
@@ -51,7 +51,7 @@ pub struct Buffered {
     pub until_s: f64,
 }
 
-/// Where the bytes of all checkpoints went first.
+/// Bytes of all checkpoints, by their first destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
     /// Into the writer's node's buffer.
@@ -62,7 +62,7 @@ pub struct Destinations {
     pub pfs: u64,
 }
 
-/// What came of one run.
+/// Result of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// When each program started.
@@ -71,9 +71,10 @@ pub struct Run {
     pub checkpoints: Vec<Checkpoint>,
     /// Every piece that was buffered.
     pub buffered: Vec<Buffered>,
-    /// Where the bytes went.
+    /// Bytes by destination.
     pub destinations: Destinations,
-    /// All that the coordinator was told, with times: replayed to a new one it gives the same answers.
+    /// All events that the coordinator was told, with their times. Replayed to a new coordinator they give the same
+    /// answers.
     pub events: Vec<(u64, Event)>,
 }
 

@@ -28,24 +28,24 @@ pub struct HierarchyArgs {
     /// Trace files, or generate:SPEC for generated ones; several run on one machine at the same time
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// What share of the requests each of several traces has, separated by commas; any weights (7,3) [default: as many as it
-    /// has]
+    /// Share of the requests that each of several traces has, separated by commas; any weights (7,3)
+    /// [default: as many as it has]
     ///
     /// The requests of the traces are mixed evenly, each trace in its own order, until one of them is used up.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = positive)]
     pub weight: Vec<f64>,
-    /// What may be spent, in dollars
+    /// Budget in dollars
     // None only beside a command of another name, which has no need of it.
     #[arg(long, required = true, value_name = "DOLLARS", value_parser = positive)]
     pub budget: Option<f64>,
-    /// What can be bought: a catalogue of the house (arulraj-2019, kang-2015) or a TOML file
+    /// Catalogue of devices that can be bought: one of the house (arulraj-2019, kang-2015) or a TOML file
     #[arg(long, value_name = "CATALOGUE", default_value = "arulraj-2019")]
     pub catalogue: String,
-    /// How much data the pages that the trace touches stand for, in bytes (1.3TB): capacities are scaled down by as much
-    /// [default: as much as they are]
+    /// Bytes of data that the pages touched by the trace stand for (1.3TB): capacities are scaled down by as
+    /// much [default: as much as they are]
     #[arg(long, value_name = "SIZE")]
     pub footprint: Option<Size>,
-    /// What is wanted most
+    /// Figure to optimise
     #[arg(long, value_name = "WHAT", default_value = "throughput")]
     pub objective: Wanted,
     /// Only hierarchies with at least so many requests a second
@@ -80,13 +80,13 @@ pub struct HierarchyArgs {
     /// Share of the requests that fill the caches and are not counted, 0 to 1
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     pub warmup: f64,
-    /// What manages DRAM where there is no NVM
+    /// Policy that manages DRAM where there is no NVM
     #[arg(long, value_name = "POLICY", default_value = "lru")]
     pub dram_policy: String,
-    /// What manages NVM, and DRAM above it
+    /// Policy that manages NVM, and DRAM above it
     #[arg(long, value_name = "POLICY", default_value = "multi-tier")]
     pub nvm_policy: String,
-    /// What manages flash above a disk
+    /// Policy that manages flash above a disk
     #[arg(long, value_name = "POLICY", default_value = "face-gsc")]
     pub flash_policy: String,
     /// Simulate every candidate in full, also those that cannot be the answer
@@ -119,7 +119,7 @@ pub struct HierarchyArgs {
     pub html: Option<PathBuf>,
 }
 
-/// What is wanted most.
+/// Figure to optimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Wanted {
     /// Requests a second
@@ -156,15 +156,15 @@ pub struct Advice<'a> {
     pub trace: &'a str,
     /// The catalogue.
     pub catalogue: &'a str,
-    /// When its prices held.
+    /// Date of the catalogue's prices.
     pub prices_of: &'a str,
-    /// Where they come from.
+    /// Source of the prices.
     pub price_source: &'a str,
-    /// What may be spent, in dollars.
+    /// Budget in dollars.
     pub budget: f64,
-    /// What is wanted most.
+    /// Figure to optimise.
     pub objective: Objective,
-    /// Within what.
+    /// Limits that the answer must keep to.
     pub limits: Limits,
     /// Data that the pages of the trace stand for, in 10^9 bytes.
     pub footprint_gb: f64,
@@ -178,7 +178,7 @@ pub struct Advice<'a> {
     pub choice: &'a Choice,
     /// All candidates, by price.
     pub candidates: &'a [Tried],
-    /// What speaks against caches of candidates: they are slower than none, or too small to be believed.
+    /// Warnings about caches of candidates: they are slower than no cache, or too small to be believed.
     pub warnings: &'a [Warning],
     /// The answer under other circumstances, when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What `advise hierarchy` prints.
+//! Text that `advise hierarchy` prints.
 
 use super::hierarchy::Advice;
 use entresol_advise::hierarchy::{Candidate, Fate, Measured, Objective, Tried, Warning, WhatIf, Worse};
@@ -83,7 +83,7 @@ pub fn answers(found: &WhatIf) -> Table {
     answers
 }
 
-/// What more of each tier is worth, and 001's break-even, a line each.
+/// Lists the gain from more of each tier, per GB and per dollar, and the break-even of 001, equation 1, a line each.
 pub fn worth_of_more(found: &WhatIf) -> String {
     let mut out = String::new();
     for more in &found.more {
@@ -112,7 +112,7 @@ fn signed(value: f64) -> String {
     format!("{}{}", if value < 0.0 { "-" } else { "+" }, short(value.abs()))
 }
 
-/// What is recommended, and why.
+/// Returns the recommendation and the reasons for it.
 pub fn summary(advice: &Advice) -> String {
     let tried = advice.candidates;
     let best = &tried[advice.choice.best];
@@ -161,7 +161,8 @@ pub fn summary(advice: &Advice) -> String {
     out
 }
 
-/// What speaks against caches, a line each; that of the recommended one first.
+/// Lists the warnings about caches, a line each, those about the recommendation first; at most
+/// [`WARNINGS_MAX`].
 fn warnings(advice: &Advice) -> Vec<String> {
     let (tried, best) = (advice.candidates, advice.choice.best);
     let line = |Warning { at, what }: &Warning| {
@@ -218,7 +219,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Where requests are served, and which device is busiest.
+/// Returns the share of the requests that each device serves, and the busiest device.
 fn served(candidate: &Candidate, measured: &Measured) -> String {
     let each = candidate.parts.iter().zip(&measured.devices);
     let shares: Vec<String> = each
@@ -231,7 +232,7 @@ fn served(candidate: &Candidate, measured: &Measured) -> String {
     format!("it serves {}{}", shares.join(", "), busiest.unwrap_or_default())
 }
 
-/// What the next cheaper and the next dearer one of the front would change.
+/// Compares the recommendation with its next cheaper and next dearer neighbour on the front, a line each.
 fn neighbours(advice: &Advice) -> Vec<String> {
     let (tried, front) = (advice.candidates, &advice.choice.front);
     let best = &tried[advice.choice.best];

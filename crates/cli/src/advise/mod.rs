@@ -33,7 +33,7 @@ pub struct AdviseArgs {
     hierarchy: hierarchy::HierarchyArgs,
 }
 
-/// What the advice is about.
+/// Subject of the advice.
 #[derive(Subcommand)]
 enum AdviseCommand {
     Placement(PlacementArgs),
@@ -42,9 +42,10 @@ enum AdviseCommand {
 
 /// Which tables and indexes to put on the fast device, and what a cache of that size would bring instead
 ///
-/// What is placed is read from below once and written there once at the end; all accesses between are served by the fast
-/// device. The choice saves the most page accesses below, or the most time when both devices are named. It is exact unless
-/// it says otherwise. Objects are what the trace calls so; logs and temporary files are never placed.
+/// A placed object is read from the backing store once, and its written pages go back there once at the end;
+/// all accesses between are served by the fast device. The choice saves the most page accesses below, or the
+/// most time when both devices are named. It is exact unless it says otherwise. Objects are those that the
+/// trace names; logs and temporary files are never placed.
 #[derive(Args)]
 pub struct PlacementArgs {
     /// Trace file, or generate:SPEC for a generated one
@@ -69,7 +70,7 @@ pub struct PlacementArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What one page costs on both devices, in microseconds.
+/// Costs of one page on both devices, in microseconds.
 #[derive(Serialize)]
 struct Costs {
     fast: PageCosts,

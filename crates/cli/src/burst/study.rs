@@ -10,7 +10,8 @@ use std::time::Instant;
 
 /// A policy may be chosen when its p90 is at most so many times the best one's.
 pub const NEAR_BEST: f64 = 1.1;
-/// What `cdbb` took longer than `ldbb` in the light experiment (section 5.4.4), seconds of all thirty checkpoints together.
+/// Seconds that `cdbb` took longer than `ldbb` in the light experiment (section 5.4.4), over all thirty
+/// checkpoints together.
 pub const LIGHT_OVERHEAD_S: f64 = 3.72;
 
 /// A reading and what it comes to.

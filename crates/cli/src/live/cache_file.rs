@@ -1,4 +1,6 @@
-//! Whether a cache in use is still the file at its path: what is durable in a file without a name is lost at the end.
+//! Watch on the file of a cache in use: checks that it is still the file at its path.
+//!
+//! Data that is durable in a file without a name is lost when the process ends.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -6,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// What happened to the file of a cache in use.
+/// Change of the file of a cache in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It has no name any more.
@@ -20,7 +22,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// In words, behind the name of the cache.
+    /// Describes the change, in words that follow the name of the cache.
     pub fn said(self) -> &'static str {
         match self {
             Change::Unlinked => "the cache file was unlinked while in use",
@@ -30,12 +32,12 @@ impl Change {
         }
     }
 
-    /// Will the next start not find the file itself?
+    /// True if the next start will not find the file itself.
     pub fn is_nameless(self) -> bool {
         matches!(self, Change::Unlinked | Change::Replaced)
     }
 
-    /// Will the next start not find what is durable in it?
+    /// True if the next start will not find everything that is durable in the file.
     pub fn is_loss(self) -> bool {
         self != Change::Renamed
     }
@@ -68,7 +70,7 @@ impl CacheFile {
         entresol_files::close_to_others(self.file.as_ref()?)
     }
 
-    /// Looks; what has become of it, if anything has.
+    /// Looks at the file and returns its change, if there is one.
     pub fn look(&self) -> Option<Change> {
         let now = self.file.as_ref()?.metadata().ok()?;
         let at_path = std::fs::metadata(&self.path);

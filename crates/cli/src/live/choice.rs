@@ -1,4 +1,4 @@
-//! What a policy that has one of several decide knows of them: for `stats`, `top`, the metrics and the log.
+//! Figures of a policy that lets one of several candidate policies decide: for `stats`, `top`, the metrics and the log.
 
 use entresol_policy::{Choice, Switch};
 use entresol_report::{grouped, percent};

@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 pub struct Figures {
     /// The process that serves the cache.
     pub process: u32,
-    /// How long it does, in seconds.
+    /// Seconds for which the process has had the cache open.
     pub open_s: f64,
     pub policy: String,
     pub mode: String,
     /// The cache device has failed: requests go to the backing store.
     pub failed: bool,
-    /// What it answered when it failed.
+    /// Error that the cache device returned when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     pub page_bytes: u32,
@@ -39,15 +39,15 @@ pub struct Figures {
     pub dirty_age: Option<AgeFigures>,
     /// Pages whose only copy could not be read.
     pub lost_pages: u64,
-    /// What became of the cache file while it is in use.
+    /// Change of the cache file while in use that may lose data, in words: unlinked, replaced or truncated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_file: Option<String>,
     pub requests: Requests,
     pub cache_device: CacheDevice,
     pub backing: Backing,
-    /// What the policy tells of itself, by name.
+    /// Gauges that the policy reports about itself, by name.
     pub policy_gauges: BTreeMap<String, f64>,
-    /// What a policy that has one of several decide knows of them.
+    /// Figures of a policy that lets one of several candidate policies decide; none for other policies.
     #[serde(default)]
     pub choice: Option<ChoiceFigures>,
     /// Calls of the door.
@@ -64,15 +64,15 @@ pub struct Figures {
     /// Files that were changed without the cache while that had dirty pages of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<ConflictFigures>,
-    /// Where the files are seen through the cache, in the namespace of the process; of files only.
+    /// Directory where the files are seen through the cache, in the namespace of the process; for files only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mountpoint: Option<String>,
-    /// What was heard of queries, where somebody listens.
+    /// Counts of messages about queries; none where the cache does not listen for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintFigures>,
 }
 
-/// What was heard of queries.
+/// Counts of messages about queries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintFigures {
@@ -99,7 +99,7 @@ pub struct HintFigures {
 }
 
 impl HintFigures {
-    /// What was heard, of queries of which so many run.
+    /// Makes the figures from the counts and the number of queries that run now.
     pub fn new(counts: HintCounts, running: usize) -> Self {
         let HintCounts { begins, ends, files_known, files_unknown, malformed, elsewhere, .. } = counts;
         let HintCounts { truncated, ends_unknown, forgotten, .. } = counts;
@@ -162,7 +162,7 @@ pub struct Requests {
     pub placed: u64,
 }
 
-/// What was done on the cache device.
+/// I/O on the cache device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheDevice {
@@ -177,7 +177,7 @@ pub struct CacheDevice {
     pub calls: DeviceFigures,
 }
 
-/// What was done on the backing store.
+/// I/O on the backing store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backing {
@@ -211,8 +211,8 @@ pub struct DeviceCalls {
     /// The sum of their times; what it grows by in a microsecond is the mean number under way.
     pub busy_us: u64,
     pub under_way: u64,
-    /// How many took less than 1, 2, 4, 8, ... microseconds, and not less than the number before; without the zeros at
-    /// the end.
+    /// Histogram of latencies: calls that took less than 1, 2, 4, 8, ... microseconds, and not less than the bound
+    /// before. Zeros at the end are left out.
     pub took: Vec<u64>,
 }
 
@@ -231,7 +231,9 @@ impl From<DeviceCounts> for DeviceFigures {
 }
 
 impl DeviceCalls {
-    /// What was counted between an earlier reading and this one. Of an earlier one of another process nothing is taken away.
+    /// Returns the counts between an earlier reading and this one; calls under way are those of now.
+    ///
+    /// Without an earlier reading nothing is subtracted. Callers pass none where the earlier one is of another process.
     pub fn since(&self, before: Option<&DeviceCalls>) -> DeviceCalls {
         let Some(before) = before else { return self.clone() };
         let was = |at: usize| before.took.get(at).copied().unwrap_or(0);
@@ -262,7 +264,7 @@ impl DeviceCalls {
     }
 }
 
-/// What a cache is, beside its counts.
+/// State of a cache, besides its counts.
 pub struct State {
     pub open_s: f64,
     pub policy: String,
@@ -359,7 +361,7 @@ impl Figures {
         }
     }
 
-    /// What the device answered, to be said after that it failed; nothing where that is not known.
+    /// Returns the error of the failed cache device, as the end of a message that says so; empty where it is not known.
     pub fn why_failed(&self) -> String {
         self.failure.as_ref().map_or_else(String::new, |why| format!(": {why}"))
     }

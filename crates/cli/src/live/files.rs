@@ -47,7 +47,7 @@ impl DirectArgs {
     }
 }
 
-/// What is wrong with a directory, in a line that names it.
+/// Error about a directory, in a line that names the directory.
 pub fn refusal(path: &Path, error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Path { .. } => anyhow::Error::new(error),

@@ -45,8 +45,8 @@ pub struct FormatArgs {
     /// Bytes of a segment, a multiple of the page size [default: 1MiB, less where fewer than 64 of those fit]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub segment_size: Option<u64>,
-    /// How pages are kept: log, appended many at a time, or slots, each in one of its own, for devices that take single pages
-    /// well
+    /// Layout of the pages: log, appended many at a time, or slots, each in one of its own, for devices that take
+    /// single pages well
     #[arg(long, value_name = "log|slots", value_parser = layout, default_value = "log")]
     pub layout: Layout,
     /// The policy that `mount`, `run` and `serve` take for it unless they are told one [default: face-gsc]
@@ -188,7 +188,7 @@ pub(super) fn random() -> Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// What is to be cached.
+/// Backing store that the new cache is for.
 enum Below {
     File { held: FileDisk, identity: Identity, place: Box<dyn RecordPlace> },
     Directory,
@@ -218,7 +218,7 @@ fn below(arguments: &FormatArgs) -> Result<Below> {
     Ok(Below::File { held, identity, place })
 }
 
-/// What a file holds that somebody may want, in words; none when its ends are zeros.
+/// Describes the contents of a file that somebody may want; none when the first and the last MiB are zeros.
 fn holds(path: &Path) -> Result<Option<String>> {
     const LOOKED_AT: u64 = 1 << 20;
     let file = ReadFile::open(path)?;

@@ -53,7 +53,7 @@ impl Writers {
     }
 }
 
-/// What one look found.
+/// Findings of one look for writers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Look {
     /// Writers, each in words.
@@ -143,7 +143,7 @@ impl Guard {
         is_written.then(|| format!("{WHO} it open for writing")).into_iter().collect()
     }
 
-    /// Whether another process holds the lock that the open is about to take.
+    /// True if another process holds the lock that the open is about to take.
     fn is_locked(&self) -> bool {
         let shared = |file: &File| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
         let locked = if self.found.is_dir() {
@@ -300,7 +300,9 @@ impl Guard {
         matches!(flags & 3, 1 | 2).then(|| found.ino())
     }
 
-    /// Which of these inodes have a name below: by the inode, so that a container's names do not matter.
+    /// Adds to `look` the writers whose inodes have a name in the directory or below it.
+    ///
+    /// Files are compared by inode, so that a container's names do not matter.
     fn walk(&self, candidates: &HashMap<u64, u32>, look: &mut Look) {
         let root = self.root();
         let mut directories = vec![root.clone()];

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What lies below a cache, as far as it has an end of its own.
+/// Kind of the backing store below a cache.
 #[derive(Clone)]
 pub enum Below {
     /// A file or a block device.
@@ -36,7 +36,7 @@ pub enum Below {
 
 /// An open cache.
 pub struct Held {
-    /// Where the cache is, and what it stands in front of.
+    /// Path of the cache; `backing` is the path of its backing store.
     pub path: PathBuf,
     pub backing: PathBuf,
     pub cache: Arc<BlockCache>,
@@ -47,11 +47,11 @@ pub struct Held {
     pub geometry: Geometry,
     /// The policy that it was opened with.
     pub policy: &'static Info,
-    /// What it was opened with.
+    /// Policy and mode that the start chose, by name.
     pub chosen: Chosen,
-    /// That it was lost and made anew, in words.
+    /// Message that the cache was lost and made anew; none if it was not.
     pub recreated: Option<String>,
-    /// How its events are written.
+    /// Format of the cache's events on standard error.
     pub log: LogArg,
     /// The age at which a write that nobody syncs is flushed; none: never.
     pub sync_after: Option<Duration>,
@@ -110,7 +110,7 @@ impl Held {
         }
     }
 
-    /// Where its pages lie for who uses it.
+    /// Returns the objects in which the users of the cache see its pages.
     pub(super) fn places(&self) -> PlacesOf {
         match &self.below {
             Below::Store => PlacesOf::One(self.backing.file_name().unwrap_or_default().to_string_lossy().into_owned()),
@@ -162,7 +162,7 @@ impl Held {
 }
 
 impl Served {
-    /// Where the cache is.
+    /// Path of the cache.
     pub fn path(&self) -> &Path {
         &self.held.path
     }
@@ -172,7 +172,7 @@ impl Served {
         &self.held.chosen
     }
 
-    /// Where its events go.
+    /// Writer of the cache's events.
     pub fn log(&self) -> &Log {
         &self.log
     }

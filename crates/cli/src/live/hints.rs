@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How databases tell a cache of their queries
+/// Ways in which databases tell a cache of their queries
 #[derive(Args, Clone, Default)]
 pub struct HintArgs {
     /// Hear of queries on this Unix datagram socket, from PostgreSQL's extension or another program that speaks its language
@@ -66,7 +66,10 @@ impl HintArgs {
     }
 }
 
-/// Where MariaDB's data directory is, below the backing directory.
+/// Returns the path of MariaDB's data directory, relative to the backing directory.
+///
+/// # Errors
+/// When there is not exactly one.
 fn data_directory(backing: &Path) -> Result<String> {
     let names = Names::find(backing)?;
     let found: Vec<&str> = names.troubles().filter(|(_, server, _)| *server == "InnoDB").map(|place| place.0).collect();
@@ -80,7 +83,7 @@ fn data_directory(backing: &Path) -> Result<String> {
 }
 
 impl Heard {
-    /// What hears, if anything does.
+    /// Receiver of the messages about queries, if the cache listens for them.
     pub fn hints(&self) -> Option<Arc<Hints>> {
         self.hints.clone()
     }

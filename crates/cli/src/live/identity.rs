@@ -1,4 +1,4 @@
-//! What tells a backing store from all others, so that no cache is ever put in front of another one.
+//! Identity of a backing store: tells it from all others, so that no cache is ever put in front of another one.
 
 use super::metadata;
 use super::survey::Superblock;
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 /// The identity as the superblock has it.
 pub type Identity = [u8; 16];
 
-/// What the kernel may know a disk by, relative to its directory in sysfs: worldwide names first, then UUIDs of mappings and
-/// arrays, then serial numbers.
+/// Files of sysfs that may hold a name of a disk, relative to the disk's directory. The first that is there counts.
+///
+/// Worldwide names come first, then UUIDs of mappings and arrays, then serial numbers.
 const NAMES: [&str; 6] = ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/serial", "serial"];
 
 /// The identity of a backing store; `given` is the user's word for a block device.
@@ -81,7 +82,7 @@ fn text(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// What sysfs says of a device but for its size, and of a partition where it begins.
+/// Name of a block device by sysfs, without its size; for a partition with its first sector.
 struct DeviceName {
     kind: &'static str,
     name: String,
@@ -100,7 +101,7 @@ impl DeviceName {
     }
 }
 
-/// What sysfs says of the device whose directory this is: name and size, and of a partition where it begins.
+/// Returns the name of the device whose sysfs directory this is, with its size; for a partition with its first sector.
 fn name_in(directory: &Path) -> Option<String> {
     Some(name_of(directory)?.with_size(&text(&directory.join("size"))?))
 }

@@ -1,10 +1,10 @@
-//! What happens to a cache in use: one line an event on standard error, for people or for programs.
+//! Events of a cache in use: one line an event on standard error, for people or for programs.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How events are written to standard error
+/// Format of events on standard error
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogArg {
     /// A line for people
@@ -14,7 +14,7 @@ pub enum LogArg {
     Json,
 }
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// As it should be; left out where the command is to be quiet.
@@ -23,7 +23,7 @@ pub enum Level {
     Warning,
 }
 
-/// Where the events of a cache go.
+/// Writer of a cache's events to standard error.
 #[derive(Clone, Debug)]
 pub struct Log {
     cache: String,

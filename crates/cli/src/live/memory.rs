@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes a second at which what a start reads is reckoned: those of flash behind SATA.
 const START_BYTES_PER_S: u64 = 500_000_000;
 
-/// What a cache of these sizes needs while it is in use, in a line.
+/// Describes in a line the memory that a cache of these sizes needs while in use, and what a start reads.
 pub fn needs(geometry: &Geometry) -> String {
     let (index, start) = (geometry.index_bytes(), geometry.start_bytes());
     let numbers = geometry.capacity_pages() * HANDLE_BYTES;

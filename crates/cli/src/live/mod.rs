@@ -56,7 +56,7 @@ use survey::Bytes;
 /// Exit code of a check that found damage.
 pub const DAMAGED: u8 = 1;
 
-/// What a cache file holds is not what was durable in it.
+/// Error for damage: a cache file does not hold what was durable in it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Damage(String);
@@ -66,8 +66,10 @@ pub fn is_damage(error: &anyhow::Error) -> bool {
     error.root_cause().is::<Damage>()
 }
 
-/// How long a lock of another process is waited for. The kernel lets go of what a killed process had under way by io_uring,
-/// and of its files with that, some time after it has told of the end; whoever starts the next at once would be refused.
+/// Longest wait for a lock of another process.
+///
+/// When a process is killed, the kernel reports its end first. It releases the process's io_uring requests, and with
+/// them its files, some time later. Without this wait, a process that starts at once would be refused.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Opens a cache for this process alone.

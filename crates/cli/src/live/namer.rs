@@ -20,7 +20,7 @@ use std::time::Duration;
 pub struct NamerArgs {
     /// The process that serves the mount
     process: u32,
-    /// Where it is mounted
+    /// Directory where the cache is mounted
     mountpoint: String,
     /// As of `stats`
     #[arg(long)]
@@ -34,7 +34,7 @@ pub struct FileName {
     pub name: String,
 }
 
-/// What has been learned of the paths of a line.
+/// Names learned for the paths of one line.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Learned {
     names: HashMap<String, FileName>,

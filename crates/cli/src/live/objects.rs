@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// Rows that are printed; JSON has all.
 const SHOWN_MAX: usize = 20;
 
-/// What an account without a path is called.
+/// Label of an account without a path.
 pub const REST: &str = "(no file now)";
 
 /// The account of one object, in pages.
@@ -35,10 +35,12 @@ pub struct ObjectFigures {
     /// Pages that are newer in the cache than below.
     #[serde(default)]
     pub dirty: u64,
-    /// How the policy has found it to be used, where it asks.
+    /// Use of the object as the policy has found it, in a word; none if the policy does not ask or does not know yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// What the database whose file it is calls it, and what that is. Who asks finds that out, not the server.
+    /// Name that the database gives the file; `kind` is the kind of thing it names, such as a table.
+    ///
+    /// The client that asks for figures finds out both, not the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +69,7 @@ impl ObjectFigures {
         }
     }
 
-    /// What is counted, not held: all that grows.
+    /// Counters of the account, which only grow; amounts held are not among them.
     fn counters(&mut self) -> [&mut u64; 8] {
         let ObjectFigures { reads, read_hits_memory, read_hits_device, writes, .. } = self;
         let ObjectFigures { write_hits_memory, write_hits_device, absorbed_writes, write_backs, .. } = self;
@@ -83,12 +85,12 @@ impl ObjectFigures {
         ]
     }
 
-    /// What is held now.
+    /// Amounts held now: size of the file in bytes, resident and dirty pages.
     fn held(&mut self) -> [&mut u64; 4] {
         [&mut self.size_bytes, &mut self.resident_memory, &mut self.resident_device, &mut self.dirty]
     }
 
-    /// What was counted since an earlier reading; what is held is as it is now.
+    /// Returns the counts since an earlier reading; amounts held are those of now.
     pub fn since(&self, before: &ObjectFigures) -> ObjectFigures {
         let (mut since, mut before) = (self.clone(), before.clone());
         for (now, before) in since.counters().into_iter().zip(before.counters()) {

@@ -1,4 +1,4 @@
-//! What a door asks of a cache, and how long that takes.
+//! Calls of a door (a front-end that serves a cache) to the cache: their counts and their latency.
 
 use entresol_device::load::Histogram;
 use entresol_engine::Block;
@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// What a door has asked for: two readings of the clock and one short lock for each call.
+/// Counters of a door's calls. Each call costs two readings of the clock and one short lock.
 #[derive(Default)]
 pub struct Observed {
     read: Mutex<Calls>,
@@ -65,7 +65,7 @@ pub struct CallFigures {
     pub max_us: f64,
 }
 
-/// What a door has asked for since it was opened.
+/// Figures of a door's calls since it was opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoorFigures {
@@ -94,7 +94,7 @@ impl Calls {
 }
 
 impl Observed {
-    /// What was asked so far.
+    /// Returns the figures of all calls so far.
     pub fn figures(&self) -> DoorFigures {
         let figures = |calls: &Mutex<Calls>| calls.lock().unwrap_or_else(PoisonError::into_inner).figures();
         DoorFigures {

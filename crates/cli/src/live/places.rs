@@ -1,14 +1,14 @@
-//! Where the pages of a cache lie for who uses it: in one range of bytes, or in the files of a directory.
+//! Places of a cache's pages as its users see them: in one range of bytes, or in the files of a directory.
 
 use super::control::Places;
 use entresol_files::CachedFiles;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is called an object when the file that a page belonged to is gone.
+/// Name of the object for pages whose file is gone.
 const REMOVED: &str = "(removed files)";
 
-/// What a cache stands in front of.
+/// Objects that a cache stands in front of.
 pub enum PlacesOf {
     /// One range of bytes, by its name.
     One(String),

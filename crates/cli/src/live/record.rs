@@ -31,7 +31,7 @@ pub struct RecordArgs {
     pub place: PathBuf,
     /// The trace to write, in the native format; one that is there is replaced
     pub output: PathBuf,
-    /// How long: 90s, 15m, 2h [default: until it is interrupted]
+    /// Duration of the recording: 90s, 15m, 2h [default: until it is interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
     /// Page requests at most
@@ -39,7 +39,7 @@ pub struct RecordArgs {
     pub limit: Option<u64>,
 }
 
-/// What ended a recording.
+/// Reason for the end of a recording.
 #[derive(Clone, Copy)]
 enum End {
     Asked,
@@ -50,7 +50,7 @@ enum End {
 }
 
 impl End {
-    /// What is to be said of it.
+    /// Describes the end for the user; none where the recording ended as it was asked to.
     fn said(self) -> Option<&'static str> {
         match self {
             End::Asked => None,

@@ -51,7 +51,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("place-rate", "bytes a second that placing may bring, such as 100MiB; 0B is no limit"),
 ];
 
-/// How long the accounts of objects may take.
+/// Longest wait for the accounts of objects.
 const ACCOUNTS_MAX: Duration = Duration::from_secs(2);
 
 /// A cache in use.
@@ -73,7 +73,7 @@ pub struct Running {
     writers: OnceLock<Writers>,
 }
 
-/// What is known of a cache of files only.
+/// State that only a mounted cache of files has.
 struct Seen {
     mountpoint: String,
     hints: Option<Arc<Hints>>,

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// The time for which a page may differ from the backing store unless another is given; docs/results/dirty-age.md has what it costs.
 pub const DIRTY_AGE: &str = "1h";
 
-/// How a cache is run
+/// Options of a running cache
 #[derive(Args)]
 pub struct CacheArgs {
     /// With --cache: the policy, NAME or NAME:OPTION=VALUE:... (`entresol policies` lists them) [default: what `format` was
@@ -109,7 +109,7 @@ impl CacheArgs {
     }
 }
 
-/// Where cleaning ahead ends, by where it begins, unless that is said.
+/// Default lower limit of dirty pages, where cleaning ahead ends, as a fraction of the upper limit, where it begins.
 pub const LOW_BY_HIGH: f64 = 0.9;
 
 /// A share in per cent, with or without the sign, as a fraction.
@@ -118,7 +118,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
     if (0.0..=100.0).contains(&share) { Ok(share / 100.0) } else { Err("it is not between 0% and 100%".to_owned()) }
 }
 
-/// How block devices are opened
+/// Options for opening block devices
 #[derive(Args, Default)]
 pub struct DeviceArgs {
     /// With --cache: the UUID that `entresol format` was given for a backing block device
@@ -139,7 +139,7 @@ impl DeviceArgs {
     }
 }
 
-/// What becomes of writes
+/// Treatment of writes
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeArg {
     /// They stay in the cache until the policy writes them back; a flush makes them durable in the cache
@@ -166,7 +166,7 @@ impl From<ModeArg> for Mode {
     }
 }
 
-/// What an open found, and what that took.
+/// Result of an open: the pages found, and the time and bytes read to find them.
 pub struct Found {
     pub pages: u64,
     pub dirty: u64,
@@ -344,7 +344,7 @@ fn open_over(
     Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after })
 }
 
-/// How a store of this geometry is to be run.
+/// Returns the configuration for running a store of this geometry.
 pub(super) fn config(arguments: &CacheArgs, chosen: &Chosen, geometry: Geometry) -> Result<CacheConfig> {
     let spec = one_policy(&chosen.policy)?;
     let room = geometry.capacity_pages();

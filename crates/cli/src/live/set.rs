@@ -11,15 +11,15 @@ use std::path::PathBuf;
 
 /// Change a cache that is in use
 ///
-/// What is changed holds until the process that serves the cache ends; its command line or configuration decides again at
+/// A change holds until the process that serves the cache ends; its command line or configuration decides again at
 /// the next start. All settings are checked before the first is carried out. docs/OPERATING.md says what each does.
 #[derive(Args)]
 pub struct SetArgs {
     /// The cache, its control socket, or a directory where it is mounted
     #[arg(long, value_name = "CACHE|SOCKET|DIR")]
     pub cache: PathBuf,
-    /// What is to be changed, in this order: mode (write-back, write-through, write-around, read-only), policy (NAME or
-    /// NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), device-size (the cache
+    /// Settings to change, in the order given: mode (write-back, write-through, write-around, read-only), policy (NAME
+    /// or NAME:OPTION=VALUE:...), cache-size (pages the policy may keep: 50%, 10GiB, 2000p), device-size (the cache
     /// grows to so many bytes of its file or device), dirty-high and dirty-low (per cent of its pages: more dirty ones than the
     /// first are written below down to the second), dirty-age (time for which a page may differ from the backing store, such as 1h, or
     /// none), sequential-cutoff (bytes of a sequential stream after which the rest passes

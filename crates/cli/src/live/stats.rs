@@ -37,7 +37,7 @@ pub struct StatsArgs {
     pub timeout: TimeoutArg,
 }
 
-/// How long the process that serves a cache is waited for
+/// Time limit for the process that serves a cache
 #[derive(Args)]
 pub struct TimeoutArg {
     /// Seconds that the process which serves the cache may take to answer; 0 waits for ever
@@ -164,7 +164,7 @@ fn shares(found: &Survey) -> [u64; 4] {
     [dirty, pages - dirty - lost, lost, found.versions - (pages - lost)]
 }
 
-/// What its places are, in words.
+/// Describes the layout of the store and its live part, in words.
 fn places(found: &Survey) -> String {
     let Superblock { geometry, journal_blocks, .. } = found.superblock;
     let Geometry { segment_pages, segments, layout, .. } = geometry;

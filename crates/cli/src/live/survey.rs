@@ -11,7 +11,7 @@ const TABLE_MAGIC: [u8; 8] = *b"\x89ETBATCH";
 const SUPERBLOCK: usize = 512;
 const SECOND_AT: u64 = 4096;
 const RECORD_MAGIC: [u8; 8] = *b"\x89ETCOMMI";
-/// Where the first of two commit records is, and how far the second one is from it.
+/// Offset in bytes of the first of two commit records; the second is [`RECORD_BLOCK`] bytes after it.
 const RECORDS_AT: u64 = 8192;
 const RECORD_BLOCK: usize = 4096;
 const ENTRY: usize = 12;
@@ -20,12 +20,12 @@ pub(super) const COPY_HEADER: usize = 48;
 /// No place is believed that is greater.
 pub(super) const PLACES_MAX: u64 = 1 << 56;
 
-/// How often what tables say of each other's durability is followed.
+/// Rounds at most in which the tables' statements about each other's durability are followed.
 const ROUNDS_MAX: usize = 8;
-/// How often what disagrees is read before it is believed.
+/// Number of reads before data that disagrees with its CRC is believed to be damaged.
 pub(super) const READS: usize = 2;
 
-/// What a store is read from.
+/// Source from which a store is read.
 pub trait Bytes {
     fn size_bytes(&self) -> u64;
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
@@ -90,7 +90,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Where segment 0 begins.
+    /// Offset of segment 0, in bytes.
     pub fn base(&self) -> u64 {
         let before = if self.tables == 2 { 2 * SECOND_AT } else { 4 * SECOND_AT };
         before.max(self.geometry.page_bytes.into())
@@ -104,7 +104,7 @@ impl Superblock {
 /// The newest version of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
-    /// Where its bytes are in the file.
+    /// Offset of the version's bytes in the file.
     pub byte: u64,
     pub dirty: bool,
     /// Its only copy was lost before: there are no bytes.
@@ -113,7 +113,7 @@ pub struct Version {
     pub sound: bool,
 }
 
-/// What the store holds.
+/// Contents of the store.
 pub struct Survey {
     pub superblock: Superblock,
     pub pages: HashMap<u64, Version>,
@@ -126,7 +126,7 @@ pub struct Survey {
     pub live_segments: u64,
     /// Obsolete versions whose bytes are damaged: no loss.
     pub obsolete_damaged: u64,
-    /// Where tables were damaged of which something else has a copy: no loss.
+    /// Offsets in bytes of damaged tables of which there is a copy elsewhere: no loss.
     pub tables_copied: Vec<u64>,
 }
 
@@ -306,7 +306,7 @@ pub fn superblock(file: &impl Bytes) -> Result<Superblock, SurveyError> {
     Ok(found)
 }
 
-/// Whether one of the superblocks in these first bytes of a store, valid or not, names this backing store.
+/// True if one of the superblocks in these first bytes of a store, valid or not, names this backing store.
 pub fn claims(first: &[u8], backing: [u8; 16]) -> bool {
     const BACKING_AT: usize = 40;
     let places = [BACKING_AT, SECOND_AT as usize + BACKING_AT];
@@ -436,7 +436,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         u64::from(self.superblock.geometry.segment_pages)
     }
 
-    /// Where a place is if its segment lies in a slot.
+    /// Offset in bytes of a place (a log address), if its segment lies in this slot.
     fn byte_of(&self, slot: u32, place: u64) -> u64 {
         let geometry = self.superblock.geometry;
         let block = u64::from(slot) * self.segment_pages() + place % self.segment_pages();
@@ -469,8 +469,9 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(None)
     }
 
-    /// What else has of a table that is damaged: the end of its batch, the table after it, or a commit record; of several
-    /// what the latest epoch has.
+    /// Finds a copy of a damaged table: at the end of its batch, in the table after it, or in a commit record.
+    ///
+    /// Of several copies, the one of the latest epoch counts.
     fn copied(&self, slot: u32, place: u64) -> io::Result<Option<Table>> {
         let mut found: Vec<(u64, Table)> = Vec::new();
         let copied = |copy: &Copy| copied_table(copy, &self.superblock);
@@ -524,7 +525,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(of_it.map(|copy| copy.slot))
     }
 
-    /// Which pages of a batch disagree with their CRC, in the order of the table.
+    /// Checks the pages of a batch, in the order of the table: true for each that disagrees with its CRC.
     fn unsound(&self, table: &Table) -> io::Result<Vec<bool>> {
         if table.pages == 0 {
             return Ok(Vec::new());
@@ -577,7 +578,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok(newest)
     }
 
-    /// Where the log ends, and how many batches that is beyond what is certain.
+    /// Finds the end of the log, and the number of batches between the certain end and it.
     fn end(&mut self) -> Result<(End, u64), SurveyError> {
         let mut end = self.superblock.end;
         let newest = self.newest()?.map(|table| table.durable);
@@ -602,7 +603,7 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Err(self.damaged(end.slot, end.place, "tables contradict each other about what was durable"))
     }
 
-    /// Where batches count up to that follow an end, and how many they are.
+    /// Follows the valid batches after an end; returns the end that they reach, and their number.
     fn walk(&self, mut end: End) -> Result<(End, u64), SurveyError> {
         let mut batches = 0;
         while let Some(table) = self.table(end.slot, end.place)? {
@@ -617,8 +618,9 @@ impl<'a, F: Bytes> Reader<'a, F> {
         Ok((end, batches))
     }
 
-    /// The furthest end beyond this one up to which a batch says that the log was durable. A segment whose first table cannot be read is found by what a
-    /// table before it announces.
+    /// The furthest end beyond this one up to which a batch says that the log was durable.
+    ///
+    /// A segment whose first table cannot be read is found by what a table before it announces.
     fn durable_beyond(&self, end: End) -> Result<Option<End>, SurveyError> {
         let slots = self.superblock.geometry.segments;
         if end.slot >= slots {

@@ -132,7 +132,9 @@ impl<F: Bytes> Reader<'_, F> {
         Ok(self.block_at(number)?.filter(|block| block.number == number))
     }
 
-    /// What the block after one, or a commit record, has of it; of several what the latest epoch has.
+    /// Finds a copy of a journal block, in the block after it or in a commit record.
+    ///
+    /// Of several copies, the one of the latest epoch counts.
     fn copied(&self, number: u64) -> io::Result<Option<Block>> {
         let recorded = self.records.iter().map(|record| (record.epoch, record.copy.clone()));
         let next = self.block(number + 1)?.map(|block| (block.epoch, block.copy));
@@ -153,7 +155,7 @@ impl<F: Bytes> Reader<'_, F> {
         Ok(false)
     }
 
-    /// Is what a block says was written with it in its slots?
+    /// True if the slots hold the pages that a block says were written with it.
     fn agrees(&self, block: &Block) -> io::Result<bool> {
         for entry in block.entries.iter().filter(|entry| matches!(entry.kind, Kind::Page { .. }) && !entry.again) {
             if !self.is_sound(entry.slot, entry.crc)? {
@@ -163,7 +165,7 @@ impl<F: Bytes> Reader<'_, F> {
         Ok(true)
     }
 
-    /// Where the journal ends, and how many blocks that is beyond what is certain.
+    /// Finds the end of the journal, and the number of blocks between the certain end and it.
     fn end(&self) -> Result<(End, u64), SurveyError> {
         let mut end = self.superblock.end;
         for record in self.records.iter().filter(|record| record.epoch == self.superblock.epoch) {
@@ -193,7 +195,7 @@ impl<F: Bytes> Reader<'_, F> {
     }
 }
 
-/// What the newest entry of a page says.
+/// Contents of the newest entry of a page.
 struct Held {
     version: u32,
     slot: u32,

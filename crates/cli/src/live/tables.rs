@@ -1,6 +1,8 @@
-//! What the files of a cache are called by the databases whose they are. The server of a cache knows files; whoever asks it
-//! finds their names, through the mount as any other reader would, and where a cache is in use for one command by the root
-//! directory of the process that serves it.
+//! Names that databases give their files, for the files of a cache.
+//!
+//! The server of a cache knows only files. The client that asks for figures finds the names, through the mount as any
+//! other reader would. It first looks below the root directory of the process that serves the cache, as a cache in use
+//! for one command needs, and else at the mount as everybody sees it.
 
 use super::figures::Figures;
 use super::namer::{FileName, Namer};

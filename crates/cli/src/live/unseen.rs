@@ -30,7 +30,9 @@ impl Identity {
         Some(Identity { user: *users.last()?, groups })
     }
 
-    /// Whether a file or a directory with these attributes may be written by it; of root nothing is said.
+    /// True if the process may write a file or a directory with these attributes.
+    ///
+    /// Always false for root, which could write always and is not judged here.
     fn may_write(&self, found: &Metadata) -> bool {
         let bit = if found.uid() == self.user {
             0o200
@@ -43,7 +45,9 @@ impl Identity {
     }
 }
 
-/// Could this process, whose files may not be seen, write to what has these attributes? What has ended could not.
+/// True if this process, whose files may not be seen, could write to a file with these attributes.
+///
+/// A process that has ended could not.
 pub fn could_write(process: u32, found: &Metadata) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status"));
     status.ok().and_then(|status| Identity::parse(&status)).is_some_and(|identity| identity.may_write(found))

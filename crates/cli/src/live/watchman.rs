@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// One who looks, until he is stopped.
+/// Thread that looks once a second, until it is stopped.
 pub struct Watchman(Option<(Sender<()>, JoinHandle<()>)>);
 
-/// What was seen last.
+/// State of the cache at the last look.
 #[derive(Default)]
 struct Seen {
     devices: [DeviceCounts; 2],
@@ -90,7 +90,7 @@ impl Drop for Watchman {
     }
 }
 
-/// When a change that no flush has covered becomes too old.
+/// Age of the oldest change that no flush has covered, and its limit.
 struct Unsynced {
     limit: Option<Duration>,
     /// The oldest of them that is known, by number, and since when at most.
@@ -217,7 +217,7 @@ impl Seen {
     }
 }
 
-/// What a device has refused since it was last looked at.
+/// Reports the calls that failed on a device since the last look, as an event.
 fn errors(device: &str, now: DeviceCounts, before: DeviceCounts, log: &Log) {
     let read = now.read.errors - before.read.errors;
     let write = now.write.errors - before.write.errors;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// What is served at /metrics.
+/// Function that makes the body served at /metrics.
 pub type Page = dyn Fn() -> String + Send + Sync;
 
 /// Connections at a time; one more is closed at once.
 const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request at most.
 const REQUEST_MAX: usize = 8 << 10;
-/// How long a client may take for its whole request, and how long to take a part of the answer.
+/// Longest time that a client may take for its whole request, and then for each part of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client may take for its request while many are connected.
+/// The same limits while more than [`MANY`] clients are connected.
 const PATIENCE_OF_MANY: Duration = Duration::from_millis(500);
 /// Connections that are many.
 const MANY: usize = CONNECTIONS_MAX / 2;

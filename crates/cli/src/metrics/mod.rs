@@ -29,7 +29,7 @@ pub struct MetricsArgs {
     /// Caches, each by itself, its control socket, or a directory where it is mounted
     #[arg(value_name = "CACHE|SOCKET|DIR", required_unless_present = "markdown")]
     pub places: Vec<PathBuf>,
-    /// Where to listen; other than on the loopback only with --beyond-loopback
+    /// Address to listen on; other than on the loopback only with --beyond-loopback
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9631")]
     pub listen: SocketAddr,
     /// Let other machines read the figures
@@ -62,9 +62,9 @@ impl Watched {
     }
 }
 
-/// How long the process that serves a cache may take to answer.
+/// Longest time that the process that serves a cache may take to answer.
 const ANSWER_MAX: Duration = Duration::from_millis(1200);
-/// How long all caches together may take; one that is later is not up.
+/// Longest time that all caches together may take; a cache that is later counts as not up.
 const PAGE_MAX: Duration = Duration::from_millis(1500);
 
 /// A cache that is asked by a thread of its own, so that no other waits for it.

@@ -8,16 +8,17 @@ use crate::live::figures::Figures;
 use crate::live::objects::{ObjectFigures, REST, busiest};
 use std::collections::{HashMap, HashSet};
 
-/// What the others are called; no path begins so.
+/// Name of the series of all other objects together; no path begins so.
 pub const OTHER: &str = "(other)";
 
-/// What is remembered of a cache's objects.
+/// Counts of a cache's objects from earlier readings, and the choice of those that have a series of their
+/// own.
 pub struct Bounded {
     objects_max: usize,
     /// The process whose counts these are.
     process: u32,
     known: HashMap<String, Known>,
-    /// What the others counted.
+    /// Counts of the other objects, summed from one reading to the next.
     other: ObjectFigures,
 }
 

@@ -84,7 +84,7 @@ fn by_object<const KINDS: usize>(
     samples.collect()
 }
 
-/// What was heard of queries; nothing where nobody listens.
+/// Samples of the counts of query messages, a sample for each kind; none where nobody listens.
 fn by_hint<const KINDS: usize>(
     figures: &Figures,
     name: &'static str,

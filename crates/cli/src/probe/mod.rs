@@ -23,11 +23,11 @@ use std::sync::atomic::AtomicBool;
 /// The exit code of a run that the user stopped, as shells have it.
 pub const INTERRUPTED: u8 = 130;
 
-/// What a model holds where it has no capacity of its own and none is given.
+/// Bytes of a model without a capacity of its own where no size is given.
 const MODEL_BYTES: u64 = 1 << 30;
-/// What `--quick` leaves of the I/Os and the time of each measured point.
+/// Share of the I/Os and of the time of each measured point that `--quick` keeps.
 const QUICK: f64 = 0.1;
-/// What `--quick` measures of a directory or a device unless a size is given.
+/// Most bytes of a directory or a device that `--quick` measures, unless a size is given.
 const QUICK_BYTES: u64 = 1 << 30;
 
 /// Measure a file system, a block device or a device model, and write its profile
@@ -66,13 +66,13 @@ pub struct ProbeArgs {
     /// Go on through the page cache where the file system has no direct I/O
     #[arg(long, conflicts_with = "model")]
     pub buffered: bool,
-    /// How I/O goes to the kernel
+    /// Way in which I/O goes to the kernel
     #[arg(long, default_value = "auto", value_name = "WAY", conflicts_with = "model")]
     pub io: Io,
     /// Trace that the experiment `replay` replays [default: a synthetic mix]
     #[arg(long, value_name = "TRACE")]
     pub trace: Option<PathBuf>,
-    /// What the cache will write a second, day and night, for the advice on lifetime
+    /// Bytes a second that the cache will write, day and night, for the advice on lifetime
     #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "endurance")]
     pub write_rate: Option<u64>,
     /// Bytes that may be written to the medium in its life, such as 150TB, for the advice on lifetime
@@ -95,7 +95,7 @@ pub struct ProbeArgs {
     pub profile: Option<PathBuf>,
 }
 
-/// Who carries I/O to the kernel.
+/// Interface that carries I/O to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Io {
     /// io_uring where the kernel takes it, else threads
@@ -111,7 +111,7 @@ pub fn is_interruption(error: &anyhow::Error) -> bool {
     matches!(error.root_cause().downcast_ref(), Some(TargetError::Interrupted))
 }
 
-/// What is measured, as the command line says it.
+/// Target of the measurement, as the command line names it.
 enum Place<'a> {
     Directory(&'a Path),
     Device(&'a Path, &'a str),
@@ -241,7 +241,7 @@ fn replayed(path: &Path, size: u64, quiet: bool) -> Result<Vec<Replayed>> {
     Ok(requests.map(io).collect())
 }
 
-/// What must be the same for a probe to go on where another one was.
+/// Settings that must be the same for a probe to go on where another one was, as JSON text.
 fn fingerprint(arguments: &ProbeArgs, setup: &Setup) -> Result<String> {
     let target = (&arguments.directory, &arguments.device, &arguments.model);
     let bare = Setup { trace: None, ..setup.clone() };

@@ -1,4 +1,4 @@
-//! What a probe found: on a terminal, and as a page with the charts of 002.
+//! Report of a probe: on a terminal, and as a page with the charts of 002.
 
 use crate::output;
 use entresol_core::Size;
@@ -7,7 +7,7 @@ use entresol_report::{
     Axis, Cell, Column, LineChart, NumberFormat, Page, Section, Series as Drawn, Spread, Table, TextStyle, Tone,
 };
 
-/// What `--plan` prints. `wears` are the bytes over which writes spread.
+/// Returns the text of `--plan`. `wears` are the bytes over which writes spread.
 pub fn plan(experiments: &[&Experiment], setup: &Setup, wears: u64, model: bool) -> String {
     let columns = [
         Column::text("experiment"),
@@ -217,7 +217,7 @@ fn sentence(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// How the values of an axis are written, and what one of them is worth in the base unit of that.
+/// Returns the number format of an axis, and the factor from its unit to the base unit of that format.
 fn format(label: &str) -> (NumberFormat, f64) {
     let unit = label.split(' ').next().unwrap_or_default();
     match unit {
@@ -230,7 +230,7 @@ fn format(label: &str) -> (NumberFormat, f64) {
     }
 }
 
-/// What an axis shows, without the unit that its numbers have.
+/// Returns the name of an axis, without the unit that its numbers have.
 fn axis_name(label: &str, format: NumberFormat, is_time: bool) -> String {
     let rest = label.split_once(' ').map_or("", |(_, rest)| rest);
     match format {

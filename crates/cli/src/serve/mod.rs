@@ -39,7 +39,7 @@ pub enum ServeCommand {
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("place").required(true))]
 pub struct NbdArgs {
-    /// What is served; no other program may serve it meanwhile
+    /// File to serve; no other program may serve it meanwhile
     #[arg(long, value_name = "FILE", required_unless_present = "cache")]
     pub file: Option<PathBuf>,
     /// Serve this file through the cache that --cache names; no other program may use either meanwhile

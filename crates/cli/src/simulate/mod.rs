@@ -22,7 +22,7 @@ use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Row, Skipped, World
 use results::{TraceResults, baseline};
 use std::path::PathBuf;
 
-/// What is to be simulated, apart from the trace.
+/// Plan of a simulation: everything that is to be simulated, apart from the trace.
 struct Plan {
     policies: Vec<PolicySpec>,
     /// Stacks with their texts.

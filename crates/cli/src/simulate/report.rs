@@ -63,7 +63,7 @@ const COLUMNS: &str = "Counts are pages and exact; point at the name of a column
                        evictions, cleaning, flush rules and bypassing writes put on the level below; pages still dirty \
                        at the end are not in it.";
 
-/// What a newcomer wants to know.
+/// Section with the summary for a newcomer: its words, and a table.
 fn in_short(all: &[TraceResults], base: Option<&str>) -> Section {
     let mut section = Section::new("In short");
     for results in all {
@@ -147,7 +147,8 @@ impl Curves<'_> {
     }
 }
 
-/// Where a chart of these rows ends, if it does: beyond what most of them need at any size.
+/// Upper end of the y axis of a chart of these rows, if it is cropped. It is the largest median over all
+/// sizes, times [`CROP_MEDIANS`]. Only caches count, and only sizes with at least [`CROPPED_FROM`] of them.
 fn crop(rows: &[&Row], figure: &dyn Fn(&Row) -> f64) -> Option<f64> {
     let sizes = distinct(rows.iter().copied(), size);
     let medians = sizes.iter().filter_map(|wanted| {

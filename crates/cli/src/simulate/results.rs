@@ -1,4 +1,4 @@
-//! What a simulation brought: rows by trace, how a row is called and judged, and the JSON and CSV files.
+//! Results of a simulation: rows by trace, the name and role of a row, and the JSON and CSV files.
 
 use super::args::SimulateArgs;
 use super::report;
@@ -20,7 +20,7 @@ pub struct TraceResults {
     pub skipped: Vec<Skipped>,
 }
 
-/// What a policy can be compared with.
+/// Role of a policy in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A cache for reads and writes that knows only the past.
@@ -51,7 +51,7 @@ impl Role {
         }
     }
 
-    /// What the mark means.
+    /// Returns the meaning of the mark.
     pub fn meaning(self) -> &'static str {
         match self {
             Role::Cache => "",

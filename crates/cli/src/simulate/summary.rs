@@ -1,4 +1,4 @@
-//! What a newcomer wants to know first: the best policy per size, and how far it is from the bound.
+//! Summary for a newcomer: the best policy per size, and its distance from the bound.
 
 use super::results::{Role, TraceResults, distinct, label, size, write_ratio};
 use entresol_report::{Cell, Column, Table, Tone, grouped, percent};
@@ -136,7 +136,7 @@ impl Shape {
     }
 }
 
-/// How much of the hits between the baseline and the bound the best policy gains.
+/// Share of the hits between the baseline and the bound that the best policy gains.
 fn gap_closed(at: &AtSize) -> Option<f64> {
     let (best, base, bound) = (at.hits?.hit_ratio(), at.base?.hit_ratio(), at.bound?.hit_ratio());
     (bound > base).then(|| (best - base) / (bound - base))

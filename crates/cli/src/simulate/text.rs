@@ -99,7 +99,7 @@ fn ranking(
     format!("\n{what}\n{}", table.to_text(TextStyle::stdout()))
 }
 
-/// What was passed over, one line a size.
+/// Lists the cells that were passed over, one line per cache size, with the reasons.
 pub fn skipped_lines(skipped: &[Skipped], policies: usize) -> Vec<String> {
     let mut sizes: Vec<&str> = Vec::new();
     for skip in skipped {

@@ -35,10 +35,10 @@ fn check_words(arguments: &SimulateArgs) -> Result<()> {
 /// The result of one cell.
 #[derive(Serialize)]
 pub struct TimedResult {
-    /// What the policy did.
+    /// Counts of the policy's actions.
     #[serde(flatten)]
     pub row: Row,
-    /// What that took.
+    /// Times that the actions took on the devices.
     pub timed: TimedRow,
 }
 
@@ -52,7 +52,7 @@ pub struct TimedResults {
     pub skipped: Vec<Skipped>,
 }
 
-/// What is to be simulated, apart from the trace.
+/// Plan of a timed simulation: everything that is to be simulated, apart from the trace.
 struct Plan<'a> {
     devices: Devices<'a>,
     policies: Vec<PolicySpec>,

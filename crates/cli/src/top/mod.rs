@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-/// How long the process that serves the cache may take to answer.
+/// Longest time that the process that serves the cache may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Watch a cache in use on the terminal
@@ -36,7 +36,7 @@ pub struct TopArgs {
     pub names: NameArgs,
 }
 
-/// What is known of the cache, and what the keys have chosen.
+/// State of the screen: the last two readings of the cache, and the choices made by keys.
 #[derive(Default)]
 struct State {
     before: Option<Figures>,

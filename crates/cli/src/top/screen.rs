@@ -19,7 +19,7 @@ const BAR: usize = 20;
 
 /// All that the screen depends on.
 pub struct View<'a> {
-    /// What the cache is called.
+    /// Name of the cache.
     pub name: &'a str,
     /// An earlier reading of the same process.
     pub before: Option<&'a Figures>,
@@ -49,7 +49,7 @@ impl View<'_> {
         (now.open_s - self.before.map_or(0.0, |before| before.open_s)).max(1e-6)
     }
 
-    /// What was counted between the readings.
+    /// Returns the increase of a counter between the two readings.
     fn since(&self, now: &Figures, of: impl Fn(&Figures) -> u64) -> u64 {
         of(now).saturating_sub(self.before.map_or(0, &of))
     }

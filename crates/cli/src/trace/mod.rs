@@ -49,7 +49,7 @@ pub enum TraceCommand {
     /// SPEC is KIND:KEY=VALUE:... with KIND one of zipf, pareto, hotcold, uniform, loop, scan, mixed, tpcc, olap;
     /// phases are joined by +, mixtures by |. Example: zipf:n=1M:pages=100k:seed=7:write=30
     Generate {
-        /// What to generate
+        /// Specification of the trace to generate
         spec: String,
         /// The file to write, in the native format
         output: PathBuf,
@@ -64,7 +64,7 @@ pub enum TraceCommand {
     Head {
         /// The trace
         trace: PathBuf,
-        /// How many
+        /// Number of records
         #[arg(short, default_value_t = 10)]
         n: usize,
         /// Format of the trace; detected unless given

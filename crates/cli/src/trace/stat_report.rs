@@ -1,4 +1,4 @@
-//! What `entresol trace stat` prints and draws.
+//! Report that `entresol trace stat` prints and draws.
 
 use crate::output;
 use crate::trace_source::{self, Named};

@@ -155,13 +155,13 @@ impl TunerName {
     }
 }
 
-/// What is run, apart from the trace.
+/// Plan of the runs: everything but the trace.
 pub struct Plan<'a> {
     /// The devices of --tiers.
     pub devices: Devices<'a>,
     /// Warm-up and seed.
     pub cell_options: CellOptions,
-    /// How requests arrive.
+    /// Arrival of the requests, and what they cost besides the devices.
     pub timed: TimedOptions,
     /// Run through a buffer, in this time.
     pub live: Option<Time>,
@@ -199,25 +199,25 @@ pub struct TuneRun {
     pub converged_after: usize,
     /// The epochs.
     pub epochs: Vec<EpochRow>,
-    /// What was done.
+    /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// What a run did.
+/// Counts of a run.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum Counts {
     /// In a simulation.
     Simulated {
-        /// What the policy did.
+        /// Counts of the policy's actions.
         row: Box<Row>,
-        /// What that took.
+        /// Times that the actions took on the devices.
         timed: Box<TimedRow>,
     },
     /// In a live buffer.
     Live {
-        /// What the buffer did.
+        /// Counts of the buffer.
         live: LiveRow,
     },
 }
@@ -233,7 +233,7 @@ pub struct TuneResults {
     pub knobs: Vec<Knob>,
     /// Requests of an epoch.
     pub epoch_requests: u64,
-    /// What the tuners make as large as possible.
+    /// Figure that the tuners make as large as possible.
     pub objective: Objective,
     /// The settings the tuners began with, held throughout.
     pub start: TuneRun,
@@ -241,7 +241,7 @@ pub struct TuneResults {
     pub tuners: Vec<TuneRun>,
     /// Fixed settings, the best first.
     pub grid: Vec<TuneRun>,
-    /// How near the emulated devices came to their models, a line each; none where all is simulated.
+    /// Accuracy of the emulated devices against their models, a line each; none where all is simulated.
     pub emulated: Vec<String>,
 }
 

@@ -11,7 +11,7 @@ use entresol_tune::{RaceLimits, ShadowingOptions, Tuner};
 const SETTLE_SHARE: f64 = 0.5;
 const SETTLE_MAX: f64 = 8.0;
 
-/// What the tuner with shadows is built with.
+/// Returns the options for building the tuner with shadows.
 pub fn options(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOptions {
     let bytes: u64 = cell.needs(world).iter().rev().skip(1).sum();
     let pages = bytes as f64 / f64::from(world.trace.page_bytes);
@@ -23,7 +23,7 @@ pub fn options(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOpt
     }
 }
 
-/// What runs a tuner's shadows, if it wants any.
+/// Returns the miniature caches that run a tuner's shadows; none if the tuner has no shadows.
 pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<Option<Miniatures>> {
     if tuner.shadowed().is_empty() {
         return Ok(None);
@@ -40,7 +40,8 @@ pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<
     Ok(Some(cell.miniatures(&plan.tunables, world, &plan.cell_options, Scale::default(), terms)?))
 }
 
-/// What the simulated devices take.
+/// Costs of the simulated devices' accesses, for the shadows of a tuner. The requester waits for its page
+/// alone.
 fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     let (page_bytes, clients) = (world.trace.page_bytes, plan.timed.clients.max(1) as usize);
     let place = |(at, &need): (usize, &u64)| {

@@ -13,9 +13,10 @@ pub struct Mounted {
     server: Option<Child>,
     /// The mode of the cache and its policy, if there is one.
     cache: Option<[String; 2]>,
-    /// Whether the kernel's page cache stands above: on or off.
+    /// The kernel's page cache above the mount: on or off.
     page_cache: &'static str,
-    /// Whether the kernel reads and writes by itself what goes past a cache: on, where it grants that, or off.
+    /// Passthrough, by which the kernel itself reads and writes what goes past a cache: on, where it grants
+    /// that, or off.
     passthrough: &'static str,
     /// The server is not root but nobody, and serves root too.
     nobody: bool,
@@ -193,7 +194,7 @@ impl Mounted {
         (server.wait().expect("an end").code(), said)
     }
 
-    /// Whether writes are in the backing files at once.
+    /// True if writes are in the backing files at once: there is no cache.
     pub fn is_direct(&self) -> bool {
         self.cache.is_none()
     }

@@ -12,7 +12,8 @@ pub const PAGE: usize = 4096;
 /// The last page is short.
 pub const BACKING: usize = 1024 * PAGE + 512;
 
-/// What the backing file knows of its cache. A test that puts back an older copy of the cache puts this back as well, or is refused.
+/// Record that the backing file keeps of its cache. A test that puts back an older copy of the cache puts
+/// this back as well, or is refused.
 pub struct Kept(Vec<u8>);
 
 impl Kept {

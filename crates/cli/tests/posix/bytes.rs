@@ -193,7 +193,7 @@ fn edges() -> Vec<Scenario> {
     )
 }
 
-/// Where data and holes are, asked at each page.
+/// Notes where data and holes are, asked at each page, and around the beginning and the end.
 fn seek_all(seen: &mut Record, file: &OwnedFd) {
     let size = sys::fstat(file).expect("attributes").st_size;
     for offset in (0..=size).step_by(4096).chain([1, size - 1, size, size + 1, -1]) {

@@ -16,7 +16,7 @@ pub struct Difference {
 
 /// A difference that is known: in which scenarios, at which answers, and why.
 pub struct Known {
-    /// What a program sees, as the documents say it.
+    /// Difference as a program sees it, in the words of the documents.
     pub what: &'static str,
     pub reason: &'static str,
     /// Names of scenarios, `*` for any part; alternatives are separated by ` | `.
@@ -41,27 +41,27 @@ fn all(_: &World) -> bool {
     true
 }
 
-/// Where root serves.
+/// True if root serves.
 fn roots(world: &World) -> bool {
     !world.how.nobody
 }
 
-/// Where pages of the cache are no blocks of the file system below.
+/// True if pages of the cache are not blocks of the file system below.
 fn pages_are_no_blocks(world: &World) -> bool {
     world.is_formatted("--page-size")
 }
 
-/// Where pages of the cache are larger.
+/// True if pages of the cache are of 64 KiB, larger than the default.
 fn pages_are_large(world: &World) -> bool {
     world.is_formatted("65536")
 }
 
-/// Where writes are no reason to have a page, or begin in pages that the cache has not.
+/// True if a write does not bring its page into the cache, or may begin in a page that the cache lacks.
 fn writes_read(world: &World) -> bool {
     world.is("write-around") || world.is_formatted("512")
 }
 
-/// Where nobody serves.
+/// True if nobody serves.
 fn nobodys(world: &World) -> bool {
     world.how.nobody
 }

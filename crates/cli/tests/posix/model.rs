@@ -48,7 +48,7 @@ struct Open {
     direct: bool,
 }
 
-/// What memory knows: the bytes of each file, and which file each name leads to.
+/// Expected state, held in memory: the bytes of each file, and the file that each name leads to.
 #[derive(Default)]
 struct Model {
     files: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What a scenario saw, in lines that must not depend on where it ran.
+//! Record of what a scenario saw, in lines that must not depend on where it ran.
 
 use super::sys::{self, Answer, lstat, name};
 use std::os::fd::OwnedFd;
@@ -198,7 +198,7 @@ fn everything(folder: &Path) -> Vec<String> {
     lines
 }
 
-/// Whether an answer is one at all: the number of most is of no importance.
+/// Drops the number of an answer, which is of no importance for most calls, and keeps its error.
 pub fn done(answer: Answer) -> Result<(), i32> {
     answer.map(drop)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 /// Does something and notes what it sees.
 type Run = Box<dyn Fn(&mut Record) + Send + Sync>;
 
-/// What root does before, in the folder of the file system below.
+/// Preparation by root before a scenario, in the folder of the file system below.
 type Prepare = Box<dyn Fn(&Path) + Send + Sync>;
 
 pub struct Scenario {

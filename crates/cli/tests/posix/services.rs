@@ -1,4 +1,5 @@
-//! What is not the file's bytes or names: locks, leases, notices, programs that are run, requests to the file system itself.
+//! Scenarios that are about neither the bytes of files nor names: locks, leases, notices, programs that are
+//! run, requests to the file system itself.
 
 use super::record::{Record, done, ignore};
 use super::scenario::{Scenario, anybody, scenarios};
@@ -30,7 +31,7 @@ fn lock(file: &OwnedFd, kind: i32, start: i64, length: i64) -> Result<i64, i32> 
     call!(fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range(kind, start, length)))
 }
 
-/// Who would be in the way.
+/// Returns the kind and the range of the lock that would be in the way.
 fn hindered(file: &OwnedFd, kind: i32, start: i64, length: i64) -> Result<String, i32> {
     let mut found = range(kind, start, length);
     call!(fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut found))?;

@@ -187,13 +187,13 @@ pub fn attribute(path: &Path, name: &str, room: usize) -> Result<Vec<u8>, i32> {
     Ok(value)
 }
 
-/// How long the value of an extended attribute is.
+/// Returns the length of an extended attribute's value.
 pub fn attribute_length(path: &Path, name: &str) -> Answer {
     let name = CString::new(name).expect("no zero in a name");
     call!(lgetxattr(c(path).as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0))
 }
 
-/// How long the names of all extended attributes are.
+/// Returns the length of the list of extended attributes.
 pub fn attributes_length(path: &Path) -> Answer {
     call!(llistxattr(c(path).as_ptr(), std::ptr::null_mut(), 0))
 }

@@ -1,4 +1,4 @@
-//! Where scenarios run: in the file system below, and through mounts of it.
+//! Worlds where scenarios run: the file system below, and mounts of it.
 
 use super::ground::Ground;
 use super::record::{Line, Record, ignore};
@@ -138,7 +138,7 @@ fn finish(scenarios: &[Scenario], root: &Path, nobody: bool, seen: &mut [Seen]) 
     }
 }
 
-/// What the file system below answers.
+/// Runs scenarios in the file system below; its answers.
 pub fn below(scenarios: &[Scenario], ground: &Ground, nobody: bool) -> Vec<Seen> {
     let scratch = ground.scratch();
     let root = scratch.path("below");
@@ -152,7 +152,7 @@ pub fn below(scenarios: &[Scenario], ground: &Ground, nobody: bool) -> Vec<Seen>
     seen
 }
 
-/// What a mount answers, and what it leaves below; none where nothing can be mounted.
+/// Runs scenarios in a mount; its answers, and what it leaves below. None where nothing can be mounted.
 pub fn above(scenarios: &[Scenario], ground: &Ground, world: &World) -> Option<Vec<Seen>> {
     let began = std::time::Instant::now();
     let nobody = world.how.nobody;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// User of a server that refuses to run as root.
 const NOBODY: u32 = 65534;
 const CACHE_SIZE: &str = "6MiB";
-/// How long a load may take to begin.
+/// Longest time that a load may take to begin; the power goes after that all the same.
 const BEGINNING_MAX: Duration = Duration::from_secs(60);
 
 pub fn text(path: &Path) -> &str {
@@ -218,7 +218,7 @@ pub struct Running {
     cache: Option<Cached>,
     _attached: [Attached; 2],
     pub withheld: Option<(Mount, Withholding)>,
-    /// Where the files are.
+    /// Directory of the files.
     pub directory: PathBuf,
 }
 

@@ -36,7 +36,7 @@ struct Name {
     states: Vec<Option<usize>>,
 }
 
-/// How a load goes.
+/// Mix of the calls that a load makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// Files are made, and the directory is synced, all the time. A journal of the file system below has each removal of a name soon.
@@ -168,11 +168,10 @@ impl Load {
         Ok(())
     }
 
-    /// Looks at what is in the directory after a crash. Whether anything was lost that had not been synced; an error for anything
-    /// that may not be.
+    /// Looks at the directory after a crash. True if anything was lost that had not been synced.
     ///
     /// # Errors
-    /// What is there that no crash of ext4 leaves, or is not there.
+    /// A file whose bytes, or whose absence, no crash of ext4 leaves.
     pub fn verify(&self, directory: &Path) -> Result<bool, String> {
         let mut lost = false;
         for (number, name) in self.names.iter().enumerate() {

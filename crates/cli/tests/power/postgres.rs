@@ -113,7 +113,7 @@ impl Server<'_> {
         psql
     }
 
-    /// What statements answer.
+    /// Returns the answer to statements.
     fn ask(&self, statements: &str) -> Result<String, String> {
         let output = self.psql(statements).output().map_err(|error| error.to_string())?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -176,7 +176,7 @@ impl Server<'_> {
     /// Looks at what is there after a crash: rows.
     ///
     /// # Errors
-    /// What was committed and is not there, or is not whole.
+    /// Committed rows that are not there, or are not whole.
     pub fn verify(&self, committed: [u64; CLIENTS as usize]) -> Result<u64, String> {
         let mut found = 0;
         for (client, committed) in (0..).zip(committed) {

@@ -9,12 +9,12 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How often a read or write does less than it was asked for.
+/// Probability that a read of more than one block returns at most half of the bytes that were asked for.
 const SHORT: f64 = 0.05;
 /// A write that fails has done so many bytes, times some number: less is of no interest, and harder to compare.
 const GRAIN: usize = 128;
 
-/// What is said of a file or directory.
+/// Attributes of a file or directory, as `stat` returns them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Number, which returns with another node when this one is gone.
@@ -117,12 +117,12 @@ impl SimFileSystem {
         state.failed
     }
 
-    /// How many calls have failed because they were made to.
+    /// Number of calls that failed because they were made to.
     pub fn failed(&self) -> u64 {
         self.lock().failed
     }
 
-    /// How often a file or directory was synced with all that is known of it.
+    /// Number of syncs of a file or directory with all its metadata (`fsync`, not `fdatasync`).
     pub fn whole_syncs(&self, inode: u64) -> u64 {
         self.lock().whole_syncs.get(&inode).copied().unwrap_or_default()
     }
@@ -234,7 +234,7 @@ impl Open {
         Ok(found(self.inode, self.look()?.node(self.inode)))
     }
 
-    /// Where it is: by the first name that leads to it, as nobody here asks for more.
+    /// Path that tells the node from others: its number under the root. It is not a name of the node.
     fn path(&self) -> PathBuf {
         Path::new("/").join(self.inode.to_string())
     }
@@ -251,7 +251,7 @@ impl SimFile {
         self.0.inode
     }
 
-    /// Whether a name leads to it.
+    /// True if a name leads to the file.
     pub fn has_name(&self) -> bool {
         self.0.look().is_ok_and(|state| state.live.links(self.0.inode) > 0)
     }

@@ -1,10 +1,10 @@
-//! What the simulated file system stores, and what a crash leaves of it.
+//! State of the simulated file system, and the part of it that a crash leaves.
 
 use entresol_core::Random;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is written as a whole or not at all.
+/// Bytes that are written as a whole or not at all.
 pub(super) const BLOCK: usize = 512;
 pub(super) const ROOT: u64 = 2;
 
@@ -31,7 +31,7 @@ pub(super) struct Node {
     /// Names in it, if it is a directory.
     pub names: Option<BTreeMap<String, u64>>,
     pub size: u64,
-    /// Which block holds what; a hole where none does.
+    /// Block that stores each block-sized part of the file, by the part's number; a hole where there is none.
     pub blocks: BTreeMap<u64, u64>,
     pub modified: (i64, i64),
     pub changed: (i64, i64),
@@ -82,7 +82,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether a sync of this node has to wait for the step; `data_only` leaves out what nobody needs to read its bytes.
+    /// True if a sync of this node has to wait for the step. `data_only` leaves out steps that nobody needs to read the
+    /// bytes.
     fn is_of(&self, of: u64, data_only: bool) -> bool {
         match self {
             Step::Make { inode, .. } | Step::Size { inode, .. } | Step::Map { inode, .. } => *inode == of,
@@ -140,9 +141,9 @@ impl Metadata {
 /// The bytes of a block.
 #[derive(Debug, Clone)]
 struct Block {
-    /// What a read sees.
+    /// Contents that a read sees.
     live: Box<Bytes>,
-    /// What a crash leaves at least; none of a new block whose bytes are not down.
+    /// Contents that a crash leaves at least; none for a new block whose bytes are not durable yet.
     stable: Option<Box<Bytes>>,
     /// Versions since then.
     unsynced: Vec<Bytes>,
@@ -177,7 +178,7 @@ pub(super) struct State {
     journal: Vec<Vec<Step>>,
     blocks: BTreeMap<u64, Block>,
     next_block: u64,
-    /// How often each node is open.
+    /// Number of open handles of each node.
     pub open: BTreeMap<u64, usize>,
     /// Handles of before a crash or a kill are of no use.
     pub epoch: u64,
@@ -188,9 +189,9 @@ pub(super) struct State {
     pub fault: Option<(Call, u64, Errno)>,
     /// Every record and sync is printed.
     traced: bool,
-    /// How many calls failed so.
+    /// Number of calls that were made to fail.
     pub failed: u64,
-    /// `fsync`s of each node, those of data alone apart.
+    /// Number of `fsync`s of each node; those of data alone (`fdatasync`) are not counted.
     pub whole_syncs: BTreeMap<u64, u64>,
 }
 
@@ -231,7 +232,7 @@ impl State {
         self.journal.push(steps);
     }
 
-    /// Whether the call is to fail, and how.
+    /// Returns the error if the call is to fail, and counts the call.
     pub fn fails(&mut self, call: Call) -> Option<Errno> {
         let (kind, left, error) = self.fault.as_mut()?;
         if *kind != call {
@@ -253,7 +254,7 @@ impl State {
         Step::Times { inode, modified: now, changed: now }
     }
 
-    /// What a node is like, which must be there.
+    /// Metadata of a node, which must exist.
     pub fn node(&self, inode: u64) -> &Node {
         &self.live.nodes[&inode]
     }

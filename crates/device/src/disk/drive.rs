@@ -10,7 +10,7 @@ use entresol_core::Random;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What all drives of a kind share.
+/// Parameters and tables that all drives of a kind share. Times outside `parameters` are in nanoseconds.
 #[derive(Debug)]
 struct Mechanics {
     parameters: DiskParameters,
@@ -32,7 +32,7 @@ struct Command {
     sectors: u32,
 }
 
-/// Where a medium access ends.
+/// Passage of the heads over the sectors of an I/O: its times, and the cylinder where it ends.
 #[derive(Clone, Copy, Debug)]
 struct Passage {
     /// From the first sector to the last, in nanoseconds.
@@ -66,7 +66,7 @@ pub struct Disk {
     /// Younger commands, in order of arrival.
     beyond_window: VecDeque<(Candidate, Command)>,
     arrivals: u64,
-    /// Whether the youngest command is a write.
+    /// True if the youngest command that needs the medium is a write.
     after_write: bool,
     /// The command being served, already in its final form.
     serving: Option<Completion>,
@@ -74,8 +74,9 @@ pub struct Disk {
     immediate: VecDeque<Completion>,
     /// Completions that a submission has overtaken, in order of time.
     overtaken: VecDeque<Completion>,
-    /// Where the heads are when the command being served is done, and the sector they come from.
+    /// Cylinder of the heads when the command being served is done.
     cylinder: u32,
+    /// Sector after the last one of the latest command served. C-LOOK goes on from there.
     last_sector: u64,
     stream: Option<Stream>,
     wear: Wear,
@@ -148,7 +149,7 @@ impl Disk {
         self.commands.len() + self.beyond_window.len()
     }
 
-    /// Where the platter stands, in nanoseconds of a turn.
+    /// Position of the platter at time `now`, in nanoseconds of a turn.
     fn phase_at(&self, now: Nanos) -> u32 {
         ((now + Nanos::from(self.phase)) % Nanos::from(self.turn)) as u32
     }
@@ -170,7 +171,7 @@ impl Disk {
         if to >= from { to - from } else { to + self.turn - from }
     }
 
-    /// How long the heads are over `sectors` sectors from `place` on, moving between tracks included.
+    /// Passage of the heads over `sectors` sectors from `place` on, moving between tracks included.
     fn pass(&self, place: Place, sectors: u64) -> Passage {
         let mut left = sectors;
         let mut at = place;

@@ -1,4 +1,4 @@
-//! Where a sector is: cylinder, and angle on the platter.
+//! Geometry of a disk: the map from a sector to its cylinder and its angle on the platter.
 
 use super::parameters::DiskParameters;
 
@@ -10,7 +10,7 @@ struct Region {
     first_cylinder: u32,
     cylinders: u32,
     sectors_per_track: u32,
-    /// Where the first track starts, in 2^-32 turns.
+    /// Angle at which the first track starts, in 2^-32 turns.
     start: u32,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Track {
     pub(super) cylinder: u32,
     /// Sectors on it.
     pub(super) sectors: u32,
-    /// Where its first sector begins, in 2^-32 turns.
+    /// Angle at which its first sector begins, in 2^-32 turns.
     pub(super) start: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a disk is made of, as a profile states it.
+//! Parameters of a disk, as a profile states them.
 
 use super::scheduler::Discipline;
 use super::seek::SeekTable;
@@ -69,7 +69,7 @@ pub struct DiskParameters {
     pub read_overhead_ms: f64,
     /// The same for a write.
     pub write_overhead_ms: f64,
-    /// What a command that follows a write takes longer, in milliseconds.
+    /// Extra time of a command that follows a write, in milliseconds.
     pub after_write_ms: f64,
     /// Sectors that the drive reads on into its buffer behind a read when nothing else waits.
     pub read_ahead_sectors: u32,

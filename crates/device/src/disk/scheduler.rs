@@ -21,7 +21,7 @@ pub enum Discipline {
     Sptf,
 }
 
-/// What a discipline needs to know of a waiting command.
+/// Properties of a waiting command by which a discipline chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     /// Order of arrival.
@@ -36,7 +36,7 @@ pub(super) struct Candidate {
     pub(super) angle: u32,
     /// Settling after a seek, in nanoseconds.
     pub(super) settle: u32,
-    /// Whether it reads.
+    /// True if the command reads.
     pub(super) reads: bool,
 }
 

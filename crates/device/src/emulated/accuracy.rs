@@ -1,13 +1,14 @@
-//! How near an emulator comes to its model.
+//! Accuracy of an emulator: the times of its completions against those of its model.
 
 use crate::io::Nanos;
 use crate::load::Histogram;
 use std::fmt;
 
-/// How many I/Os the 99th percentile needs: ten beyond it.
+/// I/Os that the 99th percentile needs: with so many, ten lie beyond it.
 const SAMPLES_FOR_P99: u64 = 1000;
 
-/// What was given against what was asked. An I/O is given when the caller has it, which is never before the model's time.
+/// Lateness of completions: the time given (when the caller has the I/O) against the time asked for (the model's).
+/// An I/O is never given before the model's time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accuracy {
     /// Given minus asked, in nanoseconds, of every I/O.

@@ -21,13 +21,13 @@ const BYTES_MAX: usize = 1 << 30;
 /// An I/O from the queue that is done.
 #[derive(Debug)]
 pub struct Done {
-    /// What was submitted.
+    /// The I/O that was submitted.
     pub io: Io,
     /// The buffer that came with it: of a read, filled.
     pub buffer: Vec<u8>,
-    /// What the storage answered.
+    /// Result of the storage's part.
     pub result: io::Result<()>,
-    /// What the model says of it; its tag is that of `io`.
+    /// Completion as the model has it; its tag is that of `io`.
     pub completion: Completion,
     /// When it was handed over, by the device's clock: `completion.finished` or later.
     pub given: Nanos,
@@ -42,7 +42,7 @@ pub enum Part<'a> {
     Write(u64, &'a [u8]),
 }
 
-/// What waits in the queue for the model's time.
+/// An I/O of the queue with its buffer and the storage's result, kept until the model's time.
 #[derive(Debug)]
 struct Parcel {
     io: Io,
@@ -59,7 +59,7 @@ struct UnderWay {
     parcel: Option<Parcel>,
 }
 
-/// What a thread waits for.
+/// Completion that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     /// Its own I/O.
@@ -71,7 +71,7 @@ enum Wanted {
 #[derive(Debug)]
 struct Watcher {
     thread: Thread,
-    /// Whether it shall look at the state before the next event.
+    /// True if the watcher must look at the state before the next event.
     poked: bool,
 }
 
@@ -103,7 +103,8 @@ pub struct EmulatedDevice<S, M, C> {
     clock: C,
     size_bytes: u64,
     state: Mutex<State<M>>,
-    /// What the watcher waits for: the model's next event, or 0 when it was poked.
+    /// Time until which the watcher waits: the model's next event, or 0 when the watcher was poked.
+    /// `Nanos::MAX` when the model has no event to come.
     deadline: AtomicU64,
 }
 
@@ -111,7 +112,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
     /// A device with the bytes of `storage`, which are the first of the model's.
     ///
     /// # Errors
-    /// `InvalidInput` when the storage is empty or larger than the model; else what the storage answered.
+    /// `InvalidInput` when the storage is empty or larger than the model; else the error of the storage.
     pub fn new(storage: S, model: M, clock: C) -> io::Result<Self> {
         let (size_bytes, capacity) = (storage.size_bytes()?, model.capacity_bytes());
         if size_bytes == 0 || size_bytes > capacity {
@@ -148,12 +149,12 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
         &self.clock
     }
 
-    /// How near it came to the model so far.
+    /// Accuracy so far: the times of completions against the model's.
     pub fn accuracy(&self) -> Accuracy {
         self.lock().accuracy.clone()
     }
 
-    /// What the model has been through.
+    /// Wear of the model.
     pub fn wear(&self) -> Wear {
         self.lock().model.wear()
     }
@@ -161,7 +162,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the end, at once; else what the storage answered, at the model's time.
+    /// `InvalidInput` beyond the end, at once; else the error of the storage, at the model's time.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         self.check(offset, bytes.len() as u64)?;
         let mut at = offset;
@@ -215,7 +216,7 @@ impl<S: Storage, M: Device, C: Clock> EmulatedDevice<S, M, C> {
     /// Makes durable what was written before.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     pub fn flush(&self) -> io::Result<()> {
         self.perform(Io { kind: IoKind::Flush, ..Io::read(0, 0) }, S::sync)
     }

@@ -13,7 +13,7 @@ use std::io;
 /// parts are the model's. Writes carry the bytes 0xA5.
 ///
 /// # Errors
-/// What the device refused or the storage answered.
+/// A refusal of the device or an error of the storage.
 ///
 /// # Panics
 /// When `depth` or `count` is 0.

@@ -1,4 +1,4 @@
-//! Where the bytes of an emulated device are.
+//! Storage for the bytes of an emulated device.
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -11,31 +11,31 @@ pub trait Storage: Send + Sync {
     /// Size in bytes, which does not change.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     fn size_bytes(&self) -> io::Result<u64>;
 
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// What the system answered; `UnexpectedEof` beyond the end.
+    /// The error of the system; `UnexpectedEof` beyond the end.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 
     /// Writes `bytes` from `offset` on.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes durable what was written before.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     fn sync(&self) -> io::Result<()>;
 
     /// Gives the space of a range back where it can; reads of it give zeroes, or what was there where it cannot.
     ///
     /// # Errors
-    /// What the system answered, unless it was that it cannot.
+    /// The error of the system, unless it says that the system cannot give space back.
     fn punch(&self, offset: u64, bytes: u64) -> io::Result<()>;
 }
 

@@ -41,7 +41,7 @@ impl Buffer {
         }
     }
 
-    /// Whether a page is there; it becomes the most recently used.
+    /// True if a page is there. A page that the cache lists becomes the most recently used.
     pub fn hit(&mut self, page: u32) -> bool {
         match self.at.get(&page) {
             Some(&slot) => {
@@ -53,7 +53,7 @@ impl Buffer {
         }
     }
 
-    /// Whether a page is there.
+    /// True if a page is there, in the cache or still to be programmed. The order of use stays.
     pub fn holds(&self, page: u32) -> bool {
         self.at.contains_key(&page) || self.dirty.contains_key(&page)
     }
@@ -78,7 +78,7 @@ impl Buffer {
         self.at.insert(page, slot);
     }
 
-    /// Whether another page may wait for its program.
+    /// True if another page may wait for its program.
     pub fn has_room(&self) -> bool {
         self.dirty_copies < self.dirty_most
     }
@@ -120,7 +120,7 @@ impl Buffer {
         self.newest = slot;
     }
 
-    /// What points to a slot's neighbour: the slot's own link, or an end of the list where there is no slot.
+    /// Link of a slot to its newer or older neighbour, or an end of the list where there is no slot.
     fn link_of(&mut self, slot: u32, to_older: bool) -> &mut u32 {
         match (slot, to_older) {
             (NONE, true) => &mut self.newest,

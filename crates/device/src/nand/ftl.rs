@@ -10,7 +10,7 @@ use super::gc::{Cleaning, NONE, Victims};
 use super::geometry::Geometry;
 use entresol_core::prefetch;
 
-/// How a die cleans.
+/// Thresholds and pace of a die's cleaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Cleaning starts when fewer blocks than this are free; at least 2, one of which is kept for the pages moved.
@@ -21,7 +21,7 @@ pub struct Pace {
     pub moves_per_write: Option<f64>,
 }
 
-/// What a write made a die do besides programming the page.
+/// Work that a write made a die do besides programming the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Pages read and programmed elsewhere in the die.
@@ -167,9 +167,9 @@ impl Ftl {
         self.erases
     }
 
-    /// Whether a die may take another page: its live pages may exceed an even share by a twentieth of what is
-    /// over-provisioned. Rewrites that leave one die for the others would otherwise fill those, and even chance would
-    /// make dies unequal enough for the fullest to slow the rest. A die with room always exists.
+    /// True if a die may take another page: its live pages may exceed an even share by a twentieth of what is
+    /// over-provisioned. Without this limit, rewrites that leave one die for the others would fill those. Chance alone
+    /// would make dies unequal enough for the fullest to slow the rest. A die with room always exists.
     pub fn has_room(&self, die: u32) -> bool {
         let g = &self.geometry;
         let even = g.logical_pages / g.dies;

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// How a block to clean is chosen.
+/// Policy by which a die chooses its victim, the block to clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cleaning {
@@ -65,9 +65,8 @@ impl Victims {
         }
     }
 
-    /// Takes the block to clean next out of the closed blocks of a die; `clock` counts host writes, and `closed_at` is
-    /// its value when each block was filled. `None` when no
-    /// block is closed.
+    /// Takes the block to clean next out of the closed blocks of a die; `None` when no block is closed. `clock` counts
+    /// host writes, and `closed_at` is its value when each block was filled.
     pub(super) fn take(
         &mut self,
         die: u32,

@@ -1,4 +1,4 @@
-//! Where a 4-KiB page can be: dies, blocks in a die, pages in a block.
+//! Geometry of a drive: the dies, blocks in a die and pages in a block where a 4-KiB page can be.
 //!
 //! The unit of mapping is 4 KiB. A physical page of 8 or 16 KiB on one or more planes holds several units; they are
 //! programmed together (see [`NandParameters::units_per_program`](super::NandParameters::units_per_program)), but each

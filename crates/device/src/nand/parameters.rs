@@ -1,4 +1,4 @@
-//! What a NAND drive is made of, in the units of data sheets.
+//! Parameters of a NAND drive, in the units of data sheets.
 
 use super::ftl::{Ftl, Pace};
 use super::gc::Cleaning;
@@ -14,7 +14,7 @@ const LONGEST_US: f64 = 1e9;
 /// The largest buffer that a profile may state.
 const MOST_BUFFERED: u64 = 1 << 36;
 
-/// How write amplification comes about. A report has to say which one it used ([`Amplification::label`]).
+/// Origin of write amplification. A report has to say which one it used ([`Amplification::label`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Amplification {
@@ -94,7 +94,7 @@ pub struct NandParameters {
     /// Time to sense a page: points (share of senses, time) of its distribution, in ascending order, the last share 1;
     /// between points it is linear, below the first level. One point makes it constant.
     pub sense_us: Vec<(f64, f64)>,
-    /// What a read of flash takes besides without holding its die: error correction, firmware.
+    /// Time that a read of flash takes besides, without holding its die: error correction, firmware.
     pub decode_us: f64,
     /// Time to program a page on every plane of a die at once.
     pub program_us: f64,
@@ -113,7 +113,7 @@ pub struct NandParameters {
     pub fixed_read_us: f64,
     /// The rest of a write's.
     pub fixed_write_us: f64,
-    /// What each read of flash under way adds to a write: firmware that tends them in turn.
+    /// Time that each read of flash under way adds to a write: firmware that tends the reads in turn.
     pub write_per_read_us: f64,
     /// Cache of pages read, written and read ahead.
     pub buffer_bytes: u64,
@@ -129,12 +129,12 @@ pub struct NandParameters {
     pub merge_read_us: f64,
     /// Reads of a page after which it is written anew because its neighbours are disturbed; 0 for never.
     pub disturb_reads: u32,
-    /// What the last of them waits for that.
+    /// Time that the last of these reads waits for the page to be written anew.
     pub refresh_us: f64,
     /// A read interrupts an erasure after this time; `None` where the drive cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erase_suspend_us: Option<f64>,
-    /// How a block to clean is chosen.
+    /// Policy by which the block to clean is chosen.
     pub cleaning: Cleaning,
     /// A die cleans when fewer of its blocks are free, at least 2.
     pub gc_start_blocks: u32,
@@ -143,16 +143,16 @@ pub struct NandParameters {
     /// Pages moved for each that the host writes while a die cleans; `None` for as many as its victim needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gc_moves_per_write: Option<f64>,
-    /// How write amplification comes about.
+    /// Origin of write amplification.
     pub amplification: Amplification,
-    /// What was measured of it; mode `curve` needs it.
+    /// Measured write amplification; mode `curve` needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<WafCurve>,
-    /// How used the drive of a profile is when it is handed over: every page was written in order and then so many
-    /// times its capacity in random pages, 1 to 3 for a steady state. `None` for a drive that was never written.
+    /// Random overwrites of the drive of a profile before it is handed over, in multiples of its capacity; 1 to 3 for a
+    /// steady state. Every page is written in order before them. `None` for a drive that was never written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precondition_overwrites: Option<f64>,
-    /// Whether what is in the buffer survives a power cut, so that a flush has nothing to wait for.
+    /// True if the contents of the buffer survive a power cut, so that a flush has nothing to wait for.
     pub power_loss_protection: bool,
     /// Erasures that a block endures; 0 where no source gives a figure.
     pub endurance_cycles: u32,
@@ -185,7 +185,7 @@ impl NandParameters {
         Geometry::new(logical, self.over_provisioning, self.dies(), self.units_per_block, self.gc_start_blocks)
     }
 
-    /// How its dies clean.
+    /// Thresholds and pace of its dies' cleaning.
     pub const fn pace(&self) -> Pace {
         Pace {
             start_blocks: self.gc_start_blocks,

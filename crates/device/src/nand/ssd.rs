@@ -42,16 +42,16 @@ struct Request {
     reads: u32,
     /// Pages not yet in the buffer, of a write.
     left: Range<u32>,
-    /// Whether a unit of a write had to be merged.
+    /// True if a unit of a write had to be merged.
     merged: bool,
 }
 
-/// What a read of flash is for.
+/// A read of flash: the pages that it brings, and the request that waits for it; none where it reads ahead.
 #[derive(Clone, Debug)]
 struct Fetch {
     request: Option<u32>,
     pages: Range<u32>,
-    /// Where its time went, once the die is done.
+    /// Parts of its time, once the die is done.
     times: ReadTimes,
 }
 
@@ -154,7 +154,7 @@ impl Ssd {
         Ok(ssd)
     }
 
-    /// What it is made of.
+    /// Parameters of the drive.
     pub fn parameters(&self) -> &NandParameters {
         &self.p
     }

@@ -9,7 +9,7 @@ use crate::io::Nanos;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Where the time of a read went, from its issue to its end.
+/// Itemised time of a read, from its issue to its end, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadTimes {
     pub(super) queue: Nanos,
@@ -19,7 +19,7 @@ pub(super) struct ReadTimes {
     pub(super) refresh: Nanos,
 }
 
-/// What came to an end.
+/// A read or a program that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A read, by its token.
@@ -54,7 +54,7 @@ enum Running {
         number: u64,
         since: Nanos,
     },
-    /// Moves or an erasure; `suspendable` until then if it is an erasure.
+    /// Moves or an erasure; `erase_ends` is the end of an erasure, which a read may suspend, and `None` for moves.
     Cleaning {
         since: Nanos,
         erase_ends: Option<Nanos>,

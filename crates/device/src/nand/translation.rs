@@ -1,4 +1,4 @@
-//! Where a drive's pages are: by the mechanical translation layer, or spread evenly where amplification is a curve.
+//! Placement of a drive's pages: by the mechanical translation layer, or evenly where amplification is a curve.
 
 use super::ftl::{Ftl, Work};
 use super::geometry::Geometry;
@@ -115,7 +115,7 @@ impl Translation {
     }
 }
 
-/// How consecutive writes are dealt to programs.
+/// Distribution of consecutive writes over programs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) per_program: usize,

@@ -18,7 +18,7 @@
 //! busy_ns = 3_410
 //! ```
 //!
-//! What `entresol probe` writes is a profile too: JSON that holds one under the key `profile`.
+//! The output of `entresol probe` is a profile too: JSON that holds one under the key `profile`.
 //!
 //! The kinds of devices are in `model.rs`, the profiles of the house in `crates/device/profiles`.
 
@@ -77,11 +77,11 @@ const BUILT_IN: &[(&str, &str)] = built_in![
 /// A device as data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
-    /// What it is called.
+    /// Name of the device.
     pub name: String,
-    /// What it is, in a line.
+    /// Description of the device, in a line.
     pub about: String,
-    /// Where its numbers come from.
+    /// Source of the numbers.
     pub source: String,
     /// Price in dollars per GB; none where no source gives one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct Profile {
     pub host: Option<HostParameters>,
 }
 
-/// What the JSON of `entresol probe` says of itself under the key `schema`.
+/// Value of the key `schema` in the JSON of `entresol probe`.
 pub const PROBE_SCHEMA: &str = "entresol-probe/1";
 
 /// The names of the profiles that come with the program.
@@ -226,7 +226,7 @@ fn probed(text: &str) -> Result<toml::Table, String> {
     }
 }
 
-/// What is left of a file's top level.
+/// Entries of a file's top level that were not taken out yet.
 struct Entries {
     table: toml::Table,
 }

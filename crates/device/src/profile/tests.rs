@@ -107,7 +107,7 @@ fn the_example_of_the_manual_loads_and_its_error_is_the_one_it_shows() {
     }
 }
 
-/// What a probe writes, as far as a profile is concerned.
+/// JSON as a probe writes it, as far as a profile is concerned.
 fn probe_json(profile: &Profile) -> serde_json::Value {
     serde_json::json!({ "schema": PROBE_SCHEMA, "target": {}, "profile": profile })
 }

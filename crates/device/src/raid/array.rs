@@ -73,7 +73,7 @@ pub struct Raid<D> {
     held: VecDeque<Held>,
     /// When the controller lets the next I/O start.
     controller_free: Nanos,
-    /// Where the last I/O ended.
+    /// Offset of the byte after the latest I/O submitted. An I/O that begins there continues it.
     last_end: u64,
     /// Completions not yet handed out, in order of time.
     done: VecDeque<Completion>,

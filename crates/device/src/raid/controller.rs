@@ -16,7 +16,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Whether all limits are positive numbers.
+    /// True if all limits are positive numbers.
     pub(super) fn is_possible(&self) -> bool {
         [self.random_iops, self.read_megabytes_per_second, self.write_megabytes_per_second]
             .iter()

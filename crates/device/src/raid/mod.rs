@@ -16,7 +16,7 @@ pub use parameters::{ArrayParameters, Member};
 
 use crate::profile::{self, Model};
 
-/// How an array spreads its bytes.
+/// RAID level: the scheme by which an array spreads its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Striping.
@@ -25,16 +25,16 @@ pub enum Level {
     Raid5,
 }
 
-/// What an array is made of, besides its members.
+/// Parameters of an array, besides its members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaidParameters {
     /// Name, for messages.
     pub name: String,
-    /// How it spreads its bytes.
+    /// Scheme by which it spreads its bytes.
     pub level: Level,
     /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
     pub stripe_unit_bytes: u32,
-    /// What the controller in front of the members lets through; `None` is as much as they can take.
+    /// Limits of the controller in front of the members; `None` for as much as the members can take.
     pub controller: Option<Controller>,
 }
 

@@ -26,12 +26,12 @@ pub enum Member {
 pub struct ArrayParameters {
     /// Number of members.
     pub members: u32,
-    /// What each of them is.
+    /// Disk that each of them is.
     pub member: Member,
     /// Bytes on one member before the next one is used; `mdadm` makes it 512 KiB unless told otherwise.
     #[serde(default = "default_stripe_unit")]
     pub stripe_unit_bytes: u32,
-    /// What the controller in front of the members lets through; `None` is as much as they can take.
+    /// Limits of the controller in front of the members; `None` for as much as the members can take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<Controller>,
 }
@@ -82,7 +82,7 @@ impl Member {
 }
 
 impl ArrayParameters {
-    /// What the array itself needs to know.
+    /// Parameters of the array itself, without its members.
     pub(super) fn raid(&self, level: Level) -> RaidParameters {
         RaidParameters {
             name: String::new(),

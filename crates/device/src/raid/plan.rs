@@ -1,4 +1,4 @@
-//! What a host's I/O becomes on the members.
+//! Pieces of a host's I/O: the I/Os of the members that it becomes.
 
 use crate::io::{Io, IoKind};
 

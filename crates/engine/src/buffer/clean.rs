@@ -9,10 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What wakes the cleaner.
+/// Wake-up of the cleaner, and the position of its search.
 #[derive(Default)]
 pub(super) struct Cleaning {
-    /// Where the search for pages to clean goes on.
+    /// Number, modulo the frames, of the frame at which the search for pages to clean goes on.
     hand: AtomicUsize,
     /// 1 while a cleaner waits for the bell.
     idle: AtomicUsize,

@@ -12,7 +12,7 @@ use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Config, Driver, Options, Policy};
 use std::io;
 
-/// What the policy needs of the world while it decides. The caller holds the lock of the shard.
+/// Context that the policy needs while it decides. The caller holds the lock of the shard.
 pub(super) struct Desk<'a> {
     pub frames: &'a [Frame],
     pub parking: &'a Parking,
@@ -22,7 +22,7 @@ pub(super) struct Desk<'a> {
     pub plan: &'a mut Plan,
 }
 
-/// What is to be done with frames after a decision.
+/// Work that is to be done with frames after a decision.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Frames in state evicting, and whether they are dirty.
@@ -139,7 +139,7 @@ impl<P: Policy> Core<P> {
         debug_assert!(self.directory.frame(page).is_none() || !self.policy.state(page).tiers.is_empty());
     }
 
-    /// What a decision asked for is done with the frames.
+    /// Does with the frames what a decision asked for.
     #[inline(never)]
     fn settle(&mut self, page: Page, desk: &mut Desk) {
         self.settle_claims(desk);
@@ -151,7 +151,7 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// What was claimed is evicted or let go.
+    /// Evicts the claimed frames or lets them go.
     fn settle_claims(&mut self, desk: &mut Desk) {
         for claim in self.claims.drain(..) {
             let frame = &desk.frames[claim.frame as usize];

@@ -17,7 +17,7 @@ pub(super) struct Directory {
     /// The frame of each handle's page.
     frames: Vec<u32>,
     handles: HashTable,
-    /// Where the search for a handle to take back goes on.
+    /// Position at which the search for a handle to take back goes on.
     hand: usize,
 }
 

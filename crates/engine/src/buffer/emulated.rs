@@ -16,7 +16,7 @@ const READ: u64 = 1 << 63;
 /// them ([`TieredBuffer::prepare`](super::TieredBuffer::prepare)).
 pub struct EmulatedIo<S, M: Device, C> {
     device: EmulatedDevice<S, M, C>,
-    /// What has ended and was found by whoever looked for the other kind: reads, writes.
+    /// Transfers that have ended and were found by a caller that looked for the other kind: reads, writes.
     ended: Mutex<[VecDeque<Done>; 2]>,
     page_bytes: u64,
     /// Pages of each object, and its first byte.

@@ -1,4 +1,4 @@
-//! What can go wrong with a buffer manager.
+//! Errors of a buffer manager.
 
 use crate::pool::PoolError;
 use entresol_core::Address;
@@ -35,9 +35,9 @@ pub enum OpenError {
     Option {
         /// The option.
         name: &'static str,
-        /// What was given.
+        /// Value that was given.
         value: String,
-        /// What it must be.
+        /// Values that are allowed.
         range: &'static str,
     },
     /// There is no memory for the frames.
@@ -59,7 +59,7 @@ pub enum BufferError {
     Read {
         /// The page.
         at: Address,
-        /// What the storage answered.
+        /// Error of the storage.
         source: io::Error,
     },
     /// A dirty page, not always the one asked for, could not be written below. It stays in its frame, dirty.
@@ -67,7 +67,7 @@ pub enum BufferError {
     Write {
         /// The page.
         at: Address,
-        /// What the storage answered.
+        /// Error of the storage.
         source: io::Error,
     },
     /// The log could not be made durable up to what a dirty page needs. The page stays in its frame, dirty.
@@ -77,7 +77,7 @@ pub enum BufferError {
         at: Address,
         /// The newest log record that changed it.
         lsn: u64,
-        /// What the log answered.
+        /// Error of the log.
         source: io::Error,
     },
     /// The storage could not be synced: what was written since the last flush may be lost.

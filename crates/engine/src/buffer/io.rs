@@ -1,4 +1,4 @@
-//! Where pages come from and go to, and the host's log.
+//! Storage that pages are read from and written to, and the host's log.
 
 use crate::disk::{AlignedBytes, Disk, QueuedRead, ReadSource, Transfer};
 use entresol_core::{Address, ObjectId};
@@ -15,12 +15,12 @@ pub struct QueuedPage<'a> {
     pub token: usize,
     /// Which page.
     pub at: Address,
-    /// What is filled. It belongs to whoever reads until the source has it back.
+    /// Buffer that is filled. It belongs to the reader until the source has it back.
     pub bytes: &'a mut [u8],
 }
 
-/// What names pages one after the other, no two of those under way the same, and has each of them back when it has been
-/// read, in any order ([`PageIo::read_queue`]).
+/// Source of pages to read. It names them one after the other, and no two of those under way are the same. It has each
+/// back when that has been read, in any order ([`PageIo::read_queue`]).
 pub trait PageSource<'a> {
     /// The next page, if there is one now. After `None` it is asked again when a read that is under way has ended.
     fn next(&mut self) -> Option<QueuedPage<'a>>;
@@ -47,14 +47,14 @@ pub trait PageIo: Send + Sync {
     /// Fills `into` with a page. A page that was never written reads as zeroes.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error that the storage returned.
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()>;
 
     /// Fills several pages, no two of them the same: what [`read_page`](PageIo::read_page) does to each, in any order.
     /// Storage with a queue can do it sooner than one by one, which is what this does unless it is overridden.
     ///
     /// # Errors
-    /// What the storage answered for one of them; others may have been read or not.
+    /// The error that the storage returned for one of the pages; others may have been read or not.
     fn read_pages(&self, pages: &mut [(Address, &mut [u8])]) -> io::Result<()> {
         pages.iter_mut().try_for_each(|(at, into)| self.read_page(*at, into))
     }
@@ -80,10 +80,10 @@ pub trait PageIo: Send + Sync {
     /// Writes a page. It need not be durable before the next [`sync`](PageIo::sync).
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error that the storage returned.
     fn write_page(&self, at: Address, bytes: &[u8]) -> io::Result<()>;
 
-    /// Where pages can be written without anybody waiting for it; nothing where the storage has no such thing.
+    /// Queue by which pages are written without anybody waiting for it; none where the storage has no such thing.
     fn write_queue(&self) -> Option<&dyn WriteQueue> {
         None
     }
@@ -91,7 +91,7 @@ pub trait PageIo: Send + Sync {
     /// Makes durable what was written before, by the queue too, as far as its end was told.
     ///
     /// # Errors
-    /// What the storage answered; the writes may then be lost.
+    /// The error that the storage returned; the writes may then be lost.
     fn sync(&self) -> io::Result<()>;
 
     /// Size of an object in pages, 0 where it is not known. Some policies ask, under a lock of the manager.
@@ -137,7 +137,7 @@ pub trait WalHook: Send + Sync {
     /// needs a frame, so it must not use the buffer manager.
     ///
     /// # Errors
-    /// What the log's storage answered; the page is then not written.
+    /// The error that the log's storage returned; the page is then not written.
     fn flush_until(&self, lsn: u64) -> io::Result<()>;
 }
 

@@ -10,7 +10,7 @@ use std::io;
 /// Hits that are looked at in a row while reads are under way: others may wait for what those bring.
 const HITS_IN_A_ROW: usize = 64;
 
-/// What came of the first look at a page of several.
+/// Result of the first look at a page of several.
 enum Started {
     Pinned(u32),
     Loading(Loading),

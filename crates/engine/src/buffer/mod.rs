@@ -92,12 +92,12 @@ pub struct BufferManager<T: PageTable, I: PageIo> {
     unreported: Mutex<Option<BufferError>>,
     /// Held to sync the storage.
     syncing: Mutex<()>,
-    /// How often that failed.
+    /// Number of syncs of the storage that failed.
     syncs_failed: AtomicU64,
     cleaning: clean::Cleaning,
 }
 
-/// What decides about a share of the pages.
+/// Shard: a share of the pages, with the policy that decides about them.
 struct Shard {
     state: Mutex<ShardState>,
     /// Signalled when a frame becomes free, or an eviction fails.
@@ -396,7 +396,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Counts of the work so far.
     pub fn stats(&self) -> BufferStats {
         let mut decided = Decided::default();
         (0..self.shards.len()).for_each(|shard| decided.add(&self.lock(shard).decider.decided()));

@@ -1,10 +1,10 @@
-//! How a buffer manager is set up.
+//! Options of a buffer manager.
 
 use super::error::OpenError;
 use crate::pool::PAGE_BYTES;
 use crate::ring::{MAX_HANDLES, RING};
 
-/// What a request takes as its time, for policies that ask.
+/// Time that a request is taken to have, for policies that ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Microseconds since the manager was made.

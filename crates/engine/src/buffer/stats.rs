@@ -1,8 +1,8 @@
-//! What is counted.
+//! Counts of a buffer manager.
 
 use entresol_core::{Movement, Op, Outcome, Request, Verb};
 
-/// What the policy decided, counted exactly as the simulator counts it.
+/// Decisions of the policy, counted exactly as the simulator counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
     /// Requests that reached the policy.
@@ -72,7 +72,7 @@ impl Decided {
     }
 }
 
-/// What reached the policy of one object's pages.
+/// Requests for one object's pages that reached the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectStats {
     /// Reads.
@@ -98,10 +98,10 @@ impl ObjectStats {
     }
 }
 
-/// What a buffer manager did. Exact while no other thread is at work.
+/// Counts of a buffer manager's work. They are exact while no other thread is at work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
-    /// What the policies decided, summed over the shards.
+    /// Decisions of the policies, summed over the shards.
     pub decided: Decided,
     /// Requests served from a frame.
     pub hits: u64,

@@ -23,7 +23,7 @@ const STEP_PAGES: usize = 8 * DEPTH_MAX;
 const PROBE_PAGES: u64 = DEPTH_MAX as u64;
 /// Seconds that a page is taken to take where nothing was measured yet: more than on any disk.
 const ASSUMED: f64 = 0.1;
-/// What is written is planned as if the rate were this many times less than it was measured.
+/// Factor by which the measured rate is divided when writing is planned.
 const CAUTION: f64 = 2.0;
 /// Pages after which what was measured before them counts half.
 const RATE_PAGES: f64 = 8192.0;
@@ -251,7 +251,7 @@ impl Keeper {
         self.has_help() && self.log.ages().is_some_and(|ages| ages.len() > 0)
     }
 
-    /// How long to wait for that until another look is taken.
+    /// Time to wait for that until another look at ages is taken; none where there is nothing to wait for.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let bound = self.aging.bound.filter(|_| self.ages_may_call())?;
         let until = self.aging.begin_at - self.log.now().as_secs_f64();
@@ -370,8 +370,8 @@ fn write_oldest(turn: &mut Turn, awaited: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// What a write does that must wait: one step. Whatever comes of it the write goes on; what cannot be written below is
-/// told to who waits for room there.
+/// Does one step for a write that must wait. Whatever comes of it, the write goes on. A page that cannot be written
+/// below is told to the requests that wait for room there.
 pub(super) fn hold_back(turn: &mut Turn) -> io::Result<()> {
     turn.keeper().aging.waits += 1;
     turn.own()?;

@@ -1,7 +1,7 @@
 //! Threads of a cache's own: they keep room ahead of need, so that requests find it and do not wait for slow writes below.
 //!
-//! What they do is what a request would do that finds no room, in small steps and earlier. One makes the log durable, which
-//! waits for nothing but the cache device; the other sees to all that has to do with the backing store.
+//! Their work is that of a request that finds no room, done in small steps and earlier. One thread makes the log
+//! durable, which waits for nothing but the cache device. The other sees to all that has to do with the backing store.
 
 use super::aging;
 use super::clean;
@@ -19,7 +19,7 @@ use std::time::Duration;
 const REST_MIN: Duration = Duration::from_millis(10);
 const REST_MAX: Duration = Duration::from_secs(2);
 
-/// What a thread is for.
+/// Duty of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duty {
     /// To write complete batches, and to make the log durable before it has to be.

@@ -190,7 +190,7 @@ impl BlockCache {
         self.set_policy(policy, &options, tiers)
     }
 
-    /// How the cache is run now.
+    /// Configuration of the cache at present.
     pub fn config(&self) -> CacheConfig {
         self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -18,7 +18,7 @@ const DEPTH: usize = 8;
 /// Segments looked through for dirty pages in one step.
 const SEGMENTS_PER_STEP: usize = 64;
 
-/// How many pages may be dirty, and how far that is brought down when it is more.
+/// Limits on the number of dirty pages: the number above which cleaning begins, and the number to which it goes down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct DirtyLimits {
     /// As shares of the tier on the cache device.

@@ -28,18 +28,18 @@ pub(super) trait Core: Send {
     fn hint(&mut self, hint: Hint);
     /// Pages that an object has where the policy holds it whole; else 0.
     fn placed(&self, object: ObjectId) -> u64;
-    /// Has the policy do a little of what a hint left to be done; whether there is more.
+    /// Has the policy do a little of what a hint left to be done. True if there is more.
     fn go_on(&mut self) -> bool;
     /// Does the policy hold the page?
     fn holds(&mut self, page: u64) -> bool;
-    /// A page of an object that the policy holds whole is brought, whose newest version these are the bytes of; whether it is
-    /// held now and was not before. This is no request.
+    /// Brings a page of an object that the policy holds whole; these are the bytes of its newest version. True if the
+    /// policy holds the page now and did not before. This is no request.
     fn bring(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool;
     /// Is the cache device out of use?
     fn is_off(&self) -> bool;
-    /// What becomes of writes.
+    /// Handling of writes.
     fn mode(&self) -> Mode;
-    /// What long sequential streams pass by from now on, if they are to.
+    /// Sets the detector of the long sequential streams that pass the cache by from now on; none if no streams are to.
     fn follow(&mut self, streams: Option<Box<Streams>>);
     /// Finds the newest version of a page; its bytes, if memory has them.
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source>;
@@ -47,10 +47,11 @@ pub(super) trait Core: Send {
     fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()>;
     /// Decides on a read of a page, whose newest version these are the bytes of.
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag);
-    /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing; whether it did.
+    /// Reads whole pages from one on and decides on each, if all are in memory where a hit moves nothing. True if it
+    /// did.
     fn read_now(&mut self, first: u64, bytes: &mut [u8], tag: Tag) -> bool;
-    /// Whether whole pages from one on can be had from below in one piece; which of them are held here as well, as bits.
-    /// `bytes` may then hold anything.
+    /// Finds out if whole pages from `first` on can be had from below in one piece. If so, returns as bits which of
+    /// them the cache holds as well. `bytes` may then hold anything.
     fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64>;
     /// The backing store did not have in memory what was held here as well.
     fn leave_gaps(&mut self);
@@ -72,7 +73,7 @@ pub(super) trait Core: Send {
     fn give_up_cache(&mut self) -> io::Result<()>;
     /// True if a search takes less than looks at all pages of its range.
     fn should_search(&self, search: &Search) -> bool;
-    /// Goes on with a search, adding to the pages that it found; whether there is more to search.
+    /// Goes on with a search, adding to the pages that it found. True if there is more to search.
     fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool;
     /// Pages are to become others. Those of them that anything is held of which counts.
     fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64>;
@@ -88,23 +89,24 @@ pub(super) trait Core: Send {
     fn send_through(&mut self, through: bool);
     /// Notes that all is in order, after a flush. Does I/O.
     fn close(&mut self) -> io::Result<()>;
-    /// Shows the policy some of what it has not seen, if there is room for what it writes back; whether there may be more.
+    /// Shows the policy some of what it has not seen, if there is room for what it writes back. True if there may be
+    /// more.
     fn show_more(&mut self) -> bool;
     /// Gives up its place: the stores, the mode, and the policy, whose memory takes a while to be given back.
     fn leave(self: Box<Self>) -> (World, Mode, Box<dyn Send>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
-    /// What the policy tells of itself.
+    /// Figures that the policy tells of itself, by name.
     fn gauges(&self) -> Vec<(&'static str, f64)>;
-    /// What a policy that has one of several decide knows of them.
+    /// Candidates of a policy that has one of several decide, with what it knows of them.
     fn choice(&self) -> Option<Choice>;
-    /// How the policy has found an object to be used.
+    /// Use of an object as the policy has found it, in a word.
     fn verdict(&self, object: ObjectId) -> Option<&'static str>;
     /// Pages whose only copy was lost.
     fn lost_pages(&self) -> Vec<u64>;
     /// Dirty pages that the backing store refuses. Does I/O.
     fn retry_refused(&mut self) -> io::Result<Refused>;
-    /// Writes every dirty page below that the backing store takes; those that it refuses. Does I/O.
+    /// Writes every dirty page below that the backing store takes. Returns those that it refuses. Does I/O.
     fn drain_past_refused(&mut self) -> io::Result<Refused>;
     /// Pages that the log holds, in no order, and whether each is dirty.
     fn held_pages(&self) -> Vec<(u64, bool)>;
@@ -124,7 +126,7 @@ pub(super) struct Engine<P> {
     through: bool,
     /// Versions in the log from this place on may be of pages that the policy has not been shown since they were recovered.
     pub(super) unseen: Option<u64>,
-    /// Of the policy before this one: frames that it has not been shown.
+    /// Frames of the policy before this one that this policy has not been shown.
     left: Option<Left>,
     /// Copies that the policy before it did not hold, oldest first: of how many to come there is no room. None when no change was made.
     others_to_pass: Option<usize>,
@@ -198,7 +200,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Shows the policy a few of the frames that are left of the one before it; whether there are more.
+    /// Shows the policy a few of the frames that are left of the one before it. True if there are more.
     fn show_left(&mut self) -> bool {
         for _ in 0..FRAMES_PER_TURN {
             let Some((page, frame)) = self.left.as_mut().and_then(Left::pop) else {
@@ -295,8 +297,8 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Takes notice of a request in its stream; whether it is one of a long stream that the policy need not hear of. What the
-    /// policy holds it hears of.
+    /// Takes notice of a request in its stream. True if the policy need not hear of it, since it is one of a long
+    /// stream. The policy hears of pages that it holds, and of pages of objects that it holds whole.
     fn passes(&mut self, page: u64) -> bool {
         let Some(streams) = &mut self.world.streams else { return false };
         let at = self.world.objects.address(page);

@@ -1,4 +1,4 @@
-//! What a cache counts: page requests and movements, as the simulator does.
+//! Counts of a cache: page requests and movements, as the simulator counts them.
 
 use entresol_core::{Movement, Op, Outcome, Verb};
 

@@ -32,7 +32,7 @@ pub(super) struct Directory {
     names: Vec<Name>,
     handles: Numbers,
     handles_max: usize,
-    /// Where the search for a forgotten handle goes on.
+    /// Position at which the search for a forgotten handle goes on.
     cursor: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How many pages of each object are dirty: counted when somebody asks, not with every request.
+//! Counts of each object's dirty pages, made when somebody asks and not with every request.
 
 use super::BlockCache;
 use super::upkeep::Lease;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 /// Pages that are settled in one turn after a sync below.
 const SETTLED_PER_TURN: usize = 64;
 
-/// How what is written below relates to what the log holds of the page.
+/// Relation between the version that is written below and the log's version of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cover {
-    /// It is the version at this place.
+    /// Same version as the one at this place.
     Same(u64),
-    /// It is newer than what the log holds; a dirty copy at this place is obsolete once it is durable.
+    /// Newer version than what the log holds; a dirty copy at this place is obsolete once this one is durable.
     Newer(Option<u64>),
 }
 
@@ -27,7 +27,7 @@ impl Cover {
     }
 }
 
-/// What is to become of a page below.
+/// Change that is to be made to a page below.
 #[derive(Clone)]
 pub(super) enum Cargo {
     /// These bytes are written.
@@ -41,15 +41,15 @@ pub(super) enum Cargo {
 /// A page that was written below and is not known to be durable there.
 pub(super) struct Sent {
     pub cover: Cover,
-    /// What was sent, as long as the log does not have it: after a sync that fails nobody else may have it any more. None where
-    /// somebody else changed the page below.
+    /// Payload that was sent, kept as long as the log does not have it: after a sync that fails nobody else may have it
+    /// any more. None where the log has it, or somebody else changed the page below.
     pub cargo: Option<Cargo>,
     /// The second at which it was taken: what came later of the page is not in it.
     taken: u64,
 }
 
 impl Sent {
-    /// Of what was sent the log has the bytes, or somebody else sent it.
+    /// Page below whose bytes the log has, or that somebody else changed.
     pub fn elsewhere(cover: Cover, taken: u64) -> Self {
         Sent { cover, cargo: None, taken }
     }
@@ -62,7 +62,7 @@ pub(super) struct Passenger {
     pub cover: Cover,
     pub ticket: u64,
     taken: u64,
-    /// Where the device of the log has it, if its bytes are to come from there.
+    /// Offset of the version on the device of the log in bytes, if its bytes are to come from there.
     pub byte_in_log: u64,
 }
 
@@ -74,11 +74,11 @@ pub(super) struct Flight {
     pub backing_bytes: u64,
 }
 
-/// What came of a [`Flight`].
+/// Result of a [`Flight`].
 pub(super) struct Landing {
     /// Pages whose bytes could not be read from the log, by their position.
     pub bad: Vec<(usize, io::Error)>,
-    /// Whether all others are below.
+    /// Result of writing all the others below: success if all of them are there.
     pub result: io::Result<()>,
     /// Pages read from the log.
     pub log_reads: u64,
@@ -171,7 +171,7 @@ impl Keeper {
         Flight { pages, page_bytes: self.page_bytes, backing_bytes: self.backing_bytes }
     }
 
-    /// What was taken was not written and stays queued.
+    /// Puts back a flight that was not written: its pages stay queued.
     pub fn call_back(&mut self, flight: Flight) {
         for passenger in flight.pages {
             self.stay(&passenger);
@@ -191,7 +191,7 @@ impl Keeper {
         }
     }
 
-    /// What was taken has been written below, or not.
+    /// Ends a flight that has been written below, or has failed.
     pub fn land(&mut self, flight: Flight, landing: Landing) -> io::Result<()> {
         self.log.count_reads(landing.log_reads);
         if landing.result.is_ok() {

@@ -14,10 +14,10 @@ pub(super) struct Frame {
     pub logged: Option<u64>,
 }
 
-/// All of them.
+/// Frames of the volatile tier.
 pub(super) struct Frames {
     held: Vec<(Page, Frame)>,
-    /// Where in `held` the frame of a handle is.
+    /// Position in `held` of each handle's frame.
     places: Numbers,
 }
 

@@ -13,22 +13,22 @@ use super::world::World;
 use entresol_policy::Policy;
 use std::ops::Range;
 
-/// Of the pages that have passed so many times the cutoff pay for gaps.
+/// Most credit for reading gaps that pages which passed can earn, in multiples of the cutoff.
 const CUTOFFS_MAX: u64 = 2;
 /// Places that are known as those where a stream passed last.
 const PLACES: usize = 16;
 /// Pages by which threads that take requests in turn may get ahead of one another.
 const NEAR: u64 = 64;
-/// Where no page is near.
+/// Page number that no page is near.
 const NOWHERE: u64 = 1 << 63;
 
-/// What may be read of gaps.
+/// Credit for reading gaps, and the pages at which streams passed last.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     /// Pages that are paid for.
     paid: u64,
-    /// Pages after those that passed last, or that were read of a gap. Streams themselves do not tell: a gap is often what an
-    /// earlier stream began with, and then belongs to that one.
+    /// Pages after those that passed last, or that were read of a gap. Stream ids cannot be used: a gap is often an
+    /// earlier stream's head, and then belongs to that stream.
     nexts: [u64; PLACES],
     hand: usize,
 }
@@ -51,7 +51,8 @@ impl Gaps {
         self.nexts[at] = page + 1;
     }
 
-    /// Takes so many pages, held in a row that is where a stream passes, from what is paid for; whether there are as many.
+    /// Takes so many held pages from the credit, for a row of pages. True if a stream passes there and there is credit
+    /// for them; else nothing is taken.
     fn spend(&mut self, row: Range<u64>, held: u64) -> bool {
         let Some(at) = self.near(row.start).filter(|_| self.paid >= held) else { return false };
         self.paid -= held;
@@ -66,8 +67,9 @@ impl Gaps {
 }
 
 impl<P: Policy> Engine<P> {
-    /// Whether pages from `first` on can be had from below in one piece, and which of them the cache holds as well: a bit
-    /// for each, that of the first is the lowest. These are then paid for. `bytes` may then hold anything.
+    /// Finds out if whole pages from `first` on can be had from below in one piece. If so, returns a bit for each page
+    /// that the cache holds as well; the bit of the first page is the lowest. These pages are then paid for. `bytes`
+    /// may then hold anything.
     pub(super) fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64> {
         if Core::is_off(self) || self.unseen.is_some() {
             return None;

@@ -28,7 +28,7 @@ impl BlockCache {
     /// Requests wait for two syncs of the cache device. A cache whose device is out of use has none to note it on.
     ///
     /// # Errors
-    /// What the cache device answered; `Unsupported` of a cache that keeps none.
+    /// The error that the cache device returned; `Unsupported` if the cache keeps no generation.
     pub fn propose_generation(&self, generation: Generation) -> io::Result<()> {
         let mut turn = self.locks.exclusive()?;
         if turn.core().is_off() {

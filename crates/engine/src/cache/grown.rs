@@ -13,12 +13,12 @@ use crate::store::{AnyLog, Identity, StoreError};
 use std::io;
 use std::ops::Range;
 
-/// What a start finds of it.
+/// Growth of the backing store, as a start finds it.
 pub(super) struct Grown {
     backing: Store,
     /// Bytes that the backing store has now, where the superblock says something else.
     bytes: Option<u64>,
-    /// What is behind the old end in the same page.
+    /// Range of bytes behind the old end, in the same page.
     behind: Option<Range<u64>>,
     /// The cache has that page.
     cached: bool,

@@ -28,11 +28,12 @@ pub(super) struct Pending {
     pub flying: bool,
     /// The second at which it was queued: what comes later of the page is not in it.
     pub taken: u64,
-    /// Where the log ended when it was queued: so far it has to be durable before the page is written (rule 1).
+    /// Rear of the log when the page was queued. The log must be durable to this before the page is written below
+    /// (rule 1).
     pub after: u64,
 }
 
-/// Where the bytes of a version are.
+/// Source of a version's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// In memory: they have been copied.
@@ -43,7 +44,7 @@ pub(super) enum Source {
     Below,
 }
 
-/// What the keeper has done, in pages unless it says otherwise.
+/// Counts of the keeper's work, in pages unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeeperCounts {
     /// Pages written to the backing store.
@@ -80,14 +81,14 @@ pub(super) struct Keeper {
     backing: Store,
     pub(super) backing_bytes: u64,
     pub(super) page_bytes: usize,
-    /// What is to be written below.
+    /// Queue of pages to be written below, by page.
     pub(super) pending: BTreeMap<u64, Pending>,
     pub(super) queue_max: usize,
     /// Pages in the queue from which on threads of the cache's own write them below; none when there are no such threads.
     pub(super) queue_soft: Option<usize>,
-    /// Where the log has to end for a reclaim ahead of need.
+    /// Rear that the log must have reached for a reclaim ahead of need.
     pub(super) reclaim_from: u64,
-    /// From which page on the queue is swept next.
+    /// Page from which the queue is swept next.
     pub(super) sweep: u64,
     /// Pages of the queue that are being written.
     pub(super) flying: usize,
@@ -98,12 +99,12 @@ pub(super) struct Keeper {
     pub(super) changed: Vec<Range<u64>>,
     /// Pages that the backing store refused when they were last to be written there.
     pub(super) refused: BTreeSet<u64>,
-    /// How often something has failed that was to cover changes which cannot be made again from here: a sync below, or the cache
-    /// device.
+    /// Number of failures that may have lost changes which cannot be made again from here. Each was of a sync below, or
+    /// of the cache device.
     pub(super) changes_failed: u64,
-    /// Up to which of these a flush has said so.
+    /// Number of these failures that a flush has reported.
     pub changes_told: u64,
-    /// Where the log has to be durable for what was forgotten to be so.
+    /// Rear to which the log must be durable for what was made void to be so durably.
     forgot: u64,
     /// Pages that are being made void: what the policy makes of them meanwhile goes nowhere.
     voiding: Option<Range<u64>>,
@@ -121,7 +122,7 @@ pub(super) struct Keeper {
     pub moved_max: u64,
     /// Pages that the policy may hold in the log.
     pub held_max: u64,
-    /// How the log's device failed, if it has, in words: nothing that it did not sync can be counted on.
+    /// Failure of the log's device in words, if it has failed: nothing that it did not sync can be counted on.
     pub failure: Option<String>,
     pub counts: KeeperCounts,
 }
@@ -433,8 +434,8 @@ impl Keeper {
         }
     }
 
-    /// What the log holds of a page is not served any more. The place of a dirty copy, which is needed until what
-    /// replaces it is durable.
+    /// Stops serving what the log holds of a page. Returns the place of a dirty copy, which is needed until its
+    /// replacement is durable.
     fn supersede(&mut self, page: u64) -> Option<u64> {
         self.release(page);
         let dirty = self.log.index().get(page).filter(|entry| entry.dirty && !mutant::is(Mutant::GoneTooEarly));

@@ -74,23 +74,23 @@ use upkeep::Lease;
 /// Frames that a flush hands over to the log in one turn.
 const FRAMES_PER_TURN: usize = 16;
 
-/// How often an idle cache device is asked whether it still works: a sync of which nothing is to be written.
+/// Interval at which an idle cache device is asked if it still works, by a sync with nothing to write.
 const WATCH: Duration = Duration::from_secs(30);
 
-/// What becomes of writes.
+/// Handling of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// They stay in the cache until the policy writes them back. A flush makes them durable in the cache.
+    /// Writes stay in the cache until the policy writes them back. A flush makes them durable in the cache.
     WriteBack,
-    /// They go to the cache and below. A flush makes them durable below: the cache device can be lost.
+    /// Writes go to the cache and below. A flush makes them durable below: the cache device can be lost.
     WriteThrough,
-    /// They go below; a page that the cache holds already is updated there too.
+    /// Writes go below; a page that the cache holds already is updated there too.
     WriteAround,
-    /// They are refused. Reads are cached.
+    /// Writes are refused. Reads are cached.
     ReadOnly,
 }
 
-/// Who makes room in the queue of pages on their way below and in the log, and when.
+/// Choice of who makes room in the queue of pages on their way below and in the log, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upkeep {
     /// Two threads of the cache's own, ahead of need: requests wait only where those cannot keep up.
@@ -98,12 +98,12 @@ pub enum Upkeep {
     Threads,
     /// Requests that find none. All that the cache does then follows from the requests alone.
     Requests,
-    /// Whoever calls for it, as threads would.
+    /// The caller of the upkeep, as threads would.
     #[cfg(test)]
     Hand,
 }
 
-/// What a front-end may know of a request.
+/// Facts about a request that a front-end may know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tag {
     /// The request continues a sequential run.
@@ -112,7 +112,7 @@ pub struct Tag {
     pub now_us: u64,
 }
 
-/// How a cache is run.
+/// Configuration of a cache.
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
     /// The policy.
@@ -123,18 +123,18 @@ pub struct CacheConfig {
     pub tiers: Vec<usize>,
     /// Pages that the policy can know at once: residents and ghosts.
     pub handles: usize,
-    /// What becomes of writes.
+    /// Handling of writes.
     pub mode: Mode,
     /// Seed of the policy's random choices.
     pub seed: u64,
-    /// Who keeps room for requests.
+    /// Choice of who keeps room for requests.
     pub upkeep: Upkeep,
     /// For how long a page may differ from the backing store, in whole seconds, if there is such a bound.
     pub dirty_age: Option<Duration>,
-    /// By which clock.
+    /// Clock by which ages are measured.
     pub clock: Clock,
-    /// How often a cache with threads of its own asks its device whether it still works, while nothing else asks it anything. None:
-    /// never.
+    /// Interval at which a cache with threads of its own asks its device if it still works, while nothing else asks the
+    /// device anything. None: never.
     pub watch: Option<Duration>,
 }
 
@@ -202,7 +202,7 @@ pub enum CacheError {
     NotLive {
         /// The policy.
         policy: &'static str,
-        /// What it needs.
+        /// Need of the policy.
         why: &'static str,
     },
     /// The tier on the cache device is larger than the device allows.
@@ -230,9 +230,9 @@ pub enum CacheError {
 pub struct CacheStats {
     /// Requests and movements.
     pub counts: Counts,
-    /// What was done for durability.
+    /// Counts of the work for durability.
     pub keeper: KeeperCounts,
-    /// What was done on the cache device.
+    /// Counts of the work on the cache device.
     pub log: LogCounts,
     /// Pages whose newest version is durable nowhere but in the cache, or not yet known to be.
     pub dirty_pages: u64,
@@ -283,7 +283,7 @@ pub struct BlockCache {
     started: Instant,
     tape: Arc<Tape>,
     unflushed: Unflushed,
-    /// Of the cache device and of the backing store.
+    /// Meters of the cache device and of the backing store.
     gauges: [Gauge; 2],
 }
 
@@ -370,7 +370,7 @@ impl BlockCache {
         }
     }
 
-    /// What is known of a request that comes now.
+    /// Tag of a request that comes now.
     pub fn tag(&self, sequential: bool) -> Tag {
         Tag { sequential, now_us: self.started.elapsed().as_micros() as u64 }
     }
@@ -538,7 +538,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Whether writes are refused just now: for a door that has to do something before it writes.
+    /// True if writes are refused at present: for a front-end that has to do something before it writes.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
@@ -546,7 +546,7 @@ impl BlockCache {
     /// Flushes, ends the cache's own threads and notes that the cache was left in good order.
     ///
     /// # Errors
-    /// What a store answered.
+    /// The error that a store returned.
     pub fn close(&self) -> io::Result<()> {
         // Nothing may be appended to the log any more once it is noted where it ends.
         drop(self.background.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -566,7 +566,7 @@ impl BlockCache {
         Ok(())
     }
 
-    /// What the open found.
+    /// Findings of the open.
     pub fn recovered(&self) -> Recovered {
         self.recovered
     }
@@ -579,7 +579,7 @@ impl BlockCache {
         Ok(self.locks.turn()?.core().stats())
     }
 
-    /// What the policy tells of itself, by name: expert weights, desired sizes, lengths of its queues.
+    /// Figures that the policy tells of itself, by name: expert weights, desired sizes, lengths of its queues.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -587,7 +587,7 @@ impl BlockCache {
         Ok(self.locks.turn()?.core().gauges())
     }
 
-    /// What a policy that has one of several decide knows of them; nothing of any other.
+    /// Candidates of a policy that has one of several decide, with what it knows of them; none for any other policy.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -595,7 +595,8 @@ impl BlockCache {
         Ok(self.locks.turn()?.core().choice())
     }
 
-    /// How the policy has found these objects to be used, in a word each; nothing where it does not ask, or does not know yet.
+    /// Use of each of these objects as the policy has found it, in a word. None where the policy does not ask, or does
+    /// not know yet.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -609,7 +610,8 @@ impl BlockCache {
         [self.gauges[0].counts(), self.gauges[1].counts()]
     }
 
-    /// What belongs to which object, to be changed, and the account of each: under the lock of decisions, so not for long.
+    /// Calls `use_them` with the objects: the pages of each, to be changed, and its account. The decision lock is held
+    /// meanwhile, so not for long.
     ///
     /// # Errors
     /// When the cache has stopped after a fault of its own.
@@ -629,7 +631,7 @@ impl BlockCache {
     /// cache: after a close that succeeds they are dirty at the next open. None once the cache device has failed.
     ///
     /// # Errors
-    /// What the cache device answered.
+    /// The error that the cache device returned.
     pub fn retry_refused(&self) -> io::Result<Refused> {
         self.locks.exclusive()?.core().retry_refused()
     }
@@ -638,7 +640,7 @@ impl BlockCache {
     /// takes, and syncs. The rest as [`retry_refused`](BlockCache::retry_refused).
     ///
     /// # Errors
-    /// What the cache device answered.
+    /// The error that the cache device returned.
     pub fn drain_past_refused(&self) -> io::Result<Refused> {
         self.locks.exclusive()?.core().drain_past_refused()
     }

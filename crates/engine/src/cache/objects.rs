@@ -7,7 +7,7 @@ use entresol_core::{Address, Movement, ObjectId, Op, Outcome, Page, Tier, Verb};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What belongs to no object that was named: all of a plain range of bytes, and what objects left behind.
+/// Object of the pages that belong to no named one: all of a plain range of bytes, and what objects left behind.
 pub const REST: ObjectId = ObjectId(0);
 
 /// Of memory, and of the cache device.
@@ -213,7 +213,7 @@ impl Objects {
         found
     }
 
-    /// Where a page is in its object.
+    /// Address of a page in its object.
     pub(super) fn address(&self, page: u64) -> Address {
         match self.extent(page) {
             Some(extent) => Address { object: extent.object, block: extent.block + (page - extent.first) },

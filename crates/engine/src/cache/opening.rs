@@ -166,7 +166,7 @@ impl Opening {
     /// Until then nothing is written below, and a crash leaves what was there.
     ///
     /// # Errors
-    /// What `begin` answered; else what a store did: the cache is then as after a crash.
+    /// The error that `begin` returned, or else that of a store: the cache is then as after a crash.
     pub fn start<T, E: From<CacheError>>(mut self, begin: impl FnOnce() -> Result<T, E>) -> Result<(BlockCache, T), E> {
         let failed = |error: io::Error| E::from(CacheError::from(StoreError::Io(error)));
         let started = Instant::now();

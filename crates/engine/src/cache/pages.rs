@@ -7,14 +7,14 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Lists among which the pages are divided, so that threads seldom meet at one.
 const LISTS: u64 = 64;
 
-/// Who holds pages and who waits for them, first come first.
+/// Line of those that hold pages and those that wait for them, first come first.
 #[derive(Default)]
 struct Line {
     /// In the order in which they came. One holds its pages if none before it wants any of them.
     wanted: Vec<(u64, Range<u64>)>,
     /// Number of the last to come.
     last: u64,
-    /// How many wait.
+    /// Number of threads that wait.
     waiting: usize,
 }
 

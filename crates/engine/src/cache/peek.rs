@@ -1,4 +1,5 @@
-//! What a cache holds, for who has to compare it with a backing store of his own making: no request, and no decision of the policy.
+//! Contents of a cache, for a caller that has to compare them with a backing store of its own making. Looking at them
+//! is no request, and no decision of the policy.
 
 use super::{BlockCache, Opening, upkeep};
 use crate::store::Entry;
@@ -20,7 +21,7 @@ impl BlockCache {
     /// Makes durable what was written below, and takes it for clean from then on: what counts as dirty afterwards is not there.
     ///
     /// # Errors
-    /// What a store answered.
+    /// The error that a store returned.
     pub fn settle(&self) -> io::Result<()> {
         let mut turn = self.locks.exclusive()?;
         if !turn.core().is_off() && upkeep::settle(&mut turn)? {
@@ -32,7 +33,7 @@ impl BlockCache {
     /// Reads the newest version of a page, wherever it is. The policy does not hear of it, and nothing is counted as a request.
     ///
     /// # Errors
-    /// What a store answered.
+    /// The error that a store returned.
     pub fn peek(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         let range: Range<u64> = page..page + 1;
         let _page = self.locks.pages.range(&range);

@@ -1,8 +1,8 @@
 //! Objects that the policy holds whole are brought into the cache behind the requests, a few pages at a time, so that none waits
 //! for a table: 000, section 2.7.
 //!
-//! What is brought is no request: it is counted apart, and no page is brought that is held already. It waits like a request
-//! where there is no room, and for a page that a request is at.
+//! Pages that are brought are no requests: they are counted apart, and no page is brought that is held already.
+//! Bringing waits like a request where there is no room, and for a page that a request is at.
 
 use super::{BlockCache, REST};
 use entresol_core::{Hint, ObjectId};
@@ -13,14 +13,14 @@ const TOGETHER: u64 = 32;
 /// Pages looked at in one turn for one that is not held.
 const LOOKED_AT: u64 = 512;
 
-/// How far the objects that the policy wants have been gone through.
+/// Progress through the objects that the policy wants.
 #[derive(Debug, Default)]
 pub struct Filling {
     object: u32,
     block: u64,
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filled {
     /// So many pages were brought, perhaps none; there may be more.
@@ -61,7 +61,7 @@ impl BlockCache {
     /// that cannot be read is passed over, for whoever asks for it is told why.
     ///
     /// # Errors
-    /// What the cache device answered, or when the cache has stopped after a fault of its own.
+    /// The error that the cache device returned, or an error when the cache has stopped after a fault of its own.
     pub fn fill_some(&self, filling: &mut Filling) -> io::Result<Filled> {
         let mut turn = self.locks.ready()?;
         if turn.core().is_off() {

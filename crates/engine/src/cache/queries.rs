@@ -1,4 +1,4 @@
-//! What a database says of its queries, passed on to the policy.
+//! Hints of a database about its queries, passed on to the policy.
 
 use super::BlockCache;
 use entresol_core::{Hint, ObjectId};

@@ -12,7 +12,7 @@ use entresol_core::Op;
 use std::io;
 use std::ops::Range;
 
-/// Where a page was found.
+/// Source at which a page was found.
 enum Found {
     /// Its bytes have been copied.
     InMemory,
@@ -137,7 +137,7 @@ impl BlockCache {
         Ok(there)
     }
 
-    /// What is to be read from the log and from below.
+    /// Transfers to be read from the log, and those to be read from below.
     fn transfers<'a>(
         &self,
         first: u64,

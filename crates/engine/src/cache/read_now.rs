@@ -1,9 +1,9 @@
 //! Reads that are answered at once or not at all, for threads that must not wait: those that take requests from a door.
 //!
-//! What such a read finds it has from the uppermost tier of the policy, and the policy is told of it as of any other hit, in
-//! the same order. The locks are those of any other read, but nobody waits for them: a page that somebody else is at work
-//! on is left to a thread that may wait, and for the core's lock, which is held for a decision, a few turns of a loop are
-//! spent at most. Where a read finds nothing, nothing has happened: no count and no decision.
+//! Bytes that such a read finds come from the uppermost tier of the policy. The policy is told of the read as of any
+//! other hit, in the same order. The locks are those of any other read, but nobody waits for them. A page that somebody
+//! else is at work on is left to a thread that may wait. For the core's lock, which is held for a decision, a few turns
+//! of a loop are spent at most. Where a read finds nothing, nothing has happened: no count and no decision.
 
 use super::core::{Core, Engine};
 use super::keeper::Source;
@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 256 << 10;
 
 impl BlockCache {
     /// As [`read_tagged`](BlockCache::read_tagged), if the pages are in the policy's uppermost tier and in memory and
-    /// nobody is at work on them; whether it did. If not, nothing has happened but that `bytes` may hold anything.
+    /// nobody is at work on them. True if it did. If not, nothing has happened but that `bytes` may hold anything.
     pub fn read_now_tagged(&self, offset: u64, bytes: &mut [u8], tag: Tag) -> bool {
         if bytes.is_empty() || self.check_range(offset, bytes.len() as u64).is_err() {
             return false;

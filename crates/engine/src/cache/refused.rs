@@ -23,7 +23,7 @@ const STRETCH_BYTES: u64 = 1 << 30;
 pub struct Refused {
     /// The pages, ascending.
     pub pages: Vec<u64>,
-    /// What the backing store answered first.
+    /// First error of the backing store.
     pub error: Option<io::Error>,
 }
 
@@ -40,21 +40,22 @@ impl Keeper {
         }
     }
 
-    /// Writes every page that was refused once more, by itself, and syncs below; those that are refused again. They leave the
-    /// queue as far as the log has them, so that the cache can be closed in good order.
+    /// Writes every page that was refused once more, by itself where it fails with others, and syncs below. Returns
+    /// those that are refused again. They leave the queue as far as the log has them, so that the cache can be closed
+    /// in good order.
     ///
     /// # Errors
-    /// What the log's device answered.
+    /// The error that the log's device returned.
     pub(super) fn retry_refused(&mut self) -> io::Result<Refused> {
         let pages: Vec<u64> = self.refused.iter().copied().collect();
         self.write_what_can_be(&pages)
     }
 
-    /// Writes every dirty page below that the backing store takes, and syncs; those that it refuses, as
+    /// Writes every dirty page below that the backing store takes, and syncs. Returns those that it refuses, as
     /// [`retry_refused`](Keeper::retry_refused).
     ///
     /// # Errors
-    /// What the log's device answered.
+    /// The error that the log's device returned.
     pub(super) fn drain_past_refused(&mut self) -> io::Result<Refused> {
         let blocks = 0..self.log.index().blocks();
         let mut pages: BTreeSet<u64> = self.owed_in(blocks).collect();
@@ -119,7 +120,7 @@ impl Keeper {
     }
 }
 
-/// How long tries go on that fail.
+/// Patience with tries that fail: it says when they end.
 struct Patience {
     stretch_pages: u64,
     /// The stretch of the last try.
@@ -135,7 +136,7 @@ impl Patience {
         Patience { stretch_pages, stretch: 0, failures: 0, stretches: 0 }
     }
 
-    /// Whether a page is not worth a try; pages come in ascending order.
+    /// True if a page is not worth a try; pages come in ascending order.
     fn is_over(&mut self, page: u64) -> bool {
         let stretch = page / self.stretch_pages;
         if stretch != self.stretch {

@@ -1,5 +1,5 @@
-//! How much room there is for requests, and how much there should be: the marks at which requests wait, and those at which
-//! threads of the cache's own begin to make room.
+//! Room for requests: how much there is, and how much there should be. Requests wait at some marks; at others threads
+//! of the cache's own begin to make room.
 
 use super::keeper::Keeper;
 use crate::store::{Geometry, Layout};
@@ -62,8 +62,8 @@ impl Keeper {
         self.pending.len() - self.flying
     }
 
-    /// How many writes at a time should threads of the cache's own send below now? The more, the less room is left in the
-    /// queue: reads of the same disk wait the longer for it.
+    /// Number of writes that threads of the cache's own should have under way below; 0 below the soft mark of the
+    /// queue. The less room is left in the queue, the more they are: reads of the same disk wait the longer for it.
     pub fn depth(&self) -> usize {
         let Some(excess) = self.queue_soft.and_then(|soft| self.queued().checked_sub(soft)) else { return 0 };
         let room = self.queue_max - self.queue_soft.unwrap_or(0);
@@ -210,7 +210,7 @@ mod tests {
     /// Steps of upkeep after one request that no honest work takes.
     const STEPS_MAX: usize = 50;
 
-    /// What is done to a cache whose upkeep comes between requests, until it has nothing more to do.
+    /// Workload of a cache whose upkeep comes between requests, until the upkeep has nothing more to do.
     struct Work {
         policy: &'static str,
         tiers: &'static [usize],
@@ -220,7 +220,7 @@ mod tests {
         flush_every: Option<u64>,
     }
 
-    /// What came of it.
+    /// Result of a workload.
     struct Done {
         stats: CacheStats,
         /// Syncs of the cache device.
@@ -228,7 +228,7 @@ mod tests {
         flushes: u64,
         /// Requests before which there was less room than they have to find while somebody makes some.
         short: u64,
-        /// What was found once the process was killed, and in how many calls it was read.
+        /// Findings of the open after the process was killed, and the number of calls in which they were read.
         recovered: Recovered,
         reads: u64,
     }
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// Does what threads of the cache's own would; whether requests would find less room than they have to even so.
+    /// Does the work of the cache's own threads. True if requests would find less room than they have to even so.
     fn work(cache: &BlockCache, request: u64) -> bool {
         let calls = || {
             let mut turn = cache.locks.turn().expect("a cache that goes on");
@@ -320,8 +320,8 @@ mod tests {
         }
     }
 
-    /// Where no client ever flushes, what a start has to check is bounded by syncs of the cache's own, which cost little as
-    /// long as little is written.
+    /// Bytes that a start has to check are bounded where no client ever flushes. Syncs of the cache's own bound them,
+    /// and cost little as long as little is written.
     #[test]
     fn a_cache_that_nobody_flushes_is_opened_after_reading_little() {
         for layout in [Layout::Log, Layout::Slots] {

@@ -12,7 +12,7 @@ use std::ops::Range;
 /// caches: of the order of.
 const BLOCKS_PER_LOOK: u64 = 16;
 
-/// Where something of a page may be held, in the order in which that is searched.
+/// Places where something of a page may be held, in the order in which they are searched.
 #[derive(Clone, Copy)]
 enum Place {
     Left,
@@ -23,7 +23,7 @@ enum Place {
     Unsynced,
 }
 
-/// How far a search has come.
+/// Progress of a search.
 pub(super) struct Search {
     pages: Range<u64>,
     place: Place,

@@ -78,7 +78,7 @@ impl Tape {
     }
 }
 
-/// What is asked of a cache, from [`BlockCache::record`] until this is dropped.
+/// Recording of the requests to a cache, from [`BlockCache::record`] until this is dropped.
 pub struct Recording {
     tape: Arc<Tape>,
     full: Receiver<Vec<Noted>>,
@@ -101,7 +101,7 @@ impl Recording {
         self.tape.on.store(false, Relaxed);
     }
 
-    /// What was asked next: a full batch, or after this time what there is.
+    /// Next requests: a full batch, or after this time those that there are.
     pub fn next(&mut self, wait: Duration) -> Batch<'_> {
         let last = std::mem::take(&mut self.last);
         if last.capacity() > 0 {

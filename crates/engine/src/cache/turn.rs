@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often somebody who must not wait tries to take the core's lock: it is mostly held for less than a microsecond.
+/// Number of tries to take the core's lock without waiting: it is mostly held for less than a microsecond.
 const TRIES: usize = 32;
 
 /// For how long somebody lets others go first. Where processors are busy, one that gives its own away gets it back much later than that.
@@ -38,13 +38,13 @@ pub(super) struct Locks {
     servants: Vec<Servant>,
     /// They are to end.
     dismissed: AtomicBool,
-    /// How often an idle cache device is asked whether it still works.
+    /// Interval at which an idle cache device is asked if it still works; none: never.
     watch: Option<Duration>,
     /// Of the pages.
     pub pages: PageLocks,
 }
 
-/// Where a thread of the cache's own waits.
+/// Waiting state of a thread of the cache's own.
 #[derive(Default)]
 struct Servant {
     called: Condvar,

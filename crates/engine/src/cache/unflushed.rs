@@ -29,7 +29,7 @@ impl Unflushed {
     }
 }
 
-/// How far flushes have come after changes, both counted since the open.
+/// Progress of flushes after changes, both counted since the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlushProgress {
     /// Changes that were made: writes by pages, discards.
@@ -39,7 +39,7 @@ pub struct FlushProgress {
 }
 
 impl BlockCache {
-    /// How far flushes have come after changes.
+    /// Progress of flushes after changes.
     pub fn flush_progress(&self) -> FlushProgress {
         // Read first: no flush covers more than there are.
         let flushed = self.unflushed.flushed.load(SeqCst);
@@ -49,7 +49,7 @@ impl BlockCache {
     /// Flushes without having been asked to. What has failed and may have lost a change is left for the flush of a client to tell.
     ///
     /// # Errors
-    /// What a store answered.
+    /// The error that a store returned.
     pub fn flush_ahead(&self) -> io::Result<()> {
         let changes = self.unflushed.changes();
         let was_off = self.locks.turn()?.core().is_off();

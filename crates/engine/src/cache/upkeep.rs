@@ -1,4 +1,4 @@
-//! What keeps a cache going between requests: making the log durable, writing the queue below, reclaiming segments.
+//! Maintenance of a cache between requests: making the log durable, writing the queue below, reclaiming segments.
 //! Written once for both ways of doing it: with the cache to itself ([`Keeper`] is its own lease), and with the lock given
 //! back during every I/O, so that other requests go on.
 
@@ -69,7 +69,7 @@ pub(super) fn sync_log(lease: &mut impl Lease) -> io::Result<()> {
     }
 }
 
-/// Makes durable what is complete of the log, and leaves the open batch open; whether there was anything.
+/// Makes durable what is complete of the log, and leaves the open batch open. True if there was anything.
 fn sync_sealed(lease: &mut impl Lease) -> io::Result<bool> {
     let keeper = lease.keeper();
     let Some(point) = keeper.log.unsynced() else { return Ok(false) };

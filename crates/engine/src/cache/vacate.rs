@@ -160,7 +160,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// What is held of a page, if it is what was seen and the policy does not hold it.
+    /// Entry of a page, if it is the version that was seen, the policy does not hold it, and it is not lost.
     fn unheld(&self, page: u64, seen: Entry) -> Option<Entry> {
         self.log.index().get(page).filter(|entry| entry.place == seen.place && !entry.resident && !entry.lost)
     }

@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
-/// What the current request is about.
+/// Current request, with its page and the page's bytes.
 struct Current {
     page: u64,
     op: Op,
-    /// The page as the write leaves it, or as it was read; what they are worth without is not known.
+    /// Contents of the page as the write leaves it, or as it was read; undefined between requests.
     bytes: Box<[u8]>,
     /// The write has been sent below.
     past: bool,
@@ -61,7 +61,7 @@ pub(super) struct World {
     pub directory: Directory,
     pub counts: Counts,
     pub objects: Objects,
-    /// What long sequential streams pass by, if they do.
+    /// Detector of the long sequential streams that pass the cache by; none if none do.
     pub streams: Option<Box<Streams>>,
     /// Gaps in them that may be read from below.
     pub gaps: Gaps,

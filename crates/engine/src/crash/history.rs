@@ -22,13 +22,13 @@ const BACKING: [u8; 16] = [9; 16];
 const CAPACITY_MIN: u64 = 8;
 /// Segments to which a cache grows.
 const SEGMENTS_MAX: u32 = 40;
-/// Where the header of a table and its first eight entries end (docs/cache-format.md).
+/// Offset in bytes of the end of a table's header and first eight entries (docs/cache-format.md).
 const FIRST_ENTRIES_END: u64 = 104 + 8 * 12;
 /// The policy that heeds queries, and pages for which the tables of a history compete.
 const PLACING: &str = "table-placement";
 const PLACING_PAGES_MAX: u64 = 40;
 
-/// What kind of cache lives a history.
+/// Kind of cache that lives a history.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub policy: &'static str,
@@ -148,7 +148,7 @@ impl Setup {
     }
 }
 
-/// How often what happened.
+/// Counts of what happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// All of them.
@@ -203,7 +203,7 @@ impl lives::Tally for Tally {
     }
 }
 
-/// What came of a flipped bit.
+/// Effect of a flipped bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
     /// Nothing that was needed was hit.
@@ -242,7 +242,7 @@ enum Stop {
     Wrong(String),
 }
 
-/// What stopped an operation while the power was on.
+/// Reason why an operation stopped while the power was on.
 fn wrong(stop: Stop) -> String {
     match stop {
         Stop::Wrong(why) => why,
@@ -446,7 +446,7 @@ impl History {
         self.loose.clear();
     }
 
-    /// What happens once in a while.
+    /// Does one of the operations that happen once in a while.
     fn rare(&mut self, cache: &BlockCache) -> Outcome<()> {
         match self.random.below(10) {
             8 => self.change(cache),

@@ -102,7 +102,7 @@ fn no_crash_of_a_history_with_queries_over_tables_loses_what_was_durable() {
     });
 }
 
-/// What a failed sync was to make durable is not taken for durable by the next flush, whoever issued it.
+/// Changes that a failed sync was to make durable are not taken for durable by the next flush, whoever issued it.
 #[test]
 fn no_crash_of_a_history_whose_syncs_fail_loses_what_was_durable() {
     check_lives_of_a_kind(FAILING, Setup::failing, |seeds, tally| assert!(tally.syncs_failed > seeds, "{tally:?}"));

@@ -29,7 +29,8 @@ impl Key {
 /// The handle of a frame whose page the policy does not hold: the last that fits the 30 bits it has in a hit.
 pub(crate) const NO_HANDLE: u32 = (1 << 30) - 1;
 
-/// What is known of a frame. Two fit a cache line, so that checking the page costs nothing once the word is loaded.
+/// Descriptor of a frame: the facts known of it. Two fit a cache line, so that checking the page costs nothing once the
+/// word is loaded.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Frame {

@@ -1,4 +1,4 @@
-//! Where threads sleep until the word of a frame changes.
+//! Places where threads sleep until the word of a frame changes.
 
 use super::word::{FrameWord, Need, Wake};
 use crate::sync::{Condvar, Mutex, pause};

@@ -34,7 +34,7 @@ const VERSIONS: u64 = !(VERSION - 1);
 /// The most pins that a frame can have at once.
 pub const MAX_PINS: u64 = PINS / PIN;
 
-/// What a frame is at.
+/// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameState {
@@ -57,7 +57,7 @@ pub enum FrameState {
 pub struct Snapshot(u64);
 
 impl Snapshot {
-    /// What the frame is at.
+    /// State of the frame.
     pub fn state(self) -> FrameState {
         match self.0 & STATE {
             0 => FrameState::Free,
@@ -107,22 +107,22 @@ impl Snapshot {
     }
 }
 
-/// What an optimistic read began with.
+/// Stamp of an optimistic read: the frame's word when the read began.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp(u64);
 
-/// What a thread waits for.
+/// Need of a thread that waits for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// To read or pin.
     Shared,
     /// To own.
     Exclusive,
-    /// That nobody owns the frame or writes it below, so that its state says what is stored below.
+    /// To have nobody own the frame or write it below, so that its state says what is stored below.
     Settled,
 }
 
-/// How the thread that ends a load goes on.
+/// Hold that the thread which ends a load keeps on the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// With a pin.

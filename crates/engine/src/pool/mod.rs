@@ -43,7 +43,7 @@ pub enum PoolError {
         frames: usize,
         /// Bytes of each.
         page_bytes: usize,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -125,7 +125,7 @@ mod tests {
         Pool::new(10, 4096).expect("a pool").frame(10);
     }
 
-    /// Where the kernel grants huge pages on request the pool must be on them, and where not it must say so.
+    /// Pool on huge pages: it must be on them where the kernel grants them on request, and say so where not.
     #[test]
     fn the_pool_is_on_huge_pages_or_says_why_not() {
         let pool = Pool::new(4096, 4096).expect("a pool");

@@ -46,7 +46,7 @@ struct Moment {
     pages: u32,
 }
 
-/// Since when pages differ from the backing store.
+/// Times since which pages differ from the backing store.
 pub(crate) struct Ages {
     pages: Vec<Aged>,
     free: u32,
@@ -91,7 +91,7 @@ impl Ages {
         self.origin.saturating_add(u64::from(second))
     }
 
-    /// Since when a page differs, in seconds of cache time.
+    /// Time since which a page differs, in seconds of cache time.
     pub fn since(&self, page: u64) -> Option<u64> {
         self.find(page).map(|number| self.clock_at(self.pages[number].since))
     }

@@ -11,7 +11,7 @@ pub(crate) struct Batch {
     pub(super) place: u64,
     /// Its blocks, the table first.
     pub(super) blocks: usize,
-    /// Where which of its bytes go on the device.
+    /// Writes of the batch: each has an offset on the device and the range of the batch's bytes that goes there.
     writes: Vec<(u64, Range<usize>)>,
     /// Its blocks and room for more.
     bytes: AlignedBytes,
@@ -24,10 +24,10 @@ impl Batch {
         Batch { place, blocks, writes, bytes, written: Mutex::new(false) }
     }
 
-    /// Writes it, or waits for whoever does.
+    /// Writes the batch, or waits until the thread that is writing it has done so.
     ///
     /// # Errors
-    /// What the device answered. It can be tried again.
+    /// The error that the device returned. The write can be tried again.
     pub fn write<D: Disk + ?Sized>(&self, disk: &D) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if !*written {

@@ -5,7 +5,7 @@ use super::crc32c;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a table said, without what nobody needs once it is durable.
+/// Contents of a table, without the fields that nobody needs once it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
     /// Place of the table, or number of the block.
@@ -22,7 +22,7 @@ pub(super) struct Carried {
     pub next: u32,
     /// Its entries as they were.
     pub entries: Vec<u8>,
-    /// How many they are.
+    /// Number of the entries.
     pub count: u32,
 }
 

@@ -36,7 +36,7 @@ impl fmt::Debug for Clock {
 #[derive(Clone, Debug)]
 pub(super) struct CacheTime {
     clock: Clock,
-    /// What the clock showed when it began.
+    /// Reading of the clock when this time began.
     began: Duration,
     /// Cache time then.
     from: u64,

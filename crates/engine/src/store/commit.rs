@@ -14,7 +14,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"\x89ETCOMMI";
-/// Where the first of the two blocks is, and how many bytes each has.
+/// Offset of the first of the two commit records on the device, and the size of each, both in bytes.
 const AT: u64 = 8192;
 const BLOCK_BYTES: usize = 4096;
 const RAW: usize = size_of::<Raw>();
@@ -22,12 +22,12 @@ const RAW: usize = size_of::<Raw>();
 /// Bytes for a copy of the last table, its header included.
 pub(super) const CARRIED_ROOM: usize = BLOCK_BYTES - RAW;
 
-/// What a record says.
+/// Contents of a commit record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Commit {
     pub uuid: [u8; 16],
     pub epoch: u64,
-    /// Up to where the store was durable.
+    /// Place up to which the store was durable, with the tail and the chain there.
     pub end: LogEnd,
     pub clock: u64,
     /// A copy of the table before that end, unless it has one elsewhere.
@@ -109,7 +109,7 @@ pub(super) fn read<D: Disk + ?Sized>(disk: &D, uuid: &[u8; 16], each: usize) -> 
     Ok([first.or(third), second.or(fourth)])
 }
 
-/// Who writes the records of a store: one after the other, each over the older of the two.
+/// Writer of a store's commit records: one after the other, each over the older of the two.
 #[derive(Debug)]
 pub(super) struct Commits(Mutex<Written>);
 
@@ -133,7 +133,7 @@ impl Commits {
     /// Writes a record, unless a newer one is there.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn write<D: Disk + ?Sized>(&self, disk: &D, commit: &Commit) -> io::Result<()> {
         let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if commit.age() < written.newest || mutant::is(Mutant::CommitUnwritten) {

@@ -72,7 +72,7 @@ impl<D: Disk> AnyLog<D> {
         })
     }
 
-    /// What was found of missing tables.
+    /// Takes the findings about missing tables, if there are any.
     pub(super) fn take_past(&mut self) -> Option<Past> {
         either!(self, store => store.past.take())
     }
@@ -80,15 +80,16 @@ impl<D: Disk> AnyLog<D> {
     /// Makes what was found durable, and notes in the superblock that the store is in use from there on.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn begin(&mut self) -> io::Result<()> {
         either!(self, store => store.begin())
     }
 
-    /// Writes anew the tables, or blocks of the journal, that were taken from their copies; where they are. The store is in use.
+    /// Writes anew the tables, or blocks of the journal, that were taken from their copies. Returns their offsets on
+    /// the device in bytes. The store is in use.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
         either!(self, store => store.rewrite_copied())
     }
@@ -134,7 +135,7 @@ impl<D: Disk> AnyLog<D> {
     /// Writes both superblocks while the store is in use.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn write_open(&mut self) -> io::Result<()> {
         either!(self, store => store.write_open())
     }
@@ -172,7 +173,8 @@ impl<D: Disk> AnyLog<D> {
         self.standing_mut().drop_ages();
     }
 
-    /// Where the store was durable before, to be noted once more with the time; none unless it is durable now.
+    /// Sync point of the last durable end, to be noted once more with the current time. None while a write is not
+    /// synced.
     pub fn restated(&self) -> Option<SyncPoint> {
         either!(self, store => store.restated())
     }
@@ -192,7 +194,7 @@ impl<D: Disk> AnyLog<D> {
         }
     }
 
-    /// What it holds of each page.
+    /// Index: the newest version of each page that the store holds.
     pub fn index(&self) -> &Index {
         either!(self, store => &store.index)
     }
@@ -207,12 +209,12 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.geometry())
     }
 
-    /// What was done since the open.
+    /// Counts of the store's work since the open.
     pub fn counts(&self) -> LogCounts {
         either!(self, store => store.counts())
     }
 
-    /// Where a place is on the device, in bytes.
+    /// Offset of a place on the device, in bytes.
     pub fn byte_of(&self, place: u64) -> u64 {
         either!(self, store => store.byte_of(place))
     }
@@ -222,7 +224,7 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.disk())
     }
 
-    /// Counts reads of the device that somebody else performs.
+    /// Counts reads of the device that are performed elsewhere.
     pub fn count_reads(&mut self, reads: u64) {
         either!(self, store => store.count_reads(reads));
     }
@@ -245,7 +247,8 @@ impl<D: Disk> AnyLog<D> {
         }
     }
 
-    /// What has to be durable for everything to be that was appended: for [`is_durable_to`](AnyLog::is_durable_to).
+    /// Rear of the store: all that was appended is durable once the store is durable to this.
+    /// [`is_durable_to`](AnyLog::is_durable_to) takes it.
     pub fn rear(&self) -> u64 {
         either!(self, store => store.rear())
     }
@@ -260,7 +263,7 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.is_version_durable(place))
     }
 
-    /// How long ago a version was appended: in versions since, or a little more.
+    /// Age of a version: the number of versions appended since, or a little more.
     pub fn age(&self, place: u64) -> u64 {
         either!(self, store => store.age(place))
     }
@@ -268,7 +271,7 @@ impl<D: Disk> AnyLog<D> {
     /// Appends a version of a page; it becomes what the store holds of it.
     ///
     /// # Errors
-    /// What the device answered. `StorageFull` without room: a fault of whoever makes it.
+    /// The error that the device returned. `StorageFull` if there is no room: a fault of the code that makes room.
     pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         either!(self, store => store.append(page, bytes, dirty, resident))
     }
@@ -312,7 +315,7 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.sealed())
     }
 
-    /// How many such batches there are.
+    /// Number of batches that the device may not have yet.
     pub fn sealed_len(&self) -> usize {
         either!(self, store => store.sealed_len())
     }
@@ -325,7 +328,7 @@ impl<D: Disk> AnyLog<D> {
     /// Writes what only memory has.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn write_out(&mut self) -> io::Result<()> {
         either!(self, store => store.write_out())
     }
@@ -333,7 +336,7 @@ impl<D: Disk> AnyLog<D> {
     /// Makes everything durable that was written out.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn sync(&mut self) -> io::Result<()> {
         either!(self, store => store.sync())
     }
@@ -361,12 +364,13 @@ impl<D: Disk> AnyLog<D> {
         either!(self, store => store.segment_from(from))
     }
 
-    /// Up to where a sync of the device that begins now makes the store durable; none when it is.
+    /// Sync point of a device sync that begins now: the store is durable to there afterwards. None when the store is
+    /// durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         either!(self, store => store.unsynced())
     }
 
-    /// Such a sync has succeeded.
+    /// Notes that the sync of such a point has succeeded.
     pub fn synced(&mut self, point: SyncPoint) {
         either!(self, store => store.synced(point));
     }
@@ -400,7 +404,7 @@ impl<D: Disk> AnyLog<D> {
     /// Notes in the superblock that all is in good order. Everything must be durable.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn close(&mut self) -> io::Result<()> {
         either!(self, store => store.close())
     }
@@ -408,7 +412,7 @@ impl<D: Disk> AnyLog<D> {
     /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn retire(&mut self) -> io::Result<()> {
         either!(self, store => store.retire())
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a cache store.
+//! Errors of a cache store.
 
 use super::superblock::Geometry;
 use std::io;
@@ -25,7 +25,7 @@ pub enum StoreError {
     Geometry {
         /// The sizes.
         geometry: Geometry,
-        /// What is wrong with them.
+        /// Fault of the sizes.
         why: &'static str,
     },
     /// The device is smaller than the store on it.
@@ -75,9 +75,9 @@ pub enum StoreError {
     Damaged {
         /// Place in the log.
         block: u64,
-        /// Where that is.
+        /// Offset of the damage on the device, in bytes.
         byte: u64,
-        /// What was found.
+        /// Description of the damage.
         why: &'static str,
     },
     /// The device failed.

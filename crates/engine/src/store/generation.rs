@@ -5,7 +5,7 @@ use crate::mutant::{self, Mutant};
 /// A generation: a number that rises, and a nonce that tells it from another of that number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generation {
-    /// How often it was raised; 0 where nobody ever did.
+    /// Number of times that the generation was raised; 0 if it never was.
     pub number: u64,
     /// Chosen at random for each.
     pub nonce: u64,

@@ -1,5 +1,5 @@
-//! What the log holds of each page: the newest version of it, in memory. Eleven bytes for every block of the ring and five
-//! for finding a page among them. In the slots layout four more for every slot.
+//! Index of the log, in memory: the newest version that the log holds of each page. It takes eleven bytes for every
+//! block of the ring, and five for finding a page among them. In the slots layout it takes four more for every slot.
 
 use super::numbers::Numbers;
 use super::superblock::Layout;
@@ -12,7 +12,7 @@ use zerocopy::FromZeros;
 /// The newest version that the log holds of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Where it is; no other version ever has the same place.
+    /// Place of the version; no other version ever has the same place.
     pub place: u64,
     /// CRC of its bytes.
     pub crc: u32,
@@ -49,7 +49,7 @@ const CURRENT: u8 = 1;
 const DIRTY: u8 = 2;
 const RESIDENT: u8 = 4;
 
-/// What lies in a block of the ring; all zeros unless it is the newest version of its page.
+/// Contents of a block of the ring; all zeros unless the block is the newest version of its page.
 #[derive(Clone, Copy, FromZeros)]
 #[repr(C, packed)]
 struct Slot {
@@ -93,7 +93,7 @@ pub enum Step {
     Done,
 }
 
-/// How places and blocks belong together.
+/// Mapping between places and blocks.
 enum Places {
     /// Places are those of one turn of a ring, from the tail on.
     Ring {

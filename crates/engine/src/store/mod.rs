@@ -51,7 +51,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// What a log has done since it was opened.
+/// Counts of a store's work on its device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounts {
     /// Batches written: write I/Os of the device.
@@ -78,7 +78,7 @@ pub(crate) struct Log<D> {
     disk: D,
     geometry: Geometry,
     pub(in crate::store) standing: Standing,
-    /// What the log holds of each page.
+    /// Newest version of each page that the log holds.
     pub index: Index,
     /// Slots of the device in the order in which segments are written: the segment s lies in the one at s modulo their number.
     order: Vec<u32>,
@@ -106,10 +106,10 @@ pub(crate) struct Log<D> {
 }
 
 impl<D: Disk> Log<D> {
-    /// Writes anew the tables that were taken from their copies; where they are.
+    /// Writes anew the tables that were taken from their copies. Returns their offsets on the device in bytes.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
         rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
     }
@@ -119,7 +119,7 @@ impl<D: Disk> Log<D> {
         self.geometry
     }
 
-    /// What was done since the open.
+    /// Counts of the log's work since the open.
     pub fn counts(&self) -> LogCounts {
         self.counts
     }
@@ -132,7 +132,7 @@ impl<D: Disk> Log<D> {
         u64::from(self.geometry.segment_pages)
     }
 
-    /// Where a place is on the device, in bytes.
+    /// Offset of a place on the device, in bytes.
     pub fn byte_of(&self, place: u64) -> u64 {
         byte_of(&self.geometry, self.standing.tables(), self.slot_of(place), place)
     }
@@ -147,7 +147,7 @@ impl<D: Disk> Log<D> {
         &self.disk
     }
 
-    /// Counts reads of the device that somebody else performs.
+    /// Counts reads of the device that are performed elsewhere.
     pub fn count_reads(&mut self, reads: u64) {
         self.counts.reads += reads;
     }
@@ -206,7 +206,7 @@ impl<D: Disk> Log<D> {
     /// Appends a version of a page; it becomes what the log holds of it.
     ///
     /// # Errors
-    /// `StorageFull` without a free segment: a fault of whoever reclaims.
+    /// `StorageFull` without a free segment: a fault of the code that reclaims.
     pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         self.reserve(1)?;
         let block = 1 + self.pages;
@@ -346,7 +346,7 @@ impl<D: Disk> Log<D> {
         self.sealed.iter().cloned().collect()
     }
 
-    /// How many such batches there are.
+    /// Number of batches that the device may not have yet.
     pub fn sealed_len(&self) -> usize {
         self.sealed.len()
     }
@@ -365,7 +365,7 @@ impl<D: Disk> Log<D> {
     /// Writes the open batch and all before it.
     ///
     /// # Errors
-    /// What the device answered. What could not be written stays sealed.
+    /// The error that the device returned. Batches that could not be written stay sealed.
     pub fn write_out(&mut self) -> io::Result<()> {
         self.seal();
         let written = self.sealed.iter().try_for_each(|batch| batch.write(&self.disk));
@@ -376,7 +376,7 @@ impl<D: Disk> Log<D> {
     /// Makes everything durable that was written out.
     ///
     /// # Errors
-    /// What the device answered: nothing is known then of what was written since the last success.
+    /// The error that the device returned. Nothing is known then of what was written since the last success.
     pub fn sync(&mut self) -> io::Result<()> {
         if let Some(end) = self.unsynced() {
             sync_device(&self.disk)?;
@@ -391,20 +391,21 @@ impl<D: Disk> Log<D> {
         (self.place - self.durable.place) / self.segment_pages()
     }
 
-    /// Up to where a sync of the device makes the log durable, if it begins when all is written that is sealed now; none when
-    /// it is durable.
+    /// Sync point of a device sync that begins when all that is sealed now is written: the log is durable to there
+    /// afterwards. None when the log is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end =
             LogEnd { place: self.place, slot: self.slot_of(self.place), tail: self.written_tail, chain: self.chain };
         self.unsynced.then(|| self.standing.sync_point(end))
     }
 
-    /// Where the log was durable before, to be noted once more with the time; none unless it is durable now.
+    /// Sync point of the last durable end, to be noted once more with the current time. None while a write is not
+    /// synced.
     pub fn restated(&self) -> Option<SyncPoint> {
         (!self.unsynced).then(|| self.standing.sync_point(self.durable))
     }
 
-    /// Such a sync has succeeded, and is noted.
+    /// Notes that the sync of such a point has succeeded.
     pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
         if end.place >= self.durable.place {
@@ -423,7 +424,7 @@ impl<D: Disk> Log<D> {
         self.durable.place >= place
     }
 
-    /// How long ago a version was appended: in versions since, or a little more.
+    /// Age of a version: the number of versions appended since, or a little more.
     pub fn age(&self, place: u64) -> u64 {
         self.rear().saturating_sub(place)
     }
@@ -522,7 +523,7 @@ impl<D: Disk> Log<D> {
     /// Notes in the superblock that the log ends in good order. Everything must be durable.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn close(&mut self) -> io::Result<()> {
         assert!(self.is_durable(), "a log is flushed before it is closed");
         self.write_superblock(State::Closed)
@@ -531,7 +532,7 @@ impl<D: Disk> Log<D> {
     /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn retire(&mut self) -> io::Result<()> {
         if mutant::is(Mutant::RetireUnmarked) {
             return Ok(());
@@ -542,7 +543,7 @@ impl<D: Disk> Log<D> {
     /// Writes both superblocks while the log is in use.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn write_open(&mut self) -> io::Result<()> {
         self.write_superblock(State::Open)
     }
@@ -555,7 +556,7 @@ impl<D: Disk> Log<D> {
 /// Syncs the device of a log.
 ///
 /// # Errors
-/// What the device answered.
+/// The error that the device returned.
 pub(crate) fn sync_device<D: Disk + ?Sized>(disk: &D) -> io::Result<()> {
     if mutant::is(Mutant::NoLogSync) { Ok(()) } else { disk.sync() }
 }
@@ -572,13 +573,14 @@ pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a place is on the device, in bytes, if its segment lies in this slot.
+/// Offset of a place on the device, in bytes, if its segment lies in this slot.
 fn byte_of(geometry: &Geometry, tables: Tables, slot: u32, place: u64) -> u64 {
     let within = place % u64::from(geometry.segment_pages);
     tables.base(geometry) + u64::from(slot) * geometry.segment_bytes() + within * u64::from(geometry.page_bytes)
 }
 
-/// Where the batch after one of so many blocks begins: a segment's last block alone holds none.
+/// Place of the batch that follows one of so many blocks. A segment's last block alone holds no batch, so it is
+/// skipped.
 fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
     let segment_pages = u64::from(geometry.segment_pages);
     let next = place + blocks;
@@ -608,10 +610,10 @@ pub(crate) fn format_before<D: Disk>(disk: &D, geometry: Geometry, identity: Ide
     format_as(disk, geometry, identity, Generation::default(), Tables::V2)
 }
 
-/// As a program leaves one that ends without closing it.
+/// Leaves the superblock as a program does that ends without closing the store.
 ///
 /// # Errors
-/// What the device answered.
+/// The error that the device returned, or that of reading the superblock.
 #[cfg(test)]
 pub(crate) fn leave_open<D: Disk>(disk: &D) -> Result<(), StoreError> {
     let superblock = Superblock::read(disk)?;

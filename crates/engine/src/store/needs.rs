@@ -1,4 +1,5 @@
-//! What a store of some size asks of the machine that it is used on. Both figures go by its size, not by what it holds.
+//! Needs of a store: the memory that it takes, and the bytes that a start reads. Both go by the store's size, not by
+//! what it holds.
 
 use super::ages;
 use super::index::Index;

@@ -58,7 +58,7 @@ impl Numbers {
         self.places.capacity() * size_of::<u32>()
     }
 
-    /// Where the search for a page begins.
+    /// Position at which the search for a page with this hash begins.
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
     }
@@ -80,7 +80,7 @@ impl Numbers {
         if at + 1 == self.places.len() { 0 } else { at + 1 }
     }
 
-    /// Where a page is, or where it would be put.
+    /// Position of a page; as the error, the position at which the page would be put.
     fn locate(&self, page: u64, page_of: impl Fn(u32) -> u64) -> Result<usize, usize> {
         let hash = Random::mix(page);
         let tag = self.tag(hash);

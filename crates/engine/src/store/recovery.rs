@@ -25,12 +25,12 @@ const MISSING: [u8; 16] = [0; 16];
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Entries of a table between the one that is entered and the one for which memory is asked.
 const AHEAD: usize = 12;
-/// How often what tables say of each other's durability is followed.
+/// Most times that a durable end stated by one table is followed to a further one.
 const ROUNDS_MAX: usize = 8;
 /// Bytes of one transfer where whole stretches are read.
 const STRETCH_BYTES: usize = 128 << 10;
 
-/// What an open found.
+/// Findings of an open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// The cache had been closed in good order.
@@ -43,7 +43,7 @@ pub struct Recovered {
     pub dirty_pages: u64,
     /// Bytes read of the cache device.
     pub read_bytes: u64,
-    /// How long it took.
+    /// Time that the open took.
     pub took: Duration,
 }
 
@@ -54,7 +54,7 @@ struct First {
     epoch: u64,
 }
 
-/// What an open reads of a store.
+/// Reader of a log at its open, with all that it has read so far.
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
@@ -69,7 +69,7 @@ struct Walk<'d, D> {
     read_bytes: Cell<u64>,
     /// Tables that were taken from copies, as they can be written again.
     copied: RefCell<Vec<Copied>>,
-    /// Where tables may be missing: what was found of that.
+    /// Findings about missing tables. None unless tables may be missing.
     past: Option<Past>,
     /// Ages are to be kept.
     keeps_ages: bool,
@@ -82,7 +82,7 @@ struct Spot {
     place: u64,
 }
 
-/// What the log holds, and the order of its slots.
+/// Contents of the log, and the order of its slots.
 struct Loaded {
     index: Index,
     ages: Option<Ages>,
@@ -91,19 +91,19 @@ struct Loaded {
     last: Option<Table>,
 }
 
-/// Where the log does not hold, and the slots whose segments may have been taken for others.
+/// Point at which the log does not hold, and the slots whose segments may have been taken for others.
 struct Broken {
     at: Spot,
     why: &'static str,
     suspects: Vec<u32>,
 }
 
-/// What step 2 found.
+/// Result of step 2.
 struct Unsynced {
     end: LogEnd,
     /// Batches that counted after what was certain.
     batches: u64,
-    /// What was read last.
+    /// Stretch that was read last.
     last: Stretch,
 }
 
@@ -360,8 +360,8 @@ impl<D: Disk> Walk<'_, D> {
         table.filter(|table| stretch.agrees(table, self.page_bytes()))
     }
 
-    /// What is wrong on the way may be right on the device: is there a table whose pages were not read right, or one that was
-    /// not?
+    /// True if the batch at `end` must be read again, since damage on the way may not be on the device. That is so if
+    /// its table was read right and its pages were not, or if the table itself was not.
     fn is_to_be_read_again(&self, stretch: &Stretch, end: LogEnd) -> io::Result<bool> {
         if mutant::is(Mutant::ReadOnce) {
             return Ok(false);
@@ -370,7 +370,7 @@ impl<D: Disk> Walk<'_, D> {
         Ok(self.following(read, end).is_some() || self.following(self.table_again(spot(end))?, end).is_some())
     }
 
-    /// Where the batch after this one begins.
+    /// Spot at which the batch after this one begins.
     fn after(&self, table: &Table) -> Spot {
         let Head { place, slot, next, .. } = table.head;
         let after = next_place(self.geometry(), place, table.blocks);
@@ -517,8 +517,8 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Ok(Loaded { index, ages, order, last }))
     }
 
-    /// Where the segments from the tail to the end begin, oldest first. What an earlier epoch left of one beyond its end is
-    /// void, and a later one has written that segment anew; the chain tells whether all is as it was.
+    /// Spots at which the segments from the tail to the end begin, oldest first. A segment that an earlier epoch left
+    /// beyond its end is void, and a later epoch has written it anew. The chain tells whether all is as it was.
     fn live_segments(&mut self, end: LogEnd) -> Result<Vec<Spot>, StoreError> {
         let starts: Vec<u64> = (end.tail..end.place).step_by(self.segment_pages() as usize).collect();
         let mut found: Vec<Option<(u64, u32)>> = vec![None; starts.len()];
@@ -572,7 +572,8 @@ impl<D: Disk> Walk<'_, D> {
         Ok(None)
     }
 
-    /// What is wrong on the way may be right on the device.
+    /// Reads again the first block of each slot in which no table was found: damage on the way may not be on the
+    /// device.
     fn read_firsts_again(&mut self) -> io::Result<()> {
         let mut block = AlignedBytes::zeroed(self.page_bytes());
         let each = block.len();
@@ -658,8 +659,8 @@ impl<D: Disk> Walk<'_, D> {
         Ok(Ok(tables))
     }
 
-    /// What another has of a table that cannot be read: the end of its batch, the table after it, or a commit record. What an
-    /// earlier epoch left of a batch that was void gives way.
+    /// Returns a copy of a table that cannot be read. The copy is in the end of its batch, in the table after it, or in
+    /// a commit record. A copy of an earlier epoch, of a batch that was void, gives way to one of a later epoch.
     fn copy_of(&self, at: Spot) -> io::Result<Option<Table>> {
         if mutant::is(Mutant::CopyIgnored) {
             return Ok(None);
@@ -774,7 +775,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 }
 
-/// Where the next batch goes.
+/// Spot of the next batch, where the log ends.
 fn spot(end: LogEnd) -> Spot {
     Spot { slot: end.slot, place: end.place }
 }

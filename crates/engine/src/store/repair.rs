@@ -9,7 +9,7 @@ use crate::mutant::{self, Mutant};
 /// Pages that are read in one submission.
 const PAGES: usize = 128;
 
-/// What a repair did. The superblocks are written anew in any case.
+/// Result of a repair. The superblocks are written anew in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// Pages read.
@@ -28,7 +28,7 @@ pub struct Repaired {
     pub doubtful: Vec<u64>,
 }
 
-/// What becomes of dirty versions that may be out of date, because a table that was written after them is gone with all copies.
+/// Treatment of dirty versions that may be out of date, because a later table is gone with all its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubtful {
     /// They are kept, as the newest that is known.

@@ -11,7 +11,7 @@ use std::io;
 
 /// A block as a repair writes it.
 pub(super) struct Copied {
-    /// Where on the device.
+    /// Offset of the block on the device, in bytes.
     pub byte: u64,
     pub block: AlignedBytes,
 }
@@ -40,7 +40,7 @@ impl Copied {
 
 /// A table that was durable and is damaged, with every copy of it: what it said is not known.
 pub(super) struct Hole {
-    /// Where on the device it was.
+    /// Offset on the device at which the table was, in bytes.
     pub byte: u64,
     /// Pages of which it may have told, at most.
     pub pages: u64,
@@ -50,7 +50,7 @@ pub(super) struct Hole {
     pub given_up: Vec<u64>,
 }
 
-/// What is read of a store in spite of such damage.
+/// Findings of an open that goes on in spite of such damage.
 #[derive(Default)]
 pub(super) struct Past {
     pub holes: Vec<Hole>,
@@ -75,7 +75,7 @@ impl Past {
     }
 }
 
-/// Writes such blocks durably; where they are.
+/// Writes such blocks durably. Returns their offsets on the device in bytes.
 pub(super) fn write<D: Disk>(disk: &D, copied: &[Copied]) -> io::Result<Vec<u64>> {
     copied.iter().try_for_each(|copied| disk.write_at(copied.byte, &copied.block))?;
     if !copied.is_empty() {

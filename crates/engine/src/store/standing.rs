@@ -1,4 +1,4 @@
-//! What both layouts note of themselves on the device: superblocks, commit records, generations and the clock.
+//! State that both layouts note of themselves on the device: superblocks, commit records, generations and the clock.
 
 use super::age;
 use super::ages::Ages;
@@ -23,9 +23,9 @@ pub(super) struct Standing {
     pub carried: Option<Arc<Carried>>,
     /// Seconds of cache time when it was found.
     clock: u64,
-    /// How it goes on, where ages are kept.
+    /// Cache time that goes on from `clock`, where ages are kept.
     time: Option<CacheTime>,
-    /// What the device was told of it last.
+    /// Cache time in seconds that was last noted on the device.
     stored: Cell<u64>,
     /// Since when pages differ from the backing store, where ages are kept.
     pub ages: Option<Ages>,
@@ -49,14 +49,15 @@ impl SyncPoint {
     /// Notes on the device that the sync has succeeded, before anybody hears of it. That is not synced itself.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn write_record<D: Disk + ?Sized>(&self, disk: &D) -> io::Result<()> {
         self.record.as_ref().map_or(Ok(()), |(commits, commit)| commits.write(disk, commit))
     }
 }
 
 impl Standing {
-    /// Of a store that was found with this superblock and these records, and is to be opened. Its last table shows this time.
+    /// Standing of a store that was found with this superblock and these records, and is to be opened. Its last table
+    /// shows this time.
     pub fn found(superblock: Superblock, records: &[Option<Commit>; 2], clock: u64) -> Self {
         let told = records.iter().flatten().map(|commit| commit.clock);
         let told = told.fold(superblock.clock.max(clock), u64::max);
@@ -161,7 +162,7 @@ impl Standing {
         self.superblock.generations.settle();
     }
 
-    /// What a sync of the device makes durable that begins now.
+    /// Sync point of a device sync that begins now: the end that it makes durable, and the commit record for it.
     pub fn sync_point(&self, end: LogEnd) -> SyncPoint {
         let of_version = self.tables() == Tables::V3;
         let record = of_version.then(|| (Arc::clone(&self.commits), self.commit(end)));
@@ -204,7 +205,7 @@ pub(super) fn records<D: Disk>(disk: &D, superblock: &Superblock, each: usize) -
     }
 }
 
-/// Up to where records of this use of a store say that it was durable.
+/// Durable end of the store as the commit records of this use of it state it.
 pub(super) fn recorded_end(superblock: &Superblock, records: &[Option<Commit>; 2]) -> Option<LogEnd> {
     let of_this_epoch = |commit: &&Commit| commit.epoch == superblock.epoch;
     let ends = records.iter().flatten().filter(of_this_epoch).map(|commit| commit.end);

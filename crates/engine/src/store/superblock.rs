@@ -23,7 +23,7 @@ const BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
 /// The greatest place or number that is believed: nobody writes so much, or lives so long.
 pub(super) const PLACES_MAX: u64 = 1 << 56;
 
-/// How a store keeps pages on its device.
+/// Layout: the way in which a store keeps pages on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// Appended to a log, many at once: for flash, and for anything that likes long writes.
@@ -58,7 +58,7 @@ pub struct Geometry {
     pub segment_pages: u32,
     /// Segments: at least 8.
     pub segments: u32,
-    /// How pages are kept in them.
+    /// Layout of the pages in the segments.
     pub layout: Layout,
 }
 
@@ -140,7 +140,7 @@ impl Geometry {
         Err(StoreError::Geometry { geometry: *self, why })
     }
 
-    /// Where segment 0 of a new store begins, in bytes.
+    /// Offset of segment 0 of a new store, in bytes.
     pub fn base(&self) -> u64 {
         Tables::V3.base(self)
     }
@@ -175,7 +175,7 @@ pub enum Tables {
 }
 
 impl Tables {
-    /// Where segment 0 begins, in bytes.
+    /// Offset of segment 0, in bytes.
     pub(super) fn base(self, geometry: &Geometry) -> u64 {
         let before = match self {
             Tables::V2 => 2 * COPY_BYTES,
@@ -217,7 +217,7 @@ impl Tables {
     }
 }
 
-/// Where the log ends, and where it begins.
+/// End of the log, and its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogEnd {
     /// Place of the next batch.
@@ -251,13 +251,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Where the last page of the backing store ended, if in the middle of a page.
+    /// End of the backing store in bytes, if that is in the middle of a page.
     pub(crate) fn torn_end(&self, page_bytes: u64) -> Option<u64> {
         (!self.backing_bytes.is_multiple_of(page_bytes)).then_some(self.backing_bytes)
     }
 }
 
-/// Whether the cache was left in order.
+/// State of the cache: in use, closed in good order, or retired after a failure of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Open = 0,
@@ -270,7 +270,7 @@ pub(super) struct Superblock {
     pub geometry: Geometry,
     pub identity: Identity,
     pub state: State,
-    /// How often superblocks were written.
+    /// Number of superblock writes so far.
     pub writes: u64,
     pub epoch: u64,
     pub end: LogEnd,

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"\x89ETBATCH";
 
-/// What an entry says of its page.
+/// Kind of an entry: what the entry says of its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -31,7 +31,8 @@ impl Kind {
 pub(super) struct Record {
     pub page: u64,
     pub kind: Kind,
-    /// How long before the clock of the table the page first differed from the backing store: see [`age`](super::age).
+    /// Age code: the time from when the page first differed from the backing store to the clock of the table. See
+    /// [`age`](super::age).
     pub age: u8,
     pub crc: u32,
 }
@@ -70,7 +71,7 @@ struct RawEntry {
 }
 
 const HEADER: usize = size_of::<RawHeader>();
-/// Of a table of version 3, whose header ends with a clock.
+/// Header of a table of version 3, which ends with a clock, in bytes.
 const HEADER_3: usize = HEADER + 8;
 pub(super) const ENTRY: usize = size_of::<RawEntry>();
 /// The byte at which a table has its CRC, and a block of the journal too.

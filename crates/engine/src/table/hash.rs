@@ -71,7 +71,7 @@ impl HashTable {
         state.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// How far behind `home` a slot is.
+    /// Distance from `home` to a slot, in slots.
     fn distance(&self, home: usize, slot: usize) -> usize {
         if slot >= home { slot - home } else { slot + self.slots_per_shard - home }
     }

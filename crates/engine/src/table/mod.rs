@@ -50,7 +50,7 @@ fn scatter(key: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// How pages are divided among shards.
+/// Division of pages among shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Sharding {
     mask: usize,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// What transfers wait at while it is shut.
+/// Gate at which transfers wait while it is shut.
 #[derive(Default)]
 pub struct Gate {
     shut: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! What tests of the buffers share: devices and logs that fail when they are told, and the policies of two tiers.
+//! Devices and logs that fail when they are told, and the policies of two tiers: shared by the tests of the buffers.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 

@@ -5,7 +5,7 @@ use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long the kernel may trust names and attributes: only this mount changes them.
+/// Time for which the kernel may trust names and attributes: only this mount changes them.
 pub(super) const TRUST: Duration = Duration::from_secs(1);
 
 /// The number for FUSE; an error that is not the system's is one of I/O.

@@ -46,7 +46,7 @@ pub(super) struct Door {
     syncing: AtomicBool,
 }
 
-/// What the kernel does by itself.
+/// Work that the kernel does by itself, and the notice that it has ended.
 pub(super) struct Kernel {
     /// Its page cache stands above.
     pub page_cache: bool,
@@ -65,7 +65,7 @@ impl Door {
         Self { _lock: lock, nodes, files, directories, pool, buffers, kernel, syncing }
     }
 
-    /// How the kernel shall treat a file that is opened with these flags.
+    /// Returns the reply flags that tell the kernel how to treat a file opened with `flags`.
     fn treated(&self, flags: i32, way: &Way) -> FopenFlags {
         let direct = OFlags::from_bits_truncate(flags as u32).contains(OFlags::DIRECT);
         // Kernels that do not keep both sorts of handle of one file coherent are left to do O_DIRECT in their own way.
@@ -140,7 +140,7 @@ impl Door {
         }
     }
 
-    /// What `setattr` changes apart from the size; with `owner` a `chown`, even if that names nobody.
+    /// Applies the changes of `setattr` other than the size. With `owner` it does a `chown`, even if that names nobody.
     fn change(
         node: &Node,
         mode: Option<u32>,

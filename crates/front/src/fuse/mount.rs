@@ -20,33 +20,35 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the kernel may take to end what was unmounted. What is longer in coming does not come: another mount namespace
-/// has a copy.
+/// Time that the kernel may take to end an unmounted mount. A mount that lasts longer does not end by itself: another
+/// mount namespace has a copy.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// Through which the kernel is asked to mount.
+/// Device through which the kernel is asked to mount.
 const DEVICE: &str = "/dev/fuse";
 
-/// Where the kernel lets the owner of a mount end it for everybody, if that is mounted.
+/// Directory of the kernel's FUSE control file system, if that is mounted. In it the owner of a mount can end the mount
+/// for everybody.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// How a mount is served.
+/// Settings with which a mount is served.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Threads that take requests from the kernel, of which one may be at a sync of a file that the layer does nothing with.
     pub session_threads: usize,
     /// Threads that carry out what may have to wait for a device.
     pub workers: usize,
-    /// Whether the kernel's page cache stands above the mount, as above any file system: it answers what it holds and reads
-    /// ahead, and the layer sees the rest. What is opened with O_DIRECT goes past it. Without, the layer sees every read.
+    /// True if the kernel's page cache stands above the mount, as above any file system. It answers reads of pages that
+    /// it holds and reads ahead; the layer sees the rest. Files opened with O_DIRECT go past it. If false, the layer
+    /// sees every read.
     pub page_cache: bool,
-    /// Whether the kernel reads and writes files with whose bytes the layer does nothing
-    /// ([`FileData::below`](entresol_files::FileData::below)) by itself, if it grants that: [`Mount::passing`].
+    /// True if the kernel shall read and write by itself the files with whose bytes the layer does nothing
+    /// ([`FileData::below`](entresol_files::FileData::below)). The kernel may refuse: [`Mount::passing`].
     pub passthrough: bool,
-    /// Whether root is served too and not only the user who mounts. What root makes here belongs to that user. Where that is not
-    /// root, it takes `CAP_SYS_ADMIN` or `user_allow_other` in `/etc/fuse.conf`.
+    /// True if root is served too and not only the user who mounts. Files that root makes here belong to that user. A
+    /// user other than root needs `CAP_SYS_ADMIN` or `user_allow_other` in `/etc/fuse.conf` for this.
     pub allow_root: bool,
-    /// What `df` and the like shall say is mounted.
+    /// Name of the mounted source, as `df` and the like shall show it.
     pub source: String,
 }
 
@@ -85,16 +87,16 @@ pub struct Unmounter {
     progress: Arc<Progress>,
 }
 
-/// How the kernel's side of a mount ended.
+/// Record of how the kernel's side of a mount ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     unmounter: OnceLock<Unmounter>,
-    /// Where it was mounted still: nobody has unmounted it.
+    /// Path at which it was still mounted when it ended: nobody has unmounted it.
     mounted_at: OnceLock<PathBuf>,
 }
 
 impl Ended {
-    /// The kernel asks for nothing any more. To be called before anybody takes away what may be mounted still.
+    /// Notes that the kernel sends no more requests. To be called before anybody takes away a mount that may be left.
     pub fn note(&self) {
         if let Some(at) = self.unmounter.get().and_then(Unmounter::left_behind) {
             let _first = self.mounted_at.set(at);
@@ -102,7 +104,7 @@ impl Ended {
     }
 }
 
-/// How far a mount has come.
+/// Stage that a mount has reached, for the threads that wait for its end.
 #[derive(Debug)]
 struct Progress {
     stage: Mutex<Stage>,
@@ -229,17 +231,19 @@ impl Mount {
         })
     }
 
-    /// Whether files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: with a page cache above, or from Linux 6.6 on.
+    /// True if files may be mapped with `MAP_SHARED`, which SQLite's WAL needs: with a page cache above, or from Linux
+    /// 6.6 on.
     pub fn shared_mappings(&self) -> bool {
         self.shared_mappings
     }
 
-    /// Whether the kernel reads and writes by itself what the layer has nothing to do with.
+    /// State of passthrough: whether the kernel reads and writes by itself the files with which the layer has nothing
+    /// to do.
     pub fn passing(&self) -> &Passing {
         &self.passing
     }
 
-    /// What unmounts this from another thread.
+    /// Returns a handle that unmounts this from another thread.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
     }
@@ -251,8 +255,9 @@ impl Mount {
     /// server is killed.
     ///
     /// # Errors
-    /// What the kernel's side answered. [`Error::Elsewhere`] where the kernel offers no way to break it off: the end of the
-    /// process will do it, until when requests go on. [`Error::BrokenOff`] where somebody ended the connection and left it mounted.
+    /// Errors of the kernel's side. [`Error::Elsewhere`] if the kernel offers no way to break the connection off:
+    /// requests then go on until the process ends, which breaks it off. [`Error::BrokenOff`] if somebody ended the
+    /// connection and left it mounted.
     pub fn wait(mut self) -> Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         if !self.unmounter.progress.wait() {
@@ -280,7 +285,8 @@ impl Mount {
     }
 }
 
-/// Where the numbers of files go whose bytes in the kernel's page cache are out of date, while there is a mount.
+/// Channel for the numbers of files whose bytes in the kernel's page cache are out of date; none unless there is a
+/// mount.
 type Stale = Arc<Mutex<Option<Sender<u64>>>>;
 
 fn stale_teller(stale: &Stale) -> Box<dyn Fn(u64) + Send + Sync> {
@@ -333,7 +339,8 @@ fn refused(mountpoint: &Path, error: io::Error) -> Error {
     }
 }
 
-/// What the refusal of a mount means. That the helper is not there is answered as if the mount point were not, which is.
+/// Explains why a mount was refused. A missing helper is reported as "not found", as if the mount point were missing,
+/// although that is there.
 fn explained(error: io::Error) -> io::Error {
     // What fusermount3 said ends as its output does.
     let said = error.to_string();
@@ -370,7 +377,7 @@ impl Unmounter {
     /// Unmounts although files are open: they stay open until they are closed or this process ends.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn detach(&self) -> Result<()> {
         self.take_away(UnmountFlags::DETACH).map_err(|error| Error::path(&self.mountpoint, error))
     }
@@ -398,14 +405,14 @@ impl Unmounter {
         found.device == self.device && found.unique == self.unique
     }
 
-    /// Where it is mounted although nobody has unmounted it from here.
+    /// Path at which it is mounted still, if nobody has unmounted it from here.
     fn left_behind(&self) -> Option<PathBuf> {
         let kept = *self.progress.stage() == Stage::Mounted;
         // Its numbers may be those of a later mount by now.
         self.place().filter(|at| kept && mount_at(at).is_ok_and(|found| self.is(&found)))
     }
 
-    /// Where it is mounted now; none when it is not, in this namespace.
+    /// Path at which it is mounted now; none when it is not mounted in this mount namespace.
     fn place(&self) -> Option<PathBuf> {
         let Some((id, mounts)) = self.id.zip(mounts().ok()) else {
             let there = mount_at(&self.mountpoint).is_ok_and(|found| self.is(&found));
@@ -444,7 +451,7 @@ impl Unmounter {
     }
 }
 
-/// What is mounted at a place.
+/// Identity of the mount at a path.
 struct Found {
     /// Number of its device.
     device: u32,
@@ -457,7 +464,8 @@ struct Found {
 /// `STATX_MNT_ID_UNIQUE`.
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// What is mounted at a place, or what a place without a mount of its own lies in. Who serves it is not asked.
+/// Finds the mount at a path, or the one that a path without a mount of its own lies in. The mount's server is not
+/// asked.
 fn mount_at(place: &Path) -> io::Result<Found> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let found = |asked| rustix::fs::statx(rustix::fs::CWD, place, flags, asked);

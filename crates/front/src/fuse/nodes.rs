@@ -27,14 +27,15 @@ pub(super) struct Node {
     /// Opened for its place alone, not for its bytes.
     place: Place<OwnedFd>,
     places: Arc<Places>,
-    /// What the kernel calls it: the backing's number, so that programs see the same.
+    /// Inode number that the kernel knows it by: that of the backing file, so that programs see the same. The root has
+    /// [`ROOT`].
     pub number: u64,
     pub id: FileId,
     layer: Arc<dyn FileLayer>,
     opened: Mutex<Option<Opened>>,
     /// It is known to have no capabilities.
     incapable: AtomicBool,
-    /// How the kernel gets at its bytes.
+    /// Ways by which the kernel gets at its bytes.
     pub ways: Mutex<Ways>,
 }
 
@@ -280,7 +281,7 @@ impl Holder for Node {
     }
 }
 
-/// Whether a name is the cache's own.
+/// True if a name is the cache's own: [`HIDDEN`] in the root.
 pub(super) fn is_hidden(parent: &Node, name: &OsStr) -> bool {
     parent.number == ROOT && name == HIDDEN
 }
@@ -296,7 +297,7 @@ pub(super) struct Nodes {
 
 struct Known {
     node: Arc<Node>,
-    /// How often the kernel was told of it and has not forgotten it.
+    /// Number of times that the kernel was told of it and has not forgotten it.
     lookups: u64,
 }
 

@@ -19,30 +19,31 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Whether the kernel reads and writes by itself what a layer gives as it is below.
+/// State of passthrough on a mount: whether the kernel reads and writes by itself the files whose bytes a layer does
+/// not change ([`FileData::below`]).
 #[derive(Debug)]
 pub enum Passing {
-    /// It was not to.
+    /// Off: the options did not ask for it.
     Unwanted,
-    /// It does.
+    /// On: the kernel reads and writes those files by itself.
     Granted,
-    /// It does not, and this is why.
+    /// Off although the options asked for it, for this reason.
     Refused(io::Error),
 }
 
-/// How the kernel gets at the bytes of a file that is open.
+/// Way by which the kernel gets at the bytes of an open file.
 pub(super) enum Way {
-    /// It asks here.
+    /// The kernel sends requests here.
     Asked {
         /// Its page cache may have of the file what was there before the kernel wrote it by itself: `posix_fadvise` and `readahead`
         /// fill that even of files that are passed through.
         stale: bool,
     },
-    /// By itself.
+    /// The kernel reads and writes the backing file by itself.
     Passed(BackingId),
 }
 
-/// What a node remembers of the ways to its bytes.
+/// Memory of a node of the ways to its bytes: the one in use, and whether the last was by the kernel itself.
 #[derive(Default)]
 pub(super) struct Ways {
     now: Weak<Way>,
@@ -50,7 +51,7 @@ pub(super) struct Ways {
     passed: bool,
 }
 
-/// Whether files may be passed through on a mount.
+/// Conditions for passing files through on a mount: wanted by the options, supported by the kernel, granted on a trial.
 #[derive(Debug)]
 pub(super) struct Passthrough {
     wanted: bool,
@@ -67,7 +68,7 @@ const PAST: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PAR
 const KEPT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 
 impl Way {
-    /// What the kernel is told at `open`: whether its page cache shall stand above, and in it what it kept.
+    /// Reply flags for the kernel at `open`: whether its page cache shall stand above, and keep the pages that it has.
     pub fn flags(&self, page_cache: bool, direct: bool) -> FopenFlags {
         match self {
             // By itself it would ask for the alignment that the device needs; who asks here need not know that.

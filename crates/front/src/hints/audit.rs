@@ -24,7 +24,7 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 /// Tables of one query that are kept.
 const TABLES_MAX: usize = 4096;
 
-/// What the log says.
+/// Event that the log tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditEvent {
     /// A query starts.
@@ -98,10 +98,10 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Of which only what comes from now on is read. It may not be there yet.
+    /// Follows the log at `path`, of which only lines that come from now on are read. It may not be there yet.
     ///
     /// # Errors
-    /// What the system answered.
+    /// Errors of the system.
     pub fn follow(path: &Path) -> io::Result<Self> {
         let mut log = AuditLog { path: path.into(), file: None, rest: Vec::new(), skips: false, opening: None };
         if let Some(file) = log.open()? {
@@ -130,7 +130,7 @@ impl AuditLog {
     /// Shows what has come since the last call.
     ///
     /// # Errors
-    /// What the system answered.
+    /// Errors of the system.
     pub fn poll(&mut self, mut show: impl FnMut(AuditEvent)) -> io::Result<()> {
         if self.file.is_none() {
             self.file = self.open()?;
@@ -214,7 +214,7 @@ impl AuditFollower {
     /// Follows the log of the server whose data directory is at `within`, below what is served.
     ///
     /// # Errors
-    /// What the system answered.
+    /// Errors of the system.
     pub fn start(path: &Path, within: String, hints: Arc<Hints>) -> io::Result<Self> {
         let mut log = AuditLog::follow(path)?;
         let ends = Arc::new(AtomicBool::new(false));

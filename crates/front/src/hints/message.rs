@@ -7,7 +7,7 @@ pub const MESSAGE_BYTES_MAX: usize = 8192;
 /// The first line: what this is, and the version.
 const FIRST: &str = "entresol-hint 1";
 
-/// Who runs a query, and its number there: unique among those that run.
+/// Identity of a query: the process that runs it and its number there. Unique among the queries that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueryId {
     /// The process.
@@ -16,7 +16,7 @@ pub struct QueryId {
     pub number: u32,
 }
 
-/// How a query uses a relation, as its plan says.
+/// Kind of use that a query makes of a relation, as its plan says. The letter is the one in the datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
     /// `s`: scanned from end to end, or a sample of it.
@@ -47,7 +47,7 @@ impl Use {
     }
 }
 
-/// What a datagram says.
+/// Content of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A query starts.
@@ -56,7 +56,7 @@ pub enum Message {
         query: QueryId,
         /// The data directory that the files are in.
         directory: String,
-        /// What it will use: how, and the path of the first file in the data directory.
+        /// Relations that it will use: the kind of use, and the path of the first file in the data directory.
         relations: Vec<(Use, String)>,
         /// There was no room for all of them.
         truncated: bool,
@@ -73,7 +73,7 @@ pub enum Message {
 pub struct Malformed {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Fault of the line.
     pub what: &'static str,
 }
 

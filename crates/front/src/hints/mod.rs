@@ -1,4 +1,4 @@
-//! What databases say of their queries: which files one is about to use, and that it has ended.
+//! Hints from databases about their queries: the files that a query is about to use, and its end.
 //!
 //! A policy such as HeuristicDB is told of queries in the simulator by the trace. Live, the server tells: PostgreSQL by
 //! datagrams of the extension in `extensions/postgresql`, MariaDB by the log of its audit plugin. `docs/hints.md` describes
@@ -20,7 +20,7 @@ use running::Running;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What was heard.
+/// Counts of the hints that were heard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HintCounts {
     /// Queries that began.
@@ -78,7 +78,7 @@ impl Hints {
         Hints { served, advised, log, running: Mutex::default(), counters: Counters::default() }
     }
 
-    /// What was heard so far.
+    /// Returns the counts of the hints heard so far.
     pub fn counts(&self) -> HintCounts {
         let Counters { begins, ends, files_known, files_unknown, .. } = &self.counters;
         let Counters { malformed, elsewhere, truncated, ends_unknown, forgotten, .. } = &self.counters;

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 /// More segments than a relation has: 32 TiB of them.
 const SEGMENTS_MAX: usize = 1 << 15;
 
-/// Where files are served, and where they are.
+/// Mount point where files are served, and the backing directory that they are in.
 #[derive(Clone, Debug)]
 pub struct Served {
     mountpoint: PathBuf,
@@ -22,7 +22,7 @@ impl Served {
         Served { mountpoint, backing }
     }
 
-    /// Where others see the files.
+    /// Directory in which others see the files.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }

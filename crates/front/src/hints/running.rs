@@ -15,7 +15,7 @@ pub(super) struct Running {
     next: u32,
 }
 
-/// What a query that begins ends.
+/// Number of a query that begins, and the queries that its beginning ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     /// Its number.
@@ -50,7 +50,7 @@ impl Running {
         self.numbers.remove(&query)
     }
 
-    /// How many run.
+    /// Number of queries that run.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }

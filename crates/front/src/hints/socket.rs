@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How soon it is noticed that it is to end.
+/// Longest time until the thread notices that it is to end: the timeout of a read.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Datagrams that were sent before the end and are still heard; the system queues fewer.
 const LEFT_MAX: usize = 4096;
@@ -82,7 +82,7 @@ impl HintSocket {
         Ok(HintSocket { path: path.into(), hints, ends, thread: Some(thread) })
     }
 
-    /// What comes in.
+    /// Receiver of the datagrams that come in.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }

@@ -11,7 +11,7 @@ const OPTION_DATA_MAX: u32 = 16 << 10;
 /// A client that has not chosen after this many options never will.
 const OPTIONS_MAX: usize = 256;
 
-/// What both sides will use.
+/// Features of the protocol that both sides will use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
     /// Replies are structured.
@@ -88,7 +88,7 @@ pub(super) fn negotiate(
     Err(Error::Protocol(format!("{OPTIONS_MAX} options without a choice of the export")))
 }
 
-/// What follows an option.
+/// Step that follows an option: another option, the requests, or the end of the connection.
 enum Next {
     Option,
     Transmission,

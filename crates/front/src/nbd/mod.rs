@@ -20,10 +20,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is served, and under which name.
+/// Block device that is served, and its name.
 #[derive(Clone)]
 pub struct Export {
-    /// Where the bytes are.
+    /// Storage of the bytes.
     pub block: Arc<dyn Block>,
     /// The name that clients may ask for; the empty name finds it too.
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Export {
     pub read_only: bool,
 }
 
-/// What one server, and one connection to it, may take.
+/// Limits of one server, and of one connection to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Connections at a time; one more is refused in words.
@@ -41,8 +41,8 @@ pub struct Limits {
     /// Bytes of the requests and buffers of all connections together. Each connection has an equal share that no other can
     /// take; the largest request that is offered to clients fits into it.
     pub memory_max: usize,
-    /// How long a request larger than a share waits for memory, with nothing else of its connection in flight, until it is
-    /// answered ENOMEM.
+    /// Time that a request larger than a share waits for memory, with nothing else of its connection in flight. After
+    /// it the request is answered ENOMEM.
     pub memory_patience: Duration,
     /// Requests of one connection that are read but not answered; the next waits in the socket.
     pub requests_max: usize,
@@ -52,7 +52,7 @@ pub struct Limits {
     pub request_bytes_max: u32,
     /// Threads of one connection that carry requests out, made when there is work for them.
     pub workers_max: usize,
-    /// How long a client may take until it has chosen an export.
+    /// Time that a client may take until it has chosen an export.
     pub negotiation_max: Duration,
     /// Users who may connect.
     pub peers: Peers,

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// How long a client that is refused may take to hear why.
+/// Time that a refused client may take to hear the reason.
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// A client's stream whose reads end at a deadline, as long as there is one. A client that sends a byte now and then has no

@@ -81,10 +81,10 @@ impl Listener {
         Ok(Self::Loopback(listener))
     }
 
-    /// Where clients connect to, as the URI that libnbd's and QEMU's tools take.
+    /// Address that clients connect to, as the URI that libnbd's and QEMU's tools take.
     ///
     /// # Errors
-    /// What the system answers when asked for the port.
+    /// Errors of the system when it is asked for the port.
     pub fn uri(&self) -> Result<String> {
         Ok(match self {
             Self::Unix(_, path) => format!("nbd+unix:///?socket={}", percent::encoded(path.as_os_str().as_bytes())),
@@ -113,7 +113,7 @@ impl Listener {
     }
 }
 
-/// What a server has done.
+/// Counts of a server's connections and requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Connections taken.
@@ -197,7 +197,7 @@ impl Server {
         Ok(Self { shared, acceptor: Some(acceptor) })
     }
 
-    /// What has been done so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.shared.counts()
     }
@@ -205,7 +205,7 @@ impl Server {
     /// Takes no more clients, closes every connection after its requests in flight, and flushes.
     ///
     /// # Errors
-    /// What the flush answers.
+    /// Errors of the flush.
     pub fn stop(mut self) -> io::Result<Counts> {
         self.end();
         self.shared.export.block.flush()?;
@@ -237,7 +237,7 @@ impl Server {
     }
 }
 
-/// How long a stopping server waits for clients to take their last replies.
+/// Time that a stopping server waits for clients to take their last replies.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Drop for Server {

@@ -90,7 +90,8 @@ struct Session<'a, W> {
     pace_of_writes: Pace,
 }
 
-/// How long small requests take. Threads may overwrite each other's marks: it is a guess that they make better or worse.
+/// Time that small requests take, in nanoseconds: of the last one, and the mean. Threads may overwrite each other's
+/// updates, which makes a guess better or worse and no more.
 #[derive(Default)]
 struct Pace {
     last_ns: AtomicU64,
@@ -105,7 +106,8 @@ impl Pace {
         self.mean_ns.store(mean_ns - mean_ns / MEAN_SHARE + time_ns / MEAN_SHARE, Relaxed);
     }
 
-    /// Whether the thread that reads should carry out a small request itself.
+    /// True if the thread that reads should carry out a small request itself. For a request that is `alone` the last
+    /// time counts, otherwise the mean.
     fn is_quick(&self, alone: bool) -> bool {
         let (time, max) = if alone { (&self.last_ns, LAST_QUICK_MAX) } else { (&self.mean_ns, HAND_OVER) };
         u128::from(time.load(Relaxed)) < max.as_nanos()
@@ -227,7 +229,7 @@ impl<W: Write + Send> Session<'_, W> {
         if request.command == Command::Read { &self.pace_of_reads } else { &self.pace_of_writes }
     }
 
-    /// What is wrong with a request, before anything is done for it.
+    /// Checks a request before anything is done for it; the error is the refusal to answer with.
     fn check(&self, request: &Request) -> std::result::Result<(), Refusal<'static>> {
         let invalid = |text| Err(Refusal { errno: errno::EINVAL, text });
         let allowed = match request.command {
@@ -534,7 +536,7 @@ fn is_small(request: &Request) -> bool {
     hit && request.flags & flag::FUA == 0 && request.length <= SMALL_BYTES_MAX
 }
 
-/// Whether the bytes start with a small request that has arrived as a whole.
+/// True if the bytes start with a small request that has arrived as a whole.
 fn is_small_and_whole(bytes: &[u8]) -> bool {
     let next = bytes.first_chunk().and_then(|header| Request::decode(header).ok());
     next.is_some_and(|next| {

@@ -127,7 +127,7 @@ pub mod chunk {
     pub const ERROR: u16 = 1 << 15 | 1;
 }
 
-/// What a request asks for.
+/// Operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Bytes.
@@ -149,7 +149,7 @@ pub enum Command {
 /// A request as it came, with any numbers in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for.
+    /// Operation that is asked for.
     pub command: Command,
     /// Flags of [`flag`], and perhaps others.
     pub flags: u16,
@@ -205,7 +205,7 @@ pub fn option_header(bytes: &[u8; OPTION_BYTES]) -> Result<(u32, u32)> {
     Ok((rest.u32()?, rest.u32()?))
 }
 
-/// What `INFO` and `GO` ask about.
+/// Content of the options `INFO` and `GO`: the export that is asked about, and the facts wished for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// The export's name; empty for the default one.

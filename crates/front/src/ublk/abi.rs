@@ -1,4 +1,4 @@
-//! What crosses the boundary to the kernel's ublk driver: numbers and layouts of `linux/ublk_cmd.h`.
+//! Interface to the kernel's ublk driver: numbers and layouts of `linux/ublk_cmd.h`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -52,7 +52,7 @@ pub mod io {
     pub const COMMIT_AND_FETCH: u32 = encode(READ_WRITE, 0x21, size_of::<IoCommand>());
 }
 
-/// What a request asks for: the low byte of [`IoDescriptor::operation_flags`].
+/// Operation that a request asks for: the low byte of [`IoDescriptor::operation_flags`].
 pub mod operation {
     pub const READ: u32 = 0;
     pub const WRITE: u32 = 1;
@@ -153,7 +153,7 @@ pub struct IoDescriptor {
     pub address: u64,
 }
 
-/// Where the data of a tag of the first queue is on the character device.
+/// Offset on the character device, in bytes, of the data of a tag of the first queue.
 pub fn data_at(tag: u16) -> u64 {
     const BUFFERS: u64 = 0x8000_0000;
     const TAG_SHIFT: u32 = 25;

@@ -18,7 +18,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the system may take to show the character device of a new number.
+/// Time that the system may take to show the character device of a new number.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A block device at work; [`stop`](Device::stop) ends it. When this process is killed the kernel takes the device away and
@@ -67,7 +67,7 @@ impl Device {
     /// Takes the device away once what is under way is answered, and flushes; the number of requests answered.
     ///
     /// # Errors
-    /// What the kernel or the flush answers.
+    /// Errors of the kernel or of the flush.
     pub fn stop(mut self) -> io::Result<u64> {
         self.control.stop(self.number)?;
         let answered = self.queue.join().unwrap_or_else(|_| Err(io::Error::other("the queue's thread panicked")));

@@ -17,9 +17,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads that carry requests out.
 const WORKERS: usize = 16;
-/// What a completion belongs to when it is to no tag.
+/// User data of a completion that belongs to no tag: that of the poll of the event.
 const WAKE: u64 = u64::MAX;
-/// What the kernel answers for a tag when the device goes away.
+/// Result that the kernel gives for a tag when the device goes away: -ENODEV.
 const ABORTED: i32 = -19;
 /// Poll: something can be read.
 const POLL_IN: u32 = 1;
@@ -68,7 +68,7 @@ struct Jobs {
     closing: bool,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     device: File,
     block: Arc<dyn Block>,

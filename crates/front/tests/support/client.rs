@@ -192,7 +192,7 @@ pub fn option_reply(stream: &mut UnixStream) -> io::Result<(u32, u32, Vec<u8>)> 
     Ok((word(8), word(12), data))
 }
 
-/// Whether the server has closed the connection.
+/// True if the server has closed the connection.
 pub fn is_closed(stream: &mut UnixStream) -> bool {
     matches!(stream.read(&mut [0; 1]), Ok(0)) || stream.write_all(&[0; 64]).is_err()
 }

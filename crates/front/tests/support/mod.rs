@@ -1,4 +1,4 @@
-//! What the tests of the doors share: a block that can be watched, held up and broken, and an NBD client of their own.
+//! Helpers that the tests of the doors share: a block that can be watched, held up and broken, and an NBD client.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod client;

@@ -75,7 +75,7 @@ impl Mounted {
         Self { mount: None, cached: None, directory }
     }
 
-    /// Whether it can be mounted here.
+    /// Mounts it; false, with a note that the test is skipped, where nothing can be mounted.
     fn start(&mut self, layer: Arc<dyn FileLayer>, options: Options) -> bool {
         if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             entresol_skip::skipped!("/dev/fuse", "/dev/fuse: {error}");

@@ -11,7 +11,7 @@ use std::path::Path;
 /// The page with the roots of the dictionary's trees, and where that of `SYS_INDEXES` stands in it.
 const HEADER_PAGE: u32 = 7;
 const ROOT_OF_INDEXES: usize = 38 + 44;
-/// Where the flags of the tablespace stand in its first page.
+/// Offset, in bytes, of the tablespace's flags in its first page.
 const SPACE_FLAGS: usize = 54;
 /// Numbers in an index page: the page after it, its level, whether its rows are in the newer format.
 const NEXT_PAGE: usize = 12;
@@ -39,7 +39,7 @@ pub(super) struct Dictionary {
 }
 
 impl Dictionary {
-    /// What an index is called.
+    /// Name of an index, by its number; none when it is not in the dictionary.
     pub fn index(&self, id: u64) -> Option<&str> {
         self.indexes.get(&id).map(String::as_str)
     }
@@ -78,7 +78,7 @@ impl<'a> Row<'a> {
         Some(usize::from(u16_at(self.page, self.at.checked_sub(2)?)?))
     }
 
-    /// Where a column ends, and whether it is null.
+    /// End of a column, in bytes from the row's first, and whether the column is null.
     fn end(&self, column: usize) -> Option<(usize, bool)> {
         if self.page.get(self.at.checked_sub(3)?)? & 1 != 0 {
             let end = *self.page.get(self.at.checked_sub(ROW_HEADER + 1 + column)?)?;

@@ -10,7 +10,7 @@ use crate::{Found, Kind, Name, Result};
 use dictionary::Dictionary;
 use std::path::{Path, PathBuf};
 
-/// Where a page says which index it is of (`PAGE_INDEX_ID`), and of what kind it is (`FIL_PAGE_TYPE`).
+/// Offsets in a page, in bytes: of the number of its index (`PAGE_INDEX_ID`), and of its kind (`FIL_PAGE_TYPE`).
 const PAGE_INDEX_ID: usize = 66;
 const PAGE_TYPE: usize = 24;
 /// Kinds of the pages of an index: of a B+tree, its root after an instant change of columns, an R-tree.
@@ -49,7 +49,7 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// What a file is, by its path in the data directory.
+    /// Identifies a file by its path in the data directory.
     pub fn find(&self, path: &str) -> Found {
         let name = |database: &str, object: String, kind, part: Option<String>| {
             let schema = String::new();

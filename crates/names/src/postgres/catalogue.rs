@@ -46,7 +46,7 @@ impl Class {
     }
 }
 
-/// What `relkind` says; none for what has no files.
+/// Kind of a relation by the letter of its `relkind`; none for a kind that has no files.
 pub(super) fn kind(letter: u8) -> Option<Kind> {
     Some(match letter {
         b'r' => Kind::Table,
@@ -89,7 +89,7 @@ fn databases(data: &Path, tablespaces: &[Tablespace]) -> Result<Vec<(PathBuf, u3
     Ok(found)
 }
 
-/// Where a mapped or ordinary relation has its files in a database's directory.
+/// Path of the first file of a relation, mapped or ordinary, in a database's directory.
 fn table(directory: &Path, filenode: Option<&u32>) -> Result<PathBuf> {
     let missing = || Error::Damaged {
         path: directory.join("pg_filenode.map"),

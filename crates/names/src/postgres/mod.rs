@@ -23,7 +23,7 @@ pub fn is_cluster(directory: &Path) -> bool {
 /// Names by the place of the files, and what is known of each but its database.
 pub(crate) type Relations = HashMap<Location, Described>;
 
-/// What a catalogue says of a relation.
+/// Description of a relation in a catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
     pub schema: String,
@@ -76,7 +76,7 @@ impl Cluster {
     /// Learns what there is now.
     ///
     /// # Errors
-    /// What the server or a file answered; what was known stays known.
+    /// Errors of the server or of a file; what was known stays known.
     pub fn refresh(&mut self) -> Result<()> {
         self.tablespaces = tablespace::list(&self.directory, &self.top);
         self.known = match &self.connection {
@@ -98,7 +98,7 @@ impl Cluster {
         self.tablespaces.iter().any(|tablespace| Some(tablespace.oid) == oid && tablespace.is_below())
     }
 
-    /// What a file is, by its path in the data directory.
+    /// Identifies a file by its path in the data directory.
     pub fn find(&self, path: &str) -> Found {
         let Some(relation) = Relation::parse(path) else { return Found::Other };
         let Some(described) = self.known.relations.get(&relation.location) else { return Found::Unknown };

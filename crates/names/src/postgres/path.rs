@@ -2,7 +2,7 @@
 //! `pg_tblspc/TABLESPACE/PG_VERSION_CATALOGUE/DATABASE/FILENODE`; after the number a fork (`_fsm`, `_vm`, `_init`) and a
 //! segment (`.1` is the second GiB); before it `t3_` where it is temporary and session 3 made it.
 
-/// Where a relation's files are.
+/// Location of a relation's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     /// Object id of its tablespace; 0 for the database's default one, which is `base`, and for what is shared.
@@ -13,7 +13,7 @@ pub struct Location {
     pub filenode: u32,
 }
 
-/// What the path of a file says.
+/// Relation, fork and segment that a file belongs to, as its path tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relation {
     /// Which relation it belongs to.
@@ -33,7 +33,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 impl Relation {
-    /// What a path in the data directory says; none when it is no relation's.
+    /// Reads a path in the data directory; none when the file is no relation's.
     pub fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.split('/').collect();
         let (tablespace, database, file) = match parts[..] {

@@ -19,8 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const PROTOCOL: u32 = 3 << 16;
 
-/// How to reach a server: `host=/run/postgresql port=5432 user=me dbname=postgres`, as its own clients take it. `host` is the
-/// directory of its socket, or a name or address; what is left out is as the clients have it.
+/// Parameters of a connection to a server: `host=/run/postgresql port=5432 user=me dbname=postgres`, as its own clients
+/// take them. `host` is the directory of its socket, or a name or address. Parameters left out are as the clients have
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
     host: String,
@@ -174,7 +175,7 @@ fn ask(to: &Connection, question: &str, show: impl FnMut(&[Option<String>])) -> 
     asked.map_err(|error| Error::Server { whom: to.to_string(), what: error.to_string() })
 }
 
-/// Where the server says its data is.
+/// Path of the data directory, as the server tells it.
 pub(crate) fn data_directory(to: &Connection) -> Result<String> {
     let mut said = None;
     ask(to, "SHOW data_directory", |row| said = row.first().cloned().flatten())?;

@@ -27,8 +27,8 @@ impl Top {
     }
 }
 
-/// What a process sees at `/proc/PID/root/...` it calls `/...`, and so do the links in it. Followed from here they lead
-/// elsewhere.
+/// Path by which a process itself calls a file: `/...` for `/proc/PID/root/...`; none for a path that is not there.
+/// The links in such a directory call files in the same way. Followed from here they lead elsewhere.
 fn in_other_root(path: &Path) -> Option<PathBuf> {
     let mut parts = path.strip_prefix("/proc").ok()?.components();
     parts.next()?;
@@ -39,11 +39,11 @@ fn in_other_root(path: &Path) -> Option<PathBuf> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tablespace {
     pub oid: u32,
-    /// Where its files can be read.
+    /// Directory in which its files can be read.
     pub directory: PathBuf,
     /// Its path below the directory that was given, with a `/` at its end unless it is empty; none where it lies elsewhere.
     prefix: Option<String>,
-    /// How the name of the folder begins in which servers of this version have their files.
+    /// Beginning of the name of the folder in which servers of this version have their files, such as `PG_15_`.
     folder: String,
 }
 

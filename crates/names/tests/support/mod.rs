@@ -131,7 +131,7 @@ impl Postgres {
         self.scratch.path("data")
     }
 
-    /// How clients find it.
+    /// Connection string with which clients find it.
     pub fn connection(&self, database: &str) -> String {
         format!("host={} user=me dbname={database}", self.scratch.path("").display())
     }

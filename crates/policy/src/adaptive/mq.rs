@@ -16,7 +16,7 @@ use entresol_core::{Outcome, Page, Request, Tier};
 const QUEUES: usize = 8;
 const QOUT: usize = QUEUES;
 
-/// How often and until when a page counts.
+/// Reference count of a page, and the time at which it is demoted by one queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
     count: u32,

@@ -1,10 +1,10 @@
 //! When to take another candidate: the arithmetic, without any policy.
 //!
-//! What is told are the same sampled requests as each candidate met them: what each cost it. Sums over requests fade after
-//! every window: those of a short memory to a half, those of a long one to 15/16, so that a large difference is seen soon and
-//! a small one with certainty. In a memory, with `C_i` the decayed cost of candidate `i` and `N` the decayed
-//! number of sampled requests, `c_i = C_i / N` is what a request is predicted to cost under it, and `g = c_active - c_i` is
-//! what a change to `i` gains a request. It is worth it when at the end of a window
+//! The chooser is told of the same sampled requests as each candidate met them, with the cost of each to the candidate.
+//! Sums over requests fade after every window: those of a short memory to a half, those of a long one to 15/16. So a
+//! large difference is seen soon, and a small one with certainty. In a memory, `C_i` is the decayed cost of candidate
+//! `i` and `N` the decayed number of sampled requests. `c_i = C_i / N` is the predicted cost of a request under it, and
+//! `g = c_active - c_i` is the gain of a request by a change to `i`. The change is worth it when at the end of a window
 //!
 //! 1. `g >= gain * c_active`: little is not worth the trouble,
 //! 2. `g >= payback`: what the change itself costs, divided by the requests within which it must have paid for itself,
@@ -19,7 +19,7 @@
 
 pub use entresol_core::PARTS;
 
-/// What of the past a window leaves in each memory, the short one and the long one.
+/// Share of the past that each memory keeps at the end of a window: the short one, then the long one.
 pub const KEPT: [f64; 2] = [0.5, 0.9375];
 
 /// When a change is worth it.
@@ -31,16 +31,16 @@ pub struct Limits {
     pub stay: u64,
     /// Share of the cost of a request that must be gained.
     pub gain: f64,
-    /// What must be gained a request, in the unit of cost.
+    /// Gain a request that a change must bring at least, in the unit of cost.
     pub payback: f64,
     /// Standard errors by which the gain must exceed nothing.
     pub errors: f64,
 }
 
-/// What a sampled request was to a candidate.
+/// Outcome of a sampled request for one candidate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Met {
-    /// What it cost.
+    /// Cost of the request to the candidate.
     pub cost: f64,
     /// The page was found.
     pub hit: bool,
@@ -69,7 +69,7 @@ struct Sums {
     hits: f64,
 }
 
-/// What the requests cost the candidates, as long as it is remembered.
+/// Costs, hits and numbers of requests of all candidates, by part, that fade after every window.
 #[derive(Clone, Debug)]
 struct Memory {
     sums: Vec<Sums>,
@@ -86,7 +86,7 @@ impl Memory {
         self.sums[candidate].costs.iter().sum::<f64>() / self.sampled()
     }
 
-    /// What is gained a request by a change, and its standard error.
+    /// Returns the gain of a request by a change, and its standard error.
     fn gain(&self, from: usize, to: usize) -> (f64, f64) {
         let all = self.sampled();
         let (from, to) = (&self.sums[from].costs, &self.sums[to].costs);
@@ -148,7 +148,7 @@ impl Chooser {
         self.memories[0].sampled()
     }
 
-    /// What a request cost a candidate lately; not a number before the first.
+    /// Recent cost of a request to a candidate; not a number before the first request.
     pub fn cost(&self, candidate: usize) -> f64 {
         self.memories[0].cost(candidate)
     }

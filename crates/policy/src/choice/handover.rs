@@ -1,4 +1,4 @@
-//! What one policy holds becomes what another holds, a few pages behind each request.
+//! Handover of the held pages from one policy to another, a few pages behind each request.
 //!
 //! The new policy is shown the pages that are held, those first that were not asked for the longest, as the requests by which
 //! it would have got them: a dirty page as a write, any other as a read. Bytes stay where they are. A page that is asked
@@ -40,7 +40,7 @@ impl Handover {
         self.pending.len()
     }
 
-    /// What is held of a page that was not shown yet.
+    /// State of a page that is held and was not shown yet; `None` for any other page.
     pub fn state(&self, page: Page) -> Option<PageState> {
         let state = || PageState { tiers: TierSet::only(Tier::TOP, true), dirty: self.dirty(page), known: true };
         self.pending.contains(page).then(state)

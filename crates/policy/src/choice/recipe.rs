@@ -37,7 +37,7 @@ impl Recipe {
     /// Builds the policy.
     ///
     /// # Errors
-    /// What is wrong with its options, or a tier that is too small for it.
+    /// When its options are wrong, or a tier is too small for it.
     pub fn build(&self, config: &Config) -> Result<Boxed, BuildError> {
         candidate::build(self.info, config, &self.options)
     }

@@ -10,7 +10,7 @@ use crate::miniature::slots::{ByHandle, Slots};
 use crate::parts::Sampler;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Page, Request, Tier};
 
-/// What the movements of a policy cost, in reads from below.
+/// Costs of a policy's movements, in the unit of a page read from the backing store by default.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weights {
     /// A page read from below.

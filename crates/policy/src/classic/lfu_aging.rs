@@ -21,7 +21,7 @@ pub struct LfuAging {
     dirty: Bits,
     /// Mean count above which all counts are halved.
     threshold: f64,
-    /// How often that has happened.
+    /// Number of times that all counts were halved.
     halvings: u64,
 }
 

@@ -34,7 +34,7 @@ use crate::options::{BuildError, Options};
 use crate::parts::{ListId, Lists};
 use entresol_core::{Outcome, Page, Request, Tier};
 
-/// How unclear text is read.
+/// Reading of the paper where its text is unclear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     Errata,

@@ -32,7 +32,7 @@ enum Staged {
     Dirty,
 }
 
-/// What becomes of the pages pulled from the tail of the pool to fill a batch.
+/// Treatment of the pool's tail pages that fill a batch: copied to flash alone, or evicted from the pool as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pull {
     Copy,

@@ -35,7 +35,7 @@ enum Replace {
     Coldest,
 }
 
-/// What makes a page cold.
+/// Order by which a page counts as cold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Lru2,

@@ -34,7 +34,7 @@ const LEAVE_PER_REQUEST: usize = 4;
 const LEAVE_PER_STEP: usize = 64;
 const NONE: u32 = u32::MAX;
 
-/// What is known of an object.
+/// State of an object: its accesses, its placement and the last query that required it.
 #[derive(Clone, Copy, Debug)]
 struct Object {
     /// Accesses that were not sequential.

@@ -25,7 +25,7 @@ const FLASH: Tier = Tier::SECOND;
 /// The weight of an access at which all temperatures are scaled down again.
 const WEIGHT_MAX: f64 = 1.3407807929942597e154; // 2^512
 
-/// How temperatures are discounted.
+/// Discount of the temperatures at each aging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aging {
     Halve,
@@ -54,7 +54,7 @@ pub struct Tac {
     age: usize,
     /// Accesses until the next aging.
     until_aging: usize,
-    /// Where the search for an extent to forget goes on.
+    /// Slot at which the search for an extent to forget resumes.
     hand: u32,
 }
 

@@ -21,7 +21,7 @@ pub(super) const DIRTY_GHOST: ListId = 3;
 const IN_DRAM: u8 = 4;
 const ABSENT: u8 = u8::MAX;
 
-/// What is known of a page.
+/// Home of a page: clean in a memory, dirty in NVRAM, a clean or dirty ghost, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     Clean(Tier),
@@ -85,7 +85,7 @@ impl Frames {
         self.in_nvram() < self.nvram
     }
 
-    /// Where a clean page would go without an eviction.
+    /// Tier that a clean page would enter without an eviction; `None` when both memories are full.
     pub(super) fn free_tier(&self) -> Option<Tier> {
         if self.dram_free() { Some(DRAM) } else { self.nvram_free().then_some(NVRAM) }
     }

@@ -11,7 +11,7 @@
 //! - *Right transformation* (4.4.5): a run of consecutive dirty pages longer than the threshold is written as a
 //!   group, its least frequent page leaves and the others become clean.
 //!
-//! Where the text leaves a choice:
+//! Choices where the text leaves one:
 //! - The desired number of clean pages starts at the size of DRAM and stays between it and that of both memories:
 //!   "the dirty cache can only grow up to the capacity of the NVRAM" (4.4.6). It rises by 1 and falls by max(2,
 //!   floor(2 |Co| / |Do|)), taken before the hit ghost leaves. The clean side gives way when it is larger than
@@ -53,7 +53,7 @@ pub struct Hibachi {
     runs: Runs,
     /// Of dirty pages.
     counters: Vec<Counter>,
-    /// How often all counts were halved.
+    /// Number of times that all counts were halved.
     epoch: u32,
     /// A run is written as a group when it is longer.
     threshold: u32,

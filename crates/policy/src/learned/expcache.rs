@@ -38,7 +38,8 @@ pub struct ExpCache {
     random: Random,
 }
 
-/// What the LFU expert evicts from W when the least frequent page of W is the rarer one (algorithm 4, lines 20-21).
+/// Order by which the LFU expert evicts from W when the least frequent page of W is the rarer one (algorithm 4, lines
+/// 20-21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unequal {
     /// As the text says.
@@ -58,7 +59,7 @@ const IN_LRU_GHOST: u64 = 4;
 const IN_LFU_GHOST: u64 = 8;
 const KNOWN: u64 = HELD | IN_LRU_GHOST | IN_LFU_GHOST;
 
-/// What is known of a page: four flags, and above them the number of the last access to it.
+/// Record of a page: four flags, and above them the number of the last access to it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Note(u64);
 

@@ -60,7 +60,7 @@ const PRESETS: &[(&str, Probabilities)] = &[
 const DRAM_LEVELS: &[f64] = &[0.0, 0.001, 0.01, 0.1, 0.3, 1.0];
 const NVM_LEVELS: &[f64] = &[0.0, 0.01, 0.1, 0.2, 0.5, 1.0];
 
-/// What 003 anneals (section 4).
+/// Probabilities that 003 anneals (section 4).
 const TUNABLES: &[Tunable] = &[
     Tunable { option: "dr", levels: DRAM_LEVELS },
     Tunable { option: "dw", levels: DRAM_LEVELS },
@@ -68,7 +68,7 @@ const TUNABLES: &[Tunable] = &[
     Tunable { option: "nw", levels: NVM_LEVELS },
 ];
 
-/// How a buffer chooses its victim.
+/// Replacement order by which a buffer chooses its victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Lru,

@@ -101,7 +101,7 @@ impl Clone for Boxed {
 /// Builds a policy.
 ///
 /// # Errors
-/// What is wrong with its options, or a tier that is too small for it.
+/// When its options are wrong, or a tier is too small for it.
 pub(crate) fn build(info: &'static Info, config: &Config, options: &Options) -> Result<Boxed, BuildError> {
     struct AnyPolicy;
     impl Visitor for AnyPolicy {

@@ -1,17 +1,18 @@
-//! What requests take, in time, counted from a policy's movements as the drivers carry them out.
+//! Time that requests take, counted from a policy's movements as the drivers carry them out.
 
 use entresol_core::{Demand, Movement, Op, Outcome, Request, STATIONS, Tier, Verb};
 
-/// What one access takes, in seconds.
+/// Time that one access takes, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Access {
-    /// Until it is done, on a device with nothing else to do: what one who waits for it waits.
+    /// Latency of the access on a device with nothing else to do: the wait of a requester that waits for it.
     pub waits: f64,
-    /// During which the device can do nothing else: the reciprocal of how many it does in a second when it has enough to do.
+    /// Time during which the device can do nothing else: the reciprocal of its throughput, in accesses a second, when
+    /// it has enough to do.
     pub busy: f64,
 }
 
-/// What the accesses of a tier take, or of the level below.
+/// Times of the accesses of a tier, or of the level below (the backing store).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
     /// Reading a page.
@@ -31,7 +32,7 @@ impl Prices {
     }
 }
 
-/// What a requester waits for.
+/// Accesses of a request that its requester waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Awaits {
     /// The page alone: the rest goes on behind the requester's back.
@@ -43,14 +44,14 @@ pub enum Awaits {
     All,
 }
 
-/// What is to be counted.
+/// Prices by which requests are counted, and the accesses that requesters wait for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
-    /// Of each tier, fastest first, and of the level below.
+    /// Prices of each tier, fastest first, and of the level below.
     pub places: Vec<Prices>,
-    /// What each request takes besides, in seconds of whoever asks.
+    /// Time that each request takes its requester besides its accesses, in seconds.
     pub request: f64,
-    /// Who asks waits for this of what a request causes.
+    /// Accesses of a request that its requester waits for.
     pub awaits: Awaits,
     /// The tier that wears: pages written to it are counted.
     pub wears: usize,

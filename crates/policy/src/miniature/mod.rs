@@ -22,7 +22,7 @@ pub(crate) const GROUP_PAGES: u64 = 128;
 /// Sampled pages that may be known beyond the expected number: a sample is never exact.
 const SLACK: f64 = 1.5;
 
-/// How large the miniatures are.
+/// Size of the miniatures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// Share of the pages that are sampled, above 0 ...
@@ -46,7 +46,7 @@ impl Scale {
     }
 }
 
-/// What of a policy is to be run in small.
+/// Policy to be run in small, and the tunables that vary.
 pub struct Subject<'a> {
     /// The policy.
     pub info: &'static Info,
@@ -181,7 +181,8 @@ impl Miniatures {
         }
     }
 
-    /// What the sampled requests took of a miniature since it was [cleared](Miniatures::clear), part by part.
+    /// Demands of the sampled requests on a miniature, part by part, since it was [cleared](Miniatures::clear); `None`
+    /// for an unknown `id`.
     pub fn demands(&self, id: u64) -> Option<&[Demand; PARTS]> {
         self.all.iter().find(|one| one.id == id).map(|one| &one.demands)
     }

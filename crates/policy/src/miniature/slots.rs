@@ -4,7 +4,7 @@ use entresol_core::{Address, Page};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-/// What a sampled page is known by, and which slot that has.
+/// Map from the key by which a sampled page is known to the slot of the page.
 pub(crate) trait Keys {
     type Key: Copy;
 
@@ -74,7 +74,7 @@ pub(crate) struct Slots<K: Keys> {
     /// By slot.
     pages: Vec<K::Key>,
     slots_max: usize,
-    /// Where the search for a forgotten one goes on.
+    /// Slot at which the search for a forgotten page's slot resumes.
     cursor: usize,
 }
 

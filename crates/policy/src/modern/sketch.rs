@@ -1,4 +1,4 @@
-//! How often something was asked for of late, in a few bits: the TinyLFU histogram.
+//! Estimate in a few bits of how often something was asked for of late: the TinyLFU histogram.
 //!
 //! Einziger, Friedman, Manes, "TinyLFU: a highly efficient cache admission policy", ACM Transactions on Storage 13(4),
 //! 2017, section 3: a count-min sketch of four-bit counters behind a Bloom filter, the *doorkeeper*, which takes the

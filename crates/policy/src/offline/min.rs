@@ -4,7 +4,7 @@
 //! optimality in Mattson, Gecsei, Slutz, Traiger 1970 (OPT).
 //!
 //! Readings. Pages that are never used again are interchangeable for misses; the one that became so last goes first.
-//! That order does not depend on the size of the cache, so the stack property holds. Writes are not considered: see
+//! This order does not depend on the size of the cache, so the stack property holds. Writes are not considered: see
 //! `min-clean`.
 //!
 //! A hit makes a page's old next use, which has just come, worthless, and any key in the past is below every key in

@@ -1,7 +1,5 @@
-//! What policies are made of: lists, bit sets, heaps, frequency lists and runs over page handles, and groups of
+//! Data structures of policies: lists, bit sets, heaps, frequency lists and runs over page handles, and groups of
 //! neighbouring pages. Flat arrays and indices, sized once; nothing here allocates after construction.
-//! What policies are made of: lists, bit sets, heaps and frequency lists over page handles, and groups of neighbouring
-//! pages. Flat arrays and indices, sized once; nothing here allocates after construction.
 
 mod bits;
 mod frequency;

@@ -9,7 +9,7 @@
 //! pages. When the dirty side has to give, the longest run is written if it is *longer* than the threshold, its page
 //! with the lowest number leaves and the others become clean; else the LRU dirty page is written and leaves.
 //!
-//! Where the text leaves a choice:
+//! Choices where the text leaves one:
 //! - P is an integer (so the text) and starts at 0; it falls by max(2, floor(2 |Co| / |Do|)), taken before the hit
 //!   ghost leaves, with 1 for a zero denominator.
 //! - A page that hits a ghost returns to the MRU end of the list of its operation (section 3.3.3).
@@ -43,7 +43,7 @@ const DIRTY: ListId = 1;
 const GHOST: ListId = 2;
 const ABSENT: u8 = u8::MAX;
 
-/// How unclear text is read.
+/// Reading of the paper where its text is unclear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     Errata,

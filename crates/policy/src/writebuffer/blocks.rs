@@ -15,7 +15,7 @@ pub(super) const BLOCK: OptionInfo = OptionInfo {
     help: "pages of an erase block, 1 to 128 (004, section 2.4.2: e.g. 64)",
 };
 
-/// Where a page is.
+/// Position of a page: its block or list, and its offset in the block.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// Slot of its block, or one of the extra lists.

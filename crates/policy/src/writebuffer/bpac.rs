@@ -59,7 +59,7 @@ pub struct Bpac {
     period: Period,
 }
 
-/// What is counted between two adaptations.
+/// Counts between two adaptations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
     writes: usize,

@@ -1,4 +1,4 @@
-//! What write buffers have in common; they differ in the order in which blocks become victims.
+//! Common part of the write buffers, which differ in the order in which blocks become victims.
 //!
 //! A write refers to its block first (it becomes the most recent one, as 004, section 2.4.2 (1) says of hits and
 //! misses alike), then room is made where there is none, then the page goes in. So a block-level LRU never evicts the

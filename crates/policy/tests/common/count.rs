@@ -5,7 +5,7 @@ use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::check::next_uses;
 use entresol_policy::{Config, Driver, Options, Policy};
 
-/// What a run comes to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Requests not served from the cache.

@@ -1,5 +1,5 @@
-//! What the models of one-tier policies share: which pages are held, which are dirty, and the movements that follow
-//! from the choice of victims.
+//! Common part of the models of one-tier policies: the pages held, the dirty ones, and the movements that follow from
+//! the choice of victims.
 
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::check::{self, Layout};

@@ -6,7 +6,7 @@ use entresol_core::{Movement, Outcome, Random, Request};
 use entresol_policy::learned::Cacheus;
 use std::collections::{BTreeMap, HashMap};
 
-/// Where random decisions come from: a uniform draw, and heads for "increase".
+/// Source of random decisions: a uniform draw, and heads for "increase".
 trait Chance {
     fn uniform(&mut self) -> f64;
     fn heads(&mut self) -> bool;

@@ -1,4 +1,4 @@
-//! What the plain models share: frames with dirty pages, and the comparison of a model with its policy.
+//! Common part of the plain models: frames with dirty pages, and the comparison of a model with its policy.
 
 use entresol_core::{Movement, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::check::{self, Layout};

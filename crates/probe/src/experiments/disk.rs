@@ -89,7 +89,7 @@ fn turn(lab: &mut Lab<'_>) -> Result<Option<Estimate>, TargetError> {
     Ok(TURNS_US.contains(&turn.value).then_some(turn))
 }
 
-/// What a command costs before the medium, in microseconds.
+/// Time that a command costs before the medium, in microseconds: fits it as `NAME_overhead_us` and returns it.
 fn overhead(lab: &mut Lab<'_>, name: &str, write_share: f64) -> Result<f64, TargetError> {
     let bytes = lab.granule();
     let range = 0..NEARBY_BYTES.min(lab.bytes());
@@ -214,7 +214,8 @@ fn pairs(
     Ok(latencies_us(&lab.run_one(stream)?).into_iter().skip(1).step_by(2).collect())
 }
 
-/// What a queue gains: a drive that chooses among waiting commands.
+/// Gain of a queue: a drive may choose among waiting commands. Fits `queue_gain`, the I/Os a second at depth 32
+/// over those at depth 1.
 fn queue(lab: &mut Lab<'_>) -> Result<(), TargetError> {
     let mut rates = Vec::new();
     for depth in [1, 4, 16, 32] {

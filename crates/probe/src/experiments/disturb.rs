@@ -17,21 +17,21 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What is read between two reads of the page, to have it leave the device's buffer: 002 reads 20 MB at random, where
-/// the buffer is 10.
+/// Bytes that are read between two reads of the page, to have it leave the device's buffer. 002 reads 20 MB at
+/// random, where the buffer is 10 MB.
 const EVICTING_BYTES: u64 = 24 * MIB;
 const EVICTING_IO: u32 = 256 * KIB as u32;
 
 /// Reads of the page at most where each needs an eviction.
 const EVICTED_READS: u64 = 400;
 
-/// What the drive writes for the others ends before the page is read again, in nanoseconds.
+/// Pause before the page is read again, in nanoseconds: the drive's writes for the other reads end in it.
 const SETTLING: u64 = 10_000_000;
 
 /// Periods that are tried.
 const PERIODS: std::ops::RangeInclusive<usize> = 2..=250;
 
-/// How many standard errors a period must stand out by; hundreds of periods and phases are tried.
+/// Standard errors by which a period must stand out; hundreds of periods and phases are tried.
 const CERTAIN: f64 = 8.0;
 
 fn plan(setup: &Setup) -> Cost {

@@ -1,4 +1,4 @@
-//! What durability costs: writes that are each, or every few, followed by a flush.
+//! Cost of durability: writes that are each, or every few, followed by a flush.
 
 use super::lab::{Lab, PAGE, cdf, line, points, quantile_cell};
 use crate::experiment::{Cost, Experiment, Setup};

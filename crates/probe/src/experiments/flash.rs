@@ -1,4 +1,4 @@
-//! What a flash drive's media cost, from outside.
+//! Costs of a flash drive's media, measured from outside.
 //!
 //! A page in the drive's buffer costs everything but the media: the difference to a page that is not there, for one and
 //! for two pages of a program, gives the time to sense and the rate of a channel. A die that programs makes reads wait:
@@ -125,7 +125,7 @@ pub(super) fn program_cost(setup: &Setup) -> Cost {
     }
 }
 
-/// How long a program keeps its die busy; `None` where too few reads met one.
+/// Time that a program keeps its die busy; `None` where too few reads met one.
 pub(super) fn program_busy(lab: &mut Lab<'_>) -> Result<Option<Estimate>, TargetError> {
     let end = lab.bytes();
     let apart = end / 4 * 3 / MIB * MIB;

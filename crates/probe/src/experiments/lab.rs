@@ -1,4 +1,4 @@
-//! What experiments share: streams, points of the right size, and a place for findings.
+//! Common parts of experiments: streams, points of the right size, and a place for findings.
 
 use crate::experiment::{Cost, Setup};
 use crate::findings::{Cell, Findings, Line, Parameter, Series, Table};
@@ -183,7 +183,7 @@ pub(super) fn tries_at(depth: u32) -> u64 {
     (2 * u64::from(depth)).max(32)
 }
 
-/// How long a target rests between two points that must not see each other's writes: 500 ms.
+/// Rest of a target between two points that must not see each other's writes, in nanoseconds: 500 ms.
 const RECOVERY: u64 = 500_000_000;
 
 /// A line of a chart.

@@ -1,4 +1,4 @@
-//! What can be measured. One file per experiment; each says which section of which paper it follows.
+//! List of the experiments. One file per experiment; each says which section of which paper it follows.
 
 mod buffer;
 mod disk;

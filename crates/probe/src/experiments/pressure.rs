@@ -1,4 +1,4 @@
-//! How other work slows 4-KiB I/Os down (002, section 4.3, figure 5): background reads or writes at a rate, open loop,
+//! Slow-down of 4-KiB I/Os by other work (002, section 4.3, figure 5): background reads or writes at a rate, open loop,
 //! beside one I/O at a time.
 
 use super::lab::{KIB, Lab, MIB, PAGE, PATTERNS, line, mb_s, of_kind, points, quantile_cell, tries_at};

@@ -1,5 +1,5 @@
-//! Whether more threads get more I/Os out of the device: then the host is what limits one of them (002, section 4.2:
-//! 1.2 GB/s of 4-KiB I/Os on either of two very different drives).
+//! Gain in I/Os by more threads: where there is one, the host limits a single thread (002, section 4.2: 1.2 GB/s of
+//! 4-KiB I/Os on either of two very different drives).
 
 use super::lab::{Lab, PAGE, iops, line, points_at};
 use super::sweep::settled_iops;

@@ -1,5 +1,5 @@
-//! What sizes cost that are no multiple of a page (002, section 4.4, figure 6): sequential writes of 1 to 64 KiB, one at
-//! a time. A flash drive merges pages; 002's Optane drive has three layers that meet at 50 KiB.
+//! Cost of write sizes that are no multiple of a page (002, section 4.4, figure 6): sequential writes of 1 to 64 KiB,
+//! one at a time. A flash drive merges pages; 002's Optane drive has three layers that meet at 50 KiB.
 
 use super::lab::{KIB, Lab, MIB, latencies_us, line, points, tries_at};
 use crate::experiment::{Cost, Experiment, Setup};
@@ -24,7 +24,7 @@ const WRITES: u64 = 256;
 /// Writes of one size go to one stretch of this length, to spare a flash drive cleaning.
 const STRETCH: u64 = 16 * MIB;
 
-/// What a size costs more than its neighbours, as a share, to count as unaligned.
+/// Extra latency of a size over its neighbours, as a share, from which it counts as unaligned.
 const VISIBLE: f64 = 0.02;
 
 /// Page sizes that are tried, in KiB.
@@ -80,8 +80,8 @@ fn means(groups: &[Vec<f64>]) -> Vec<f64> {
     groups.iter().map(|group| mean(group)).collect()
 }
 
-/// What sizes cost that are a multiple of half a page and not of a page, relative to the whole pages on both sides:
-/// the median over sizes up to 32 KiB, which come before 002's layers meet.
+/// Median extra latency of sizes that are a multiple of half a page and not of a page. It is a share of the latency
+/// of the whole pages on both sides. Only sizes up to 32 KiB count, which come before 002's layers meet.
 fn excess(means: &[f64], page: usize) -> f64 {
     if page == 1 {
         return 0.0;
@@ -98,7 +98,7 @@ fn excess(means: &[f64], page: usize) -> f64 {
     if shares.is_empty() { 0.0 } else { median(&shares) }
 }
 
-/// What unaligned sizes cost: layers that fall with size and meet, or else one cost that stays.
+/// Fits the cost of unaligned sizes: layers that fall with size and meet, or else one cost that stays.
 fn layers(lab: &mut Lab<'_>, groups: &[Vec<f64>], page: usize) {
     let seeds: [u64; 3] = std::array::from_fn(|_| lab.seed());
     let fit = |which: usize| bootstrap_groups(groups, seeds[which], |groups| layer_lines(&means(groups), page)[which]);
@@ -129,8 +129,8 @@ fn penalty(means: &[f64], page: usize) -> f64 {
     median(&extras)
 }
 
-/// What half pages cost more and what other sizes cost more, extrapolated to size 0, and the size where both end (NaN
-/// where they do not fall with size).
+/// Fits lines to the extra latency of half pages and of other unaligned sizes, in microseconds. Returns both
+/// extrapolated to size 0, and the size in KiB where both end (NaN where they do not fall with size).
 fn layer_lines(means: &[f64], page: usize) -> [f64; 3] {
     let whole: Vec<(f64, f64)> = (1..=MOST_KIB)
         .filter(|kib| kib.is_multiple_of(page) && means[*kib].is_finite())

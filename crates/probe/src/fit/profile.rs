@@ -1,9 +1,9 @@
 //! From fitted parameters to a device that `simulate`, `advise` and the emulator accept.
 //!
-//! What turns becomes a `disk` with one surface, whose tracks, zones and seek curve are those that were measured. What
-//! has no buffer and a latency that is a line in size becomes an `nvm-block`. Everything else becomes a `fixed`: its
-//! parallelism is what random reads reach, and its writes are the steady ones, so it is a good model of reads at any
-//! depth and of writes at saturation, and too slow for a single write that a buffer takes.
+//! A device that turns becomes a `disk` with one surface, whose tracks, zones and seek curve are those that were
+//! measured. A device without a buffer, whose latency is a line in size, becomes an `nvm-block`. Every other device
+//! becomes a `fixed`: its parallelism is what random reads reach, and its writes are the steady ones. A `fixed` is
+//! a good model of reads at any depth and of writes at saturation, and too slow for a single write that a buffer takes.
 
 use super::stats::interpolate;
 use crate::experiments::{SEEK_CURVE, ZONE_CURVE};

@@ -2,7 +2,7 @@
 
 use entresol_core::Random;
 
-/// How often the bootstrap draws.
+/// Number of resamples that the bootstrap draws.
 const RESAMPLES: usize = 200;
 
 /// An estimate with a confidence interval of 95 %.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where the kernel and udev say what they know; other places in tests.
+/// Directories in which the kernel and udev publish what they know of devices; others in tests.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
     pub(super) sys: PathBuf,
@@ -92,7 +92,7 @@ fn children(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What the kernel and udev call the device's serial number. A loop device has none: its backing file stands for it.
+/// Serial numbers that the kernel and udev have for the device. A loop device has none: its backing file stands for it.
 fn serials(disk: &Path, number: &str, roots: &Roots) -> Vec<String> {
     let files = ["device/serial", "serial", "loop/backing_file"];
     let mut known: Vec<String> = files.iter().filter_map(|file| text(&disk.join(file))).collect();

@@ -40,7 +40,7 @@ impl Buffers {
         buffers
     }
 
-    /// Where a buffer begins, for the kernel.
+    /// Address of a buffer's first byte, for the kernel.
     pub(super) fn pointer(&self, index: usize) -> *mut u8 {
         assert!((index + 1) * self.stride <= self.layout.size(), "buffer {index} does not exist");
         // SAFETY: the assertion keeps the offset within the allocation.

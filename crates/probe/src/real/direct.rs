@@ -14,7 +14,7 @@ use std::time::Instant;
 const PAGES: u64 = 64;
 const PAGE: u32 = 4096;
 
-/// What was found out about a file's direct I/O.
+/// Result of the examination of a file's direct I/O.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Finding {
     /// Pages of [`PAGES`] that direct I/O left in memory.
@@ -74,7 +74,7 @@ fn median_read(file: &File, buffers: &mut Buffers) -> io::Result<u64> {
     Ok(times[times.len() / 2])
 }
 
-/// How many of the first pages of a file are in the page cache.
+/// Number of 4-KiB pages in the page cache, of the first [`PAGES`] of a file.
 fn resident_pages(file: &File) -> io::Result<u64> {
     let length = PAGES as usize * PAGE as usize;
     let page = rustix::param::page_size();

@@ -21,14 +21,14 @@ const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 pub(super) struct Made {
     pub(super) file: File,
     pub(super) bytes: u64,
-    /// Whether it was opened for direct I/O.
+    /// True if the file was opened for direct I/O.
     pub(super) direct: bool,
     pub(super) shared_memory: bool,
     /// The type of its file system, as the kernel names it.
     pub(super) file_system: String,
 }
 
-/// What was found out about a directory without touching it.
+/// Properties of a directory, found without touching it.
 pub(super) struct Place {
     /// Bytes of the file to make.
     pub(super) bytes: u64,

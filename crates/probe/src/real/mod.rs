@@ -36,7 +36,7 @@ const WHOLE: u64 = 1 << 20;
 /// The smallest target that is worth measuring, in bytes.
 const SIZE_MIN: u64 = 16 << 20;
 
-/// Who carries I/O to the kernel.
+/// Interface that carries I/O to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// io_uring where the kernel takes it, else threads.
@@ -48,20 +48,20 @@ pub enum Engine {
     Threads,
 }
 
-/// How a real target is opened.
+/// Options with which a real target is opened.
 #[derive(Clone, Debug, Default)]
 pub struct RealOptions {
     /// Bytes that are used of it; none for the default.
     pub size: Option<u64>,
     /// Go on through the page cache where there is no direct I/O.
     pub buffered: bool,
-    /// Who carries I/O to the kernel.
+    /// Interface that carries I/O to the kernel.
     pub engine: Engine,
     /// Set from outside to stop whatever runs.
     pub interrupted: Arc<AtomicBool>,
 }
 
-/// What lies between an I/O and the device.
+/// Layer between an I/O and the device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     /// Nothing: direct I/O, as far as this kernel can see.
@@ -76,9 +76,9 @@ enum Way {
 #[derive(Debug)]
 pub struct RealTarget {
     file: File,
-    /// What errors call it.
+    /// Name of the target in errors.
     named: String,
-    /// What results call it; without paths, serial numbers or names of hosts.
+    /// Description of the target in results; without paths, serial numbers or names of hosts.
     kind: String,
     capacity: u64,
     granule: u32,
@@ -196,7 +196,7 @@ impl RealTarget {
         Ok(RealTarget { file, named, kind, capacity, granule, way, uring, device, interrupted })
     }
 
-    /// What a reader of results must know of how they were measured, in sentences.
+    /// Facts that a reader of results must know about the measurement, in sentences.
     pub fn caveats(&self) -> Vec<String> {
         let mut all = Vec::new();
         match self.way {

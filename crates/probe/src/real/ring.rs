@@ -18,7 +18,7 @@ const OPEN_BYTES_MAX: u32 = 64 << 20;
 /// The longest wait without a look at whether the user has stopped the run.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// Whether the kernel lets this process use io_uring; the error when it does not.
+/// Checks that the kernel lets this process use io_uring; returns the error when it does not.
 pub(super) fn available() -> io::Result<()> {
     let mut ring = IoUring::new(2)?;
     if !ring.params().is_feature_ext_arg() {
@@ -202,7 +202,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// What was tried and what came of it.
+/// Action that failed, and the error that came of it.
 fn failure(flight: &Flight, result: i32) -> (&'static str, io::Error) {
     let action = match flight {
         Flight { flushing: true, .. } => "flushing",

@@ -1,4 +1,4 @@
-//! What the threads of a run share: its clock, its end, its first failure; and how each I/O is counted.
+//! State that the threads of a run share (its clock, its end, its first failure), and the counts of each thread's I/Os.
 
 use super::source::Next;
 use crate::noise;
@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// How the run ended.
+    /// Outcome of the run: the first failure, else an interruption by the user, else success.
     pub(super) fn outcome(self) -> Result<(), TargetError> {
         match self.failure.into_inner().expect("no thread panicked with it") {
             Some(error) => Err(error),
@@ -78,14 +78,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How long to sleep for something that is due then; none when it is time to spin or to go.
+    /// Time to sleep for something that is due then; none when it is time to spin or to go.
     pub(super) fn nap(&self, due: Nanos) -> Option<Duration> {
         let left = Duration::from_nanos(due.saturating_sub(self.now()));
         (left > SPIN).then(|| (left - SPIN).min(NAP_MAX))
     }
 }
 
-/// What one thread has counted.
+/// Counts of one thread.
 #[derive(Default)]
 pub(super) struct Tally {
     samples: Samples,

@@ -1,4 +1,4 @@
-//! What a stream asks for next: offsets, reads or writes, and the intended times of an open loop.
+//! Source of a stream's I/Os: offsets, reads or writes, and the intended times of an open loop.
 
 use crate::target::{Pace, Pattern, Stream, Until};
 use entresol_core::Random;
@@ -9,9 +9,9 @@ use entresol_device::Nanos;
 pub(super) struct Next {
     /// First byte on the target.
     pub(super) offset: u64,
-    /// Whether it is a write.
+    /// True if the I/O is a write.
     pub(super) write: bool,
-    /// Whether what was written must be durable before the I/O counts as done.
+    /// True if a flush must make earlier writes durable before the I/O counts as done.
     pub(super) flush: bool,
     /// When it is due, from the start of the run; none for a closed loop, which sends it at once.
     pub(super) due: Option<Nanos>,

@@ -1,8 +1,8 @@
-//! What the probe should have found, and how closely.
+//! Claims: the values that the probe should have found, and how closely.
 
 use entresol_probe::Findings;
 
-/// How far a fitted parameter may be from the truth.
+/// Tolerance of a fitted parameter against the truth.
 #[derive(Clone, Copy, Debug)]
 pub enum Within {
     /// By this share of the truth.

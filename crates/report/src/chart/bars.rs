@@ -6,7 +6,7 @@ use super::{Axis, Drawing, Key, empty_drawing, fit_text, text_width};
 use crate::colour::{Looks, classes};
 use crate::markup::{Markup, Px};
 
-/// How the bars of several series share a category.
+/// Arrangement of the bars of several series in a category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BarLayout {
     /// Side by side, each with its value.
@@ -57,7 +57,7 @@ impl BarChart {
         self.series.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// From where to where each bar of `category` reaches, in values.
+    /// Both ends of each bar of `category`, in values.
     fn spans(&self, category: usize) -> Vec<(f64, f64)> {
         let mut base = 0.0;
         let span = |(_, values): &(String, Vec<f64>)| {

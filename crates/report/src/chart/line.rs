@@ -6,7 +6,7 @@ use super::{Axis, Better, Drawing, Key, Series, empty_drawing, fit_text, text_wi
 use crate::colour::{Looks, Names, classes};
 use crate::markup::{Markup, Px};
 
-/// How two neighbouring points are joined.
+/// Line that joins two neighbouring points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Curve {
     /// By a straight line.
@@ -201,7 +201,7 @@ pub(super) struct Pen<'a> {
     pub(super) x_axis: &'a Axis,
     pub(super) y_axis: &'a Axis,
     pub(super) curve: Curve,
-    /// Whether points have dots and tooltips of their own.
+    /// True if points have dots and tooltips of their own.
     pub(super) titles: bool,
 }
 

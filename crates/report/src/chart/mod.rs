@@ -29,7 +29,7 @@ const SIDE_WIDTH: f64 = 760.0;
 /// Width in user units of a chart in a grid.
 const GRID_WIDTH: f64 = 560.0;
 
-/// What an axis measures and how it is drawn.
+/// An axis: its quantity, and the way it is drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     pub(crate) label: String,
@@ -201,9 +201,9 @@ impl Chart {
     }
 }
 
-/// What a chart's renderer hands back.
+/// Result of a chart's renderer.
 struct Drawing {
-    /// What stands inside the `svg` element.
+    /// Contents of the `svg` element.
     inside: Markup,
     width: f64,
     height: f64,
@@ -212,7 +212,8 @@ struct Drawing {
     left_out: usize,
     /// Series that leave the chart at its top.
     cut: Vec<String>,
-    /// How the pointer finds a value: `mark` the one under it, `point` the nearest, `column` all at the nearest x.
+    /// Rule by which the pointer finds a value: `mark` the one under it, `point` the nearest, `column` all at the
+    /// nearest x.
     pick: &'static str,
 }
 

@@ -105,7 +105,7 @@ impl TimeSeries {
     }
 }
 
-/// How many ticks suit a panel of this height.
+/// Number of ticks that suit a panel of this height.
 fn targets(height: f64) -> usize {
     (height / 35.0) as usize
 }

@@ -3,7 +3,7 @@
 use super::Axis;
 use crate::number::NumberFormat;
 
-/// How values spread along an axis.
+/// Mapping of values to distances along an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
     /// Equal differences are equal distances.
@@ -18,7 +18,7 @@ pub enum Spread {
 /// Values beyond this are treated as infinite: differences of larger ones overflow.
 const LARGEST: f64 = 1e100;
 
-/// Whether `value` has a place on an axis of this spread.
+/// True if `value` has a place on an axis of this spread.
 pub(crate) fn drawable(spread: Spread, value: f64) -> bool {
     let finite = value.is_finite() && value.abs() <= LARGEST;
     finite && (spread == Spread::Linear || value >= 1.0 / LARGEST)

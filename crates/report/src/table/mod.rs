@@ -27,8 +27,8 @@ impl Column {
         Column { right: true, ..Column::text(name) }
     }
 
-    /// How soon a narrow terminal does without this column: 0 (never, the default) to 255 (first). Of equal ones the rightmost
-    /// goes first.
+    /// Sets the order in which a narrow terminal drops columns: 0 (never, the default) to 255 (first). Of equal ones
+    /// the rightmost goes first.
     pub fn priority(mut self, priority: u8) -> Column {
         self.priority = priority;
         self
@@ -41,7 +41,7 @@ impl Column {
     }
 }
 
-/// What a cell holds.
+/// Value of a cell.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Missing,
@@ -51,7 +51,7 @@ enum Value {
     Real(f64, String),
 }
 
-/// What a cell wants the eye to do.
+/// Emphasis of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Nothing.

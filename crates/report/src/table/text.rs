@@ -3,14 +3,14 @@
 use super::{Table, Tone};
 use console::{Style, Term, measure_text_width, truncate_str};
 
-/// How a terminal or a pipe wants its table.
+/// Style of a table in a terminal or a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
     /// Columns of the terminal; `None` for as wide as the table is.
     pub width: Option<usize>,
-    /// Whether to colour and embolden.
+    /// True for colours and bold text.
     pub colour: bool,
-    /// Whether to put narrow spaces between the thousands of integers.
+    /// True for narrow spaces between the thousands of integers.
     pub separate: bool,
 }
 
@@ -18,7 +18,8 @@ impl TextStyle {
     /// For a pipe or a file: every column, no colour, plain digits.
     pub const PLAIN: TextStyle = TextStyle { width: None, colour: false, separate: false };
 
-    /// What standard output is: its width and colours where it is a terminal (`NO_COLOR` is honoured), else [`PLAIN`](Self::PLAIN).
+    /// The style of standard output: its width and colours where it is a terminal (`NO_COLOR` is honoured), else
+    /// [`PLAIN`](Self::PLAIN).
     pub fn stdout() -> TextStyle {
         let term = Term::stdout();
         match term.size_checked() {

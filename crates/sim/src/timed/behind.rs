@@ -4,7 +4,7 @@
 use super::work::Op;
 use std::collections::VecDeque;
 
-/// How a cache's own thread writes below.
+/// Limits of the cache's own write-back thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behind {
     /// Pages that may wait: while there are as many no new request starts.
@@ -18,8 +18,11 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// That of the live cache (`crates/engine/src/cache/room.rs`): half a segment waits, four segments may; 4 to 64 at a time. Segments are
-    /// of 1 MiB, or of less where fewer than 64 of them fit (`entresol format`), and the log has a third more room than `pages`.
+    /// Returns the limits of the live cache (`crates/engine/src/cache/room.rs`).
+    ///
+    /// The thread begins when half a segment waits, four segments may wait, and 4 to 64 writes are under way at a time.
+    /// Segments are of 1 MiB, or of less where fewer than 64 of them fit (`entresol format`). The log has a third more
+    /// room than `pages`.
     pub fn live(pages: u64, page_bytes: u32) -> Self {
         let device = pages * u64::from(page_bytes) * 4 / 3;
         // The largest power of two of which there are 64, but 16 pages at least.
@@ -28,7 +31,7 @@ impl Behind {
         Behind { queue: 4 * pages, soft: pages / 2, least: 4, most: 64 }
     }
 
-    /// How many of so many that wait are taken: none before the soft limit.
+    /// Number of pages that the thread takes at a time while `waiting` pages wait: none before the soft limit.
     fn depth(&self, waiting: usize) -> usize {
         let Some(excess) = waiting.checked_sub(self.soft) else { return 0 };
         let room = (self.queue - self.soft).max(1);

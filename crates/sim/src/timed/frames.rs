@@ -1,4 +1,4 @@
-//! Where in a tier's device the frame of a page is.
+//! Offsets of the frames of pages in a tier's device.
 
 use entresol_core::Page;
 

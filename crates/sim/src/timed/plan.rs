@@ -30,7 +30,7 @@ impl Plan {
 #[derive(Default)]
 pub(super) struct Chains {
     ops: Vec<Op>,
-    /// Where each chain ends.
+    /// End of each chain: the index in `ops` after its last I/O.
     ends: Vec<usize>,
 }
 
@@ -184,7 +184,8 @@ impl<'w> Planner<'w> {
         segment.reads.extend(read);
     }
 
-    /// Where a tier has a page: in its frame, or where it came with its whole object.
+    /// Offset of a page in a tier's device, in bytes: that of its frame, or that at which it came with its whole
+    /// object.
     fn offset(&self, tier: usize, page: Page) -> u64 {
         let frames = &self.frames[tier];
         if frames.holds(page) { frames.offset(page) } else { frames.wrapped(self.backing_offset(page)) }

@@ -1,4 +1,4 @@
-//! What an access of a device takes, by its model: for those who predict the time of a policy from what it does.
+//! Time that an access of a device takes, by its model: for those who predict the time of a policy from what it does.
 
 use entresol_core::Random;
 use entresol_device::load::closed_loop;
@@ -12,7 +12,7 @@ const ACCESSES: u64 = 2000;
 /// has `page_bytes`, of which a request reads or changes `touched_bytes` where it is.
 ///
 /// # Errors
-/// What `device` fails with.
+/// When `device` fails, with its error.
 pub fn prices<D: Device, E>(
     mut device: impl FnMut() -> Result<D, E>,
     page_bytes: u32,

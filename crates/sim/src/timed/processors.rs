@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 /// Processor time of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// What each request costs its requester before the next one.
+    /// Processor time in nanoseconds that a requester spends on each request before its next one.
     pub ns: Nanos,
     /// Processors that requesters share; with none it is as with one.
     pub processors: u32,

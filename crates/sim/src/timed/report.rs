@@ -1,4 +1,4 @@
-//! What a simulation with time reports.
+//! Report of a simulation with time.
 
 use super::work::Station;
 use crate::row::Row;
@@ -32,7 +32,7 @@ pub struct TimedRow {
 pub struct LatencyRow {
     /// Whose: `all`, a tier, `below`.
     pub name: String,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
     /// Mean.
     pub mean_us: f64,
@@ -76,7 +76,7 @@ impl LatencyRow {
     }
 }
 
-/// What a device did (001, table 6).
+/// Statistics of a device since the warm-up (001, table 6).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeviceRow {
     /// Tier and device.
@@ -109,7 +109,7 @@ pub struct DeviceRow {
     pub mean_write_us: f64,
     /// Bytes programmed per byte written since the warm-up, in which a device that buffers writes may have left some.
     pub write_amplification: f64,
-    /// How the write amplification comes about: `mech` or `curve` of a flash drive; absent where there is none.
+    /// Model of the write amplification: `mech` or `curve` of a flash drive; absent where there is none.
     pub waf_mode: Option<&'static str>,
     /// Erase blocks erased since the warm-up.
     pub erases: u64,

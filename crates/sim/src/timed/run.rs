@@ -30,15 +30,17 @@ pub struct Hierarchy {
     pub backing: NamedDevice,
 }
 
-/// How requests arrive.
+/// Options of a simulation with time: the arrival of requests, and the limits on background I/O.
 #[derive(Clone, Debug)]
 pub struct TimedOptions {
     /// Concurrent requesters, each with one request at a time; 0 to let the trace's own clock drive.
     pub clients: u32,
-    /// Time between the completion of a request and the next of the same requester.
+    /// Time to think, in nanoseconds: from the completion of a request, and the work after it, to the next request of
+    /// the same requester.
     pub think_ns: Nanos,
-    /// What a requester does between the two before that: it waits for a processor, where time to think waits for nothing. It has
-    /// no part in a request's latency, nor in what the trace's own clock brings.
+    /// Work of a requester between the completion of a request and the time to think. It waits for a processor, where
+    /// time to think waits for nothing. It has no part in a request's latency, nor in what the trace's own clock
+    /// brings.
     pub work: Work,
     /// Most chains of I/Os under way that nobody waits for; while there are as many no new request starts.
     pub background: usize,
@@ -86,7 +88,7 @@ pub enum TimedError {
         device: String,
         /// Its capacity.
         capacity: u64,
-        /// What it must hold.
+        /// Capacity that it needs, in bytes.
         needed: u64,
     },
     /// A device refused an I/O.
@@ -230,7 +232,7 @@ struct Arrival {
     client: u32,
 }
 
-/// What was counted from interval to interval.
+/// Counts of each interval, and the state of the current one.
 #[derive(Default)]
 struct History {
     /// Requests in an interval.

@@ -19,8 +19,8 @@ pub struct Tuning<'t> {
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
-    /// What runs the settings that the tuner wants to be shadowed: in small, from the first request on, the warm-up included.
-    /// They see what the trace asks for, and so what the first layer is asked for.
+    /// Miniatures that run the settings which the tuner wants to be shadowed, from the first request on, the warm-up
+    /// included. They see the requests of the trace, and so those of the first layer.
     pub shadows: Option<Miniatures>,
     /// The tier that wears, counted over the tiers of all layers: the pages written to it are the tuner's to know.
     pub tier: usize,

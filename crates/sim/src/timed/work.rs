@@ -54,7 +54,7 @@ struct Work {
     direction: usize,
     /// The I/Os behind the first: most chains have none.
     rest: Vec<Op>,
-    /// How many of these were started.
+    /// Number of I/Os in `rest` that were started.
     started: usize,
 }
 
@@ -92,7 +92,7 @@ impl Works {
         Some(op.tagged(slot))
     }
 
-    /// Whether the I/O of a chain that was submitted last reads (0) or writes (1).
+    /// Direction of the I/O of a chain that was submitted last: 0 if it reads, 1 if it writes.
     #[inline]
     pub fn direction(&self, slot: usize) -> usize {
         self.slots[slot].direction
@@ -133,7 +133,7 @@ pub(super) struct Station {
     worn_before: Wear,
 }
 
-/// What a device did since the last reset. Index 0 reads, 1 writes.
+/// Counts and times of a device since the last reset. Index 0 reads, 1 writes.
 pub(super) struct Totals {
     pub ios: [u64; 2],
     pub bytes: [u64; 2],
@@ -212,7 +212,7 @@ impl Station {
         self.next_event = self.device.next_event().unwrap_or(Nanos::MAX);
     }
 
-    /// How many I/Os the device has foreseen; 0 when it foresees none.
+    /// Number of I/Os whose completion the device has foreseen so far; 0 when it foresees none.
     pub fn foreseen(&self) -> u64 {
         self.foreseen.pushed()
     }

@@ -16,7 +16,7 @@ fn note(_code: c_int, text: &str) {
     SAID.lock().expect("no panic within").push(text.to_owned());
 }
 
-/// What SQLite's log was told so far, by any test of this process.
+/// Messages that SQLite's log was told so far, by any test of this process.
 pub fn logged() -> Vec<String> {
     SAID.lock().expect("no panic within").clone()
 }

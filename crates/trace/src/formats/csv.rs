@@ -49,7 +49,7 @@ impl Column {
         })
     }
 
-    /// What the column says, to find two that say the same.
+    /// Quantity that the column gives, to find two columns that give the same.
     fn role(self) -> &'static str {
         match self {
             Column::Time(_) => "time",

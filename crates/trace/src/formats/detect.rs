@@ -13,7 +13,7 @@ use crate::text::accepted;
 /// The most lines that are tried.
 const LINES_MAX: usize = 64;
 
-/// What the first bytes tell.
+/// Result of detecting a format by the first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detection {
     /// The format.

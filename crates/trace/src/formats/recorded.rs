@@ -29,7 +29,7 @@ pub const HEADER_FILEBENCH: &[u8] = b"dt,op,p,file,off,len";
 /// Microseconds in the 0.1 ms that `dt` counts.
 const US_PER_DT: u64 = 100;
 
-/// What `NAME.meta.json` says.
+/// Contents of `NAME.meta.json`: the page size and the names of objects and query labels.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
     page_bytes: u32,

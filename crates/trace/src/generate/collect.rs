@@ -12,7 +12,7 @@ pub struct PageReference {
     pub object: u32,
     /// Block within the object, in pages.
     pub block: u64,
-    /// What is done to the page.
+    /// Operation on the page.
     pub op: Op,
     /// It continues a sequential run of its stream.
     pub sequential: bool,

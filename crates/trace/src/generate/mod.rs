@@ -59,7 +59,7 @@ use olap::Olap;
 use spec::{Kind, Part};
 use tpcc::Tpcc;
 
-/// What a part yields.
+/// Item that the stream of a part yields.
 enum Item {
     Reference(Reference),
     /// A query of this label starts.
@@ -73,7 +73,7 @@ enum Item {
 struct Reference {
     /// Index into the part's object names.
     object: u32,
-    /// What stands for the page in the directory, see [`Collector::reference`].
+    /// Key that stands for the page in the directory, see [`Collector::reference`].
     key: u64,
     block: u64,
     op: Op,
@@ -117,7 +117,7 @@ fn choose(lanes: &[Lane], mut ticket: u64) -> usize {
     unreachable!("a ticket is below the sum of what remains")
 }
 
-/// What a lane knows of one of its objects.
+/// State of one of a lane's objects.
 #[derive(Clone)]
 struct LaneObject {
     name: String,

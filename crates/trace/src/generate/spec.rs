@@ -37,11 +37,11 @@ pub(super) struct Part {
     pub n: u64,
     pub seed: u64,
     pub gap_us: u64,
-    /// What `tpcc` and `olap` do not have.
+    /// Settings that every kind but `tpcc` and `olap` has.
     pub plain: Plain,
 }
 
-/// Where the pages of a part are and which requests write.
+/// Location of a part's pages, and shares of its requests that write.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub(super) struct Plain {
     pub object: String,
@@ -61,7 +61,7 @@ pub(super) enum Ids {
     Hashed,
 }
 
-/// How pages are drawn.
+/// Distribution from which pages are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Zipf { pages: u64, exponent_millionths: u64 },

@@ -52,13 +52,13 @@ struct Order {
     customer: u64,
 }
 
-/// What a district remembers.
+/// State of a district: its orders and the keys of their lines.
 struct District {
     /// Orders placed during the run, after the loaded ones.
     placed: Vec<Order>,
     /// Oldest order not delivered.
     undelivered: u64,
-    /// Keys of order lines.
+    /// Number of keys of order lines given out so far.
     line_keys: u64,
 }
 

@@ -28,7 +28,7 @@ pub fn is_native(head: &[u8]) -> bool {
     head.starts_with(&MAGIC)
 }
 
-/// What a section holds; the number is its code in the file. Sections come in ascending order of their codes.
+/// Kind of contents of a section; the number is its code in the file. Sections come in ascending order of their codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Kind {

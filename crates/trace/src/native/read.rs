@@ -39,7 +39,7 @@ pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Trace, TraceError> {
     read(path, Arc::new(Backing::Heap { words, len: bytes.len() }))
 }
 
-/// What holds the bytes: aligned to 8, and unchanged until dropped.
+/// Owner of the file's bytes: aligned to 8, and unchanged until dropped.
 enum Backing {
     Map(Mmap),
     Heap { words: Vec<u64>, len: usize },
@@ -54,7 +54,7 @@ impl Backing {
     }
 }
 
-/// What is wrong, and at which byte.
+/// Error in a file: the offset of the byte, and the reason.
 struct Wrong(usize, Bad);
 
 fn wrong<T>(at: usize, what: impl Into<Bad>) -> Result<T, Wrong> {
@@ -81,7 +81,7 @@ struct Header {
     requests: usize,
     footprint: usize,
     page_bytes: u32,
-    /// Where each kind of section lies, by its code.
+    /// Byte range of each kind of section, by its code; `None` where the file has no such section.
     sections: [Option<Range<usize>>; 8],
 }
 

@@ -138,7 +138,7 @@ impl Spool {
     }
 }
 
-/// What was written to a file as a column.
+/// Maps the entries that were written to a file as a column.
 fn mapped<T: FromBytes + Immutable + KnownLayout>(written: BufWriter<File>) -> io::Result<Column<T>> {
     let file = written.into_inner().map_err(io::IntoInnerError::into_error)?;
     // SAFETY: the file has no name and this was its only descriptor: nobody else can change it.

@@ -19,7 +19,7 @@ pub struct Bucket {
     pub from: u64,
     /// Greatest value.
     pub to: u64,
-    /// How many values there are.
+    /// Number of values.
     pub count: u64,
 }
 
@@ -83,7 +83,7 @@ pub struct FrequencyPoint {
 pub struct SkewPoint {
     /// The hottest x per cent of the accessed pages.
     pub percent: f64,
-    /// How many pages that is: rounded down, but one at least.
+    /// Number of these pages: rounded down, but one at least.
     pub pages: u64,
     /// Accesses to them.
     pub accesses: u64,
@@ -91,11 +91,11 @@ pub struct SkewPoint {
     pub share: f64,
 }
 
-/// Where the skew curve is sampled, in hundredths of a per cent of the pages.
+/// Points at which the skew curve is sampled, in hundredths of a per cent of the pages.
 const SKEW_AT: [u64; 19] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 7500, 10_000];
 
-/// How accesses are spread over pages.
+/// Distribution of accesses over pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// At frequencies 1, 2, 4, and so on, up to the highest; empty without accesses.

@@ -29,7 +29,7 @@ use serde::Serialize;
 use stack::LruStack;
 use tally::{Counter, ratio};
 
-/// What is to be measured, and how finely.
+/// Options of a measurement: its resolution over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatOptions {
     /// Number of windows of equal numbers of requests for [`Stat::working_set`], 100 unless set; a trace with fewer
@@ -46,7 +46,7 @@ impl Default for StatOptions {
 /// The statistics of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stat {
-    /// Where the trace came from.
+    /// Provenance of the trace: the file and how it was read.
     pub provenance: String,
     /// Page size in bytes.
     pub page_bytes: u32,
@@ -69,7 +69,7 @@ pub struct Stat {
     pub distances: Distances,
     /// The most common temporal distance in requests, see [`peak_temporal_distance`].
     pub peak_temporal_distance: u32,
-    /// How all accesses, reads alone and writes alone are spread over pages.
+    /// Distributions of all accesses, of reads alone and of writes alone over pages.
     pub spread: Spreads,
     /// The working set over time.
     pub working_set: Vec<Window>,
@@ -138,13 +138,13 @@ pub struct Window {
     pub writes: u64,
 }
 
-/// What is remembered of every page, indexed by page id.
+/// Records of all pages, indexed by page id, and the histogram of their stack distances.
 struct Pages {
     /// Number of requests up to and including the last read and the last write, 0 where there is none.
     seen: Vec<[u32; 2]>,
     /// Number of reads and of writes.
     counts: Vec<[u32; 2]>,
-    /// Requests at each stack distance.
+    /// Number of requests at each stack distance, indexed by the distance.
     distances: Vec<u32>,
 }
 

@@ -10,7 +10,7 @@ pub const RANDOM_READ_SHARE_MIN: f64 = 0.5;
 /// A query is repeatedly read when its repeat access rate is above this.
 pub const REPEAT_ACCESS_RATE_MIN: f64 = 1.1;
 
-/// How a query reads.
+/// Class of a query by the way it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueryClass {
@@ -47,7 +47,7 @@ pub struct QueryStat {
     pub objects: Vec<QueryObject>,
 }
 
-/// What a query requested of one object.
+/// Requests of a query to one object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueryObject {
     /// Name of the object.

@@ -1,4 +1,4 @@
-//! What several tests share: where the data lies and how a file is made for a test.
+//! Helpers that several tests share: the folder of the data, and files made for a test.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 

@@ -15,7 +15,7 @@ use super::{Verdict, stream};
 use crate::space::{Point, Space};
 use serde::{Deserialize, Serialize};
 
-/// How the temperature falls.
+/// Cooling schedule: the temperatures and the steps at each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Factor from one temperature to the next, above 0 and below 1.

@@ -12,7 +12,7 @@ use crate::space::{Point, Space};
 use entresol_core::Random;
 use serde::{Deserialize, Serialize};
 
-/// What a trial was worth.
+/// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// Its score over that of the settings the tuner began with.

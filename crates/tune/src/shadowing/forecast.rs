@@ -3,7 +3,7 @@
 //! A number of clients, each with one request at a time, and the devices are a closed network of queues; its throughput
 //! follows from the demands by approximate mean value analysis (Schweitzer, "Approximate analysis of multiclass closed
 //! networks of queues", 1979; Lazowska, Zahorjan, Graham, Sevcik, "Quantitative system performance", 1984, chapter 6).
-//! What nobody waits for is in the devices' way like the rest, and is counted so.
+//! I/O that no request waits for occupies the devices like the rest, and is counted as such.
 
 use crate::objective::{Epoch, Objective};
 use entresol_core::{Demand, PARTS, STATIONS};
@@ -38,7 +38,7 @@ fn pace(demand: &Demand, clients: u32) -> f64 {
     (response / clients).max(busiest)
 }
 
-/// What turns forecasts into what is measured: the model is not the machine.
+/// Factors from forecast to measured values, because the model is not the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correction {
     /// Measured seconds over those forecast.
@@ -51,7 +51,7 @@ impl Correction {
     pub const NONE: Correction = Correction { pace: 1.0, written: 1.0 };
 }
 
-/// How settings are judged.
+/// Judge of settings: turns demands into a forecast epoch and compares scores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judge {
     pub objective: Objective,

@@ -1,11 +1,11 @@
 //! A tuner that looks at shadows: miniature simulations of settings, each with contents of its own.
 //!
-//! What settings are worth shows when a cache's contents are those that they bring about, which a trial of some epochs
-//! does not live to see. So nothing is tried on the cache: candidates run in small over a sample of the requests for as
-//! long as they stay candidates ([`Tuner::shadowed`]), and the tuner is told what each demanded of the devices
-//! ([`Tuner::foretold`]). From that follows how fast the cache would be under it (`forecast.rs`). Candidates are told
-//! of the same requests, so what differs between two is not the workload; the jackknife over parts of the sample says
-//! what may be chance.
+//! The worth of settings shows only when the cache's contents are those that the settings bring about. A trial of some
+//! epochs ends before that. So nothing is tried on the cache. Candidates run in small over a sample of the requests for
+//! as long as they stay candidates ([`Tuner::shadowed`]). The tuner is told what each demanded of the devices
+//! ([`Tuner::foretold`]). The forecast speed of the cache under a candidate follows from these demands (`forecast.rs`).
+//! All candidates see the same requests, so the difference between two is not the workload. The jackknife over parts of
+//! the sample says how much of it may be chance.
 //!
 //! At first candidates are far apart. Then the worst give way, one in some epochs, to neighbours of the best, which
 //! begin with its contents (`race.rs`); that goes on for ever, for the workload may change. A candidate that is better
@@ -67,17 +67,17 @@ const NEWEST: f64 = 0.1;
 const EXPLAINED_MAX: f64 = 8.0;
 /// Sampled requests from which the workload can be told.
 const SAMPLE_MIN: f64 = 64.0;
-/// What the workload may be believed to cost before the start is run to see, in epochs of the start: at first, and at
-/// most. Each time that it is seen to be so, twice as much is believed.
+/// Limit of the slowdown that is put down to the workload before the start is run to check it. In epochs of the start:
+/// the first value, and the largest. Each epoch at the start doubles the limit; an adoption resets it.
 const TRUST: f64 = 4.0;
 const TRUST_MAX: f64 = 64.0;
 /// Epochs without an adoption after which the search counts as settled.
 const SETTLED: u64 = 32;
 
-/// What a tuner with shadows is built with.
+/// Options of a tuner with shadows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShadowingOptions {
-    /// What it may cost.
+    /// Bounds of the loss that the tuner may cause.
     pub limits: Limits,
     /// Candidates.
     pub race: RaceLimits,
@@ -124,8 +124,8 @@ pub struct Shadowing {
     /// Logarithm of the pace that is forecast of the start, as it usually is.
     #[serde(skip)]
     usual: Option<f64>,
-    /// What the workload is believed to have cost since the start was run, in epochs of the start, and how much is
-    /// believed.
+    /// Slowdown put down to the workload since the start was last run, in epochs of the start; then its limit
+    /// (`trust`).
     explained: f64,
     trust: f64,
 }
@@ -172,7 +172,7 @@ impl Shadowing {
         Ok(tuner)
     }
 
-    /// What may be lost now, in epochs of the start.
+    /// Credit: the time that may be lost now, in epochs of the start.
     pub fn credit(&self) -> f64 {
         self.guard.credit()
     }
@@ -200,7 +200,8 @@ impl Shadowing {
         self.ratio = Some([0, 1].map(|at| old[at] + NEWEST * (new[at] - old[at])));
     }
 
-    /// How many times as long as usual the start would take now, as far as its shadow is believed.
+    /// Factor by which the start would be slower now than usual, as its shadow says, within [`EXPLAINED_MAX`] either
+    /// way. None with too few sampled requests, or before a usual pace is known.
     fn workload(&self, start: &Demand) -> Option<f64> {
         let usual = self.usual.filter(|_| start.requests >= SAMPLE_MIN)?;
         Some((self.uncorrected().epoch(start).pace().ln() - usual).exp().clamp(1.0 / EXPLAINED_MAX, EXPLAINED_MAX))

@@ -7,7 +7,7 @@ use entresol_core::{Demand, PARTS, Shadow};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// How the race is run.
+/// Limits of the race: the number of shadows, and their times in epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RaceLimits {
     /// Shadows at a time.
@@ -36,11 +36,11 @@ const NOTHING: Parts = [Demand { requests: 0.0, waits: 0.0, busy: [0.0; 3], writ
 pub(super) struct Candidate {
     pub id: u64,
     pub point: Point,
-    /// Whose contents it began with.
+    /// Id of the candidate whose contents the shadow began with; none if it began empty.
     from: Option<u64>,
     /// Epochs that are still not to be counted.
     unsettled: u32,
-    /// What each counted epoch demanded, the newest last. It is lost with the shadow's contents.
+    /// Demands of each counted epoch, the newest last. They are lost with the shadow's contents.
     #[serde(skip)]
     epochs: VecDeque<Parts>,
     #[serde(skip, default = "nothing")]
@@ -142,12 +142,12 @@ impl Race {
         }
     }
 
-    /// What the epoch under way demands of a candidate.
+    /// Demands of a candidate in the epoch under way, so far.
     pub fn now(&self, at: usize) -> Demand {
         sum(&self.candidates[at].now)
     }
 
-    /// What the last epoch demanded of a candidate.
+    /// Demands of a candidate in its last counted epoch, if there is one.
     pub fn newest(&self, at: usize) -> Option<&Parts> {
         self.candidates[at].epochs.back()
     }
@@ -167,7 +167,8 @@ impl Race {
         }
     }
 
-    /// What a candidate and another demanded over so many of the last epochs at most, in which both were counted.
+    /// Demands of a candidate and of another one, over the last epochs in which both were counted: `epochs` of them at
+    /// most. None with too few for a verdict ([`RaceLimits::judged_after`]).
     pub fn common(&self, at: usize, base: usize, epochs: usize) -> Option<[Parts; 2]> {
         let pair = [at, base].map(|at| &self.candidates[at]);
         let common = pair.map(|one| one.epochs.len()).into_iter().fold(epochs, usize::min);

@@ -25,7 +25,7 @@ pub fn searches(space: &Space, start: &[usize], seed: u64) -> Vec<(&'static str,
     ]
 }
 
-/// What became of an epoch.
+/// An epoch that was run: the settings proposed for it, and its counts.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub proposal: Proposal,
@@ -48,8 +48,8 @@ pub fn run_epoch(tuner: &mut impl Tuner, speed: impl FnOnce(&[f64], Role) -> f64
     Run { proposal, epoch }
 }
 
-/// What a setting is worth against the start, in a phase of this seed: from so many times slower to so many times faster, evenly
-/// distributed on the scale of ratios.
+/// Speed of a setting over the start's, in a phase of this seed. It lies between `slower` times slower and `faster`
+/// times faster, evenly distributed on the scale of ratios.
 pub fn worth(seed: u64, values: &[f64], slower: f64, faster: f64) -> f64 {
     if values == [1.0; 4] {
         return 1.0;

@@ -1,4 +1,4 @@
-//! What the benchmarks share: times, medians, the head and the end of a report.
+//! Helpers that the benchmarks share: times, medians, the head and the end of a report.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
@@ -65,7 +65,7 @@ pub fn deliver(report: &str, out: Option<&Path>) -> Result<(), String> {
     out.map_or(Ok(()), |path| std::fs::write(path, &report).map_err(|error| format!("{}: {error}", path.display())))
 }
 
-/// What `main` returns: an error is printed under the benchmark's name, and the exit code is 2.
+/// Exit code for `main` to return: 2 for an error, which is printed under the benchmark's name.
 pub fn end(name: &str, result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

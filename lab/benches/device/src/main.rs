@@ -23,7 +23,7 @@ struct Arguments {
     shorter: u64,
 }
 
-/// What was measured of one thing.
+/// Measured runs of one subject: a device model or a simulation with time.
 struct Measured {
     what: String,
     /// Requests that a run serves.
@@ -32,7 +32,7 @@ struct Measured {
     seconds: Vec<f64>,
     /// Least million requests per second of processor time; none where nothing is asked.
     bound: Option<f64>,
-    /// What a reader has to know beside the figure.
+    /// Remark that a reader needs beside the figure.
     note: String,
 }
 

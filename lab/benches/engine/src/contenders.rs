@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The contenders: ways to read words of pages, through our buffer manager and through others.
 
 use crate::vmcache::VmCache;
 use entresol_core::{Address, ObjectId, Random};
@@ -20,7 +20,7 @@ pub struct Contender {
     pub run: Run,
 }
 
-/// Whether the processor may overlap reads.
+/// Dependence of a read on the one before, which decides whether the processor may overlap them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The next page is known before this one is read: as many reads overlap as the processor has room for.
@@ -51,7 +51,7 @@ fn sum<const CHAINED: bool>(reads: &[(u32, u32)], read: impl Fn(u32, u32) -> u64
     sum
 }
 
-/// What every word of a page is.
+/// Value of every word of a page.
 pub fn content(page: u32) -> u64 {
     Random::mix(u64::from(page))
 }

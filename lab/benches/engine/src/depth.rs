@@ -22,7 +22,7 @@ const DEPTH: usize = 32;
 /// `read_many` refills its queue as fio does. A batch of `pin_many` runs empty at its end.
 const WAYS: [Way; 4] = [Way::Queue, Way::Batch(DEPTH), Way::Batch(8 * DEPTH), Way::Batch(32 * DEPTH)];
 
-/// How pages are taken.
+/// Call of the buffer manager by which pages are taken: `read_many`, or `pin_many` with so many pages at a time.
 #[derive(Clone, Copy)]
 enum Way {
     Queue,

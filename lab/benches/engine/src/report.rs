@@ -29,7 +29,8 @@ impl Group {
     }
 }
 
-/// What is to be shown of a pair: ours, theirs, the bound, and whether ours is to be cheaper by a factor.
+/// Targets for pairs: ours, theirs, the bound on the ratio, and its kind. The bound is the most that the ratio may be,
+/// or the factor by which ours is to be cheaper.
 const TARGETS: [(&str, &str, f64, Kind); 5] = [
     ("array, optimistic (lru)", "vmcache, optimistic", 1.2, Kind::AtMost),
     ("hash, optimistic (lru)", "vmcache, optimistic", 1.6, Kind::AtMost),

@@ -1,4 +1,4 @@
-//! What two threads cost each other on one manager.
+//! Cost that two threads cause each other on one manager.
 
 use crate::contenders::{MISS_PAGES, manager_of};
 use entresol_bench_common::{median, thread_time};

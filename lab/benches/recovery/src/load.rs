@@ -1,4 +1,4 @@
-//! What the processes do that are killed: fill a cache, open it again, work on it.
+//! Work of the processes that are killed: fill a cache, open it again, work on it.
 
 use crate::report::{Filled, Opened};
 use entresol_core::Random;
@@ -16,7 +16,7 @@ const IDENTITY: [u8; 16] = [1; 16];
 const FOOTPRINT: u64 = 3;
 /// Share of requests that write.
 const WRITES: f64 = 0.3;
-/// What is filled, in sizes of the log: it has gone round, and reclaim has worked.
+/// Blocks written to the log by the fill, in sizes of the log: it has gone round, and reclaim has worked.
 const TURNS: f64 = 1.1;
 /// Reads that give the hit ratio before the crash.
 const SAMPLE: u64 = 400_000;

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
-    /// Where the cache and its backing store are made; as much space as the cache takes is needed
+    /// Directory for the cache and its backing store; as much space as the cache takes is needed
     #[arg(long, value_name = "DIRECTORY", default_value = "target/bench/recovery", global = true)]
     dir: PathBuf,
     /// Size of the cache
@@ -26,7 +26,7 @@ struct Arguments {
     /// The policy
     #[arg(long, default_value = "lru", global = true)]
     policy: String,
-    /// How the store keeps pages
+    /// Layout in which the store keeps pages
     #[arg(long, default_value = "log", value_parser = ["log", "slots"], global = true)]
     layout: String,
     /// Pages between flushes while the cache is filled; 0 for none but those of its own
@@ -43,7 +43,7 @@ struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// What a process started by the benchmark itself does
+/// Work of a process that the benchmark itself started
 #[derive(Clone, Copy, Subcommand)]
 enum Part {
     /// Fills a new cache and is killed

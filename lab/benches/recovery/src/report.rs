@@ -1,4 +1,4 @@
-//! What the processes say to each other, a line of numbers each, and the Markdown that comes of it.
+//! Messages between the processes, a line of numbers each, and the Markdown report made from them.
 
 use crate::load::Sizes;
 use std::fmt::Write as _;

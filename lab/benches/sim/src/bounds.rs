@@ -1,6 +1,6 @@
-//! What is asked of each policy: its speed, its memory, and how near its misses must be to libCacheSim's.
+//! Bounds for each policy: its speed, its memory, and how near its misses must be to libCacheSim's.
 
-/// How libCacheSim's misses compare with ours.
+/// Agreement expected between libCacheSim's misses and ours.
 #[derive(Clone, Copy, Debug)]
 pub enum Agreement {
     /// To the last miss.
@@ -18,7 +18,7 @@ pub struct PeerPolicy {
     pub class: &'static str,
     /// Name in the oracle file.
     pub oracle: &'static str,
-    /// How the misses compare.
+    /// Agreement expected between its misses and ours.
     pub agreement: Agreement,
 }
 
@@ -54,9 +54,9 @@ pub fn sweep_policies() -> impl Iterator<Item = &'static str> {
 
 /// Processor minutes that twenty policies at twenty sizes over ten million requests may take.
 pub const SWEEP_MINUTES: f64 = 6.0;
-/// Speed of three tiers with writes.
+/// Least speed of three tiers with writes, in million requests per second of processor time.
 pub const THREE_TIERS: f64 = 5.0;
-/// How much faster a single run from a file must be than libCacheSim's.
+/// Least factor by which a single run from a file must be faster than libCacheSim's.
 pub const ONE_OFF: f64 = 4.0;
 /// Bytes of state a page held by a list policy, and a ghost.
 pub const RESIDENT_BYTES: f64 = 16.0;

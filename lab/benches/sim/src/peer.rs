@@ -51,7 +51,7 @@ impl Peer {
     /// Misses of one run and the processor time it took, in seconds.
     ///
     /// # Errors
-    /// What went wrong, in one line.
+    /// One line that says what went wrong.
     pub fn run(&mut self, class: &str, pages: usize, hash_power: HashPower) -> Result<(u64, f64), String> {
         writeln!(self.commands, "{class} {pages} {}", hash_power.0).map_err(|error| error.to_string())?;
         let answer = self.answer()?;

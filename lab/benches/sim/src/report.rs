@@ -188,7 +188,7 @@ pub fn sweep(cost: &SweepCost) -> String {
     )
 }
 
-/// What libCacheSim's columns mean.
+/// Note in the report on the meaning of libCacheSim's columns.
 pub fn peer_note(version: &str) -> String {
     format!(
         "libCacheSim is the PyPI package `libcachesim` {version}, driven by its own C loop over the same requests in \

@@ -15,7 +15,7 @@ struct Arguments {
     /// Write the report to this file too.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Where the databases and their caches are made, and removed.
+    /// Directory in which the databases and their caches are made, and removed.
     #[arg(long, value_name = "DIR", default_value = "target/bench/sqlite")]
     scratch: PathBuf,
     /// Rounds; every VFS runs once in each, and the median counts.

@@ -77,7 +77,7 @@ const NATIONS: [(&str, i64); 62] = [
     ("Zambia", 0),
 ];
 
-/// What suppliers are said to be. Words, for in random letters "bad" would be found here or there.
+/// Words of the suppliers' comments. Random letters would not do: "bad" would be found here or there.
 const WORDS: [&str; 8] = ["prompt", "thrifty", "far off", "obliging", "hurried", "silent", "new", "well known"];
 
 /// Rows that a load makes beside those of TPC-C.
@@ -138,7 +138,7 @@ fn supplier(random: &mut Random, key: u64) -> Row {
 /// Makes the tables and fills them, beside those of TPC-C. `progress` is told how many more rows there are; `ended` ends it early.
 ///
 /// # Errors
-/// What the database answered, or that it was interrupted.
+/// The database's error, or [`BenchError::Interrupted`].
 pub fn load(
     session: &mut dyn Session,
     seed: u64,

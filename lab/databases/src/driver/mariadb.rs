@@ -22,7 +22,7 @@ impl MariaDb {
     /// Makes the database unless it is there, as soon as the server answers.
     ///
     /// # Errors
-    /// What was answered instead.
+    /// The error of the connection or of the statement.
     pub fn prepare(&self) -> Result<(), DriverError> {
         self.open(None)?.query_drop(format!("CREATE DATABASE IF NOT EXISTS {DATABASE}")).map_err(failed)
     }
@@ -39,7 +39,7 @@ impl MariaDb {
     }
 }
 
-/// What all tables are in.
+/// Name of the database that all tables are in.
 pub const DATABASE: &str = "bench";
 /// Rows of a statement that inserts many.
 const ROWS_A_STATEMENT: usize = 500;

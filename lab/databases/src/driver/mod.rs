@@ -104,16 +104,16 @@ impl Table {
 
 /// A database that sessions can be opened on, from any thread.
 pub trait Database: Send + Sync {
-    /// What it is called.
+    /// Name of the database system.
     fn name(&self) -> &'static str;
 
-    /// Where its server listens: the directory of PostgreSQL's socket, MariaDB's socket; none where there is no server.
+    /// Socket of its server: the directory of PostgreSQL's socket, MariaDB's socket; none where there is no server.
     fn socket(&self) -> Option<&Path>;
 
     /// Opens a session.
     ///
     /// # Errors
-    /// What it answered.
+    /// The database's error.
     fn connect(&self) -> Result<Box<dyn Session>, DriverError>;
 }
 
@@ -122,66 +122,67 @@ pub trait Session: Send {
     /// Executes statements without parameters or answers, as they are written.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn batch(&mut self, sql: &str) -> Result<(), DriverError>;
 
     /// The rows that a statement gives.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, DriverError>;
 
     /// The rows that a statement without parameters gives, in the database's own words. `extract(year from DATE)` and
     /// `ascii(TEXT)` are understood.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn texts(&mut self, sql: &str) -> Result<Vec<TextRow>, DriverError>;
 
-    /// Where these tables and their indexes lie: paths below the data directory, of first segments.
+    /// Files of these tables and their indexes: paths below the data directory, of first segments.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn files(&mut self, tables: &[&str]) -> Result<Vec<String>, DriverError>;
 
     /// Executes a statement; the number of rows that it changed.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<u64, DriverError>;
 
     /// Begins a transaction; `writes` says whether it will change something.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn begin(&mut self, writes: bool) -> Result<(), DriverError>;
 
     /// Commits. After an error of the kind [`Failure::Lost`] it may have been carried out or not.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn commit(&mut self) -> Result<(), DriverError>;
 
     /// Rolls back.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn rollback(&mut self) -> Result<(), DriverError>;
 
     /// Makes a table and fills it in one transaction, in the fastest way that the database has; the number of rows.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, DriverError>;
 
-    /// What ends, from any thread, the statement that this session is carrying out, which then answers with an error, soon if not at
-    /// once. Where there is none it may end the next one; where there is no way to the database any more it does nothing.
+    /// Function that cancels, from any thread, the statement that this session is carrying out. The statement then
+    /// answers with an error, soon if not at once. Where none is being carried out, the next one may be cancelled.
+    /// If there is no way to the database any more, the function does nothing.
     fn canceller(&self) -> Box<dyn Fn() + Send>;
 
     /// After a load: brings statistics up to date and writes what lies in memory to the files.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     fn settle(&mut self) -> Result<(), DriverError>;
 }
 

@@ -77,7 +77,7 @@ impl Database for Sqlite {
 struct Connected {
     connection: Connection,
     turn: Arc<Turn>,
-    /// Whether it is this session's turn to write.
+    /// True if it is this session's turn to write.
     holds: bool,
     texts: HashMap<&'static str, String>,
 }

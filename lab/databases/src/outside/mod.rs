@@ -19,29 +19,29 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// What a program said of a run.
+/// Figures that a program reported for a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
-    /// Transactions that it was told are committed.
+    /// Transactions that the program was told are committed.
     pub transactions: u64,
-    /// Of these in a second.
+    /// Committed transactions a second.
     pub per_second: f64,
-    /// How long one took on average, in milliseconds.
+    /// Mean latency of a transaction, in milliseconds.
     pub mean_ms: f64,
-    /// How long 95 of 100 took at most, in milliseconds, where it says so.
+    /// 95th percentile of the latency in milliseconds, where the program reports it.
     pub p95_ms: Option<f64>,
-    /// Transactions a second, in each.
+    /// Transactions a second, for each second.
     pub seconds: Vec<f64>,
 }
 
-/// How a run goes.
+/// Pace of a run: clients, time and seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Connections that work at the same time.
     pub clients: u64,
-    /// How long; programs count whole seconds.
+    /// Length of the run; programs count whole seconds.
     pub time: Duration,
-    /// Of the program's random numbers.
+    /// Seed of the program's random numbers.
     pub seed: u64,
 }
 
@@ -51,7 +51,7 @@ impl Pace {
     }
 }
 
-/// What is different from one program to the other: words that it is given and words that it says.
+/// Differences between the programs: the arguments that each is given and the lines that it prints.
 pub trait Generator: Sync {
     /// The program and the package that it is in.
     fn program(&self) -> (&'static str, &'static str);
@@ -75,11 +75,11 @@ pub trait Generator: Sync {
     /// Transactions a second that a line tells of, if it is one of those that come each second.
     fn second(&self, line: &str) -> Option<f64>;
 
-    /// What its last words say; nothing where they do not say all of it.
+    /// Figures from the program's last lines; none where these do not have all of them.
     fn said(&self, lines: &[String]) -> Option<Said>;
 
-    /// What must hold after runs in which so many transactions were committed: statements that count what is wrong, each with what
-    /// it says.
+    /// Conditions that must hold after runs in which so many transactions were committed. Each is a statement that
+    /// counts what is wrong, with a description of it.
     fn conditions(&self, transactions: u64) -> Vec<(String, String)>;
 }
 
@@ -91,7 +91,7 @@ pub struct Program {
     owner: Owner,
 }
 
-/// Where programs lie that ordinary users run, after those of the newest PostgreSQL.
+/// Directories of programs that ordinary users run, searched after those of the newest PostgreSQL.
 const PLACES: [&str; 2] = ["/usr/bin", "/usr/local/bin"];
 
 fn find(program: &'static str, package: &'static str) -> Result<PathBuf, BenchError> {
@@ -114,7 +114,7 @@ impl Program {
     /// Makes and fills its tables.
     ///
     /// # Errors
-    /// What it said at last, or that it was interrupted.
+    /// The program's last lines, the error of a file or of the database, or [`BenchError::Interrupted`].
     pub fn load(&self, database: &dyn Database, ended: &AtomicBool) -> Result<(), BenchError> {
         let socket = socket(database)?;
         for (name, text) in self.generator.files() {
@@ -130,7 +130,7 @@ impl Program {
     /// Runs it; `each_second` hears how many transactions a second there are.
     ///
     /// # Errors
-    /// What it said at last, or that it was interrupted.
+    /// The program's last lines, or [`BenchError::Interrupted`].
     pub fn run(
         &self,
         database: &dyn Database,
@@ -152,10 +152,10 @@ impl Program {
         }
     }
 
-    /// What is wrong with its tables after runs in which it was told of so many commits.
+    /// Faults of the program's tables, after runs in which it was told of so many commits.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     pub fn faults(&self, session: &mut dyn Session, transactions: u64) -> Result<Vec<String>, DriverError> {
         let mut faults = Vec::new();
         for (sql, says) in self.generator.conditions(transactions) {
@@ -219,7 +219,7 @@ fn failed(program: &Path, what: &str, lines: Vec<String>) -> BenchError {
     BenchError::Server { what: format!("{name} {what}"), said: lines[lines.len().saturating_sub(6)..].to_vec() }
 }
 
-/// How long a program may take to end when it has said everything.
+/// Longest time that a program may take to end when it has said everything.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
 fn socket(database: &dyn Database) -> Result<&Path, DriverError> {

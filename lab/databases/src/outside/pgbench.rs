@@ -1,9 +1,9 @@
-//! PostgreSQL's own.
+//! pgbench: PostgreSQL's own load generator.
 
 use super::{Generator, Pace, Said, number_after};
 use std::path::Path;
 
-/// What it does.
+/// Built-in script of pgbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
     /// A transaction of five statements, like TPC-B's.
@@ -30,11 +30,11 @@ impl Script {
 pub struct Pgbench {
     /// Hundred thousands of accounts in its own tables, of about 15 MB each.
     pub scale: u64,
-    /// What it does.
+    /// Scripts to run.
     pub work: Work,
 }
 
-/// Whose scripts it runs.
+/// Origin of the scripts: pgbench or the user.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// One of its own.
@@ -46,11 +46,11 @@ pub enum Work {
 /// Scripts of the user's.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// What psql executes to make and fill the tables; pgbench's own tables without.
+    /// Statements that psql executes to make and fill the tables; if none, pgbench makes its own tables.
     pub init: Option<String>,
     /// Scripts of a transaction each.
     pub scripts: Vec<File>,
-    /// What must hold afterwards: statements that count what is wrong, each with what it says.
+    /// Conditions that must hold afterwards. Each is a statement that counts what is wrong, with a description of it.
     pub checks: Vec<(String, String)>,
 }
 
@@ -59,16 +59,16 @@ pub struct Own {
 pub struct File {
     /// Its name, for people.
     pub name: String,
-    /// What it says.
+    /// Statements of the script.
     pub text: String,
     /// Its weight.
     pub weight: u32,
 }
 
-/// In a check it stands for how many transactions pgbench was told are committed.
+/// Placeholder in a check for the number of transactions that pgbench was told are committed.
 const TRANSACTIONS: &str = ":transactions";
 
-/// How often pgbench tries a transaction that ran into a deadlock.
+/// Argument that limits how often pgbench tries a transaction that ran into a deadlock.
 const TRIES: &str = "--max-tries=10";
 
 impl Own {
@@ -76,7 +76,7 @@ impl Own {
     /// anything but 0.
     ///
     /// # Errors
-    /// What is not so.
+    /// A sentence that says what is wrong with the file.
     pub fn checks(text: &str) -> Result<Vec<(String, String)>, String> {
         let (mut checks, mut says, mut sql) = (Vec::new(), Vec::new(), String::new());
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -104,7 +104,7 @@ impl Own {
     }
 }
 
-/// What makes the user's tables.
+/// Name of the file whose statements make the user's tables.
 const INIT: &str = "init.sql";
 
 impl Pgbench {

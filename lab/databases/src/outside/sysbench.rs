@@ -3,7 +3,7 @@
 use super::{Generator, Pace, Said, number_after};
 use std::path::Path;
 
-/// What it does.
+/// Test of sysbench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
     /// Ten reads by the key, four of ranges, two updates, a deletion and an insertion a transaction.
@@ -35,9 +35,9 @@ pub struct Sysbench {
     pub tables: u64,
     /// Rows of each, of about 200 bytes.
     pub rows: u64,
-    /// What it does.
+    /// Test to run.
     pub test: Test,
-    /// Whether the server is PostgreSQL; MariaDB otherwise.
+    /// True if the server is PostgreSQL, false if it is MariaDB.
     pub postgresql: bool,
 }
 

@@ -134,7 +134,7 @@ fn flushed(session: &mut dyn Session) -> Result<(), DriverError> {
     reached
 }
 
-/// What lets InnoDB write all that is dirty, in this order.
+/// Settings that let InnoDB write all dirty pages, in the order in which they are made.
 const FLUSHING: [(&str, u64); 3] =
     [("innodb_io_capacity_max", 100_000), ("innodb_io_capacity", 100_000), ("innodb_max_dirty_pages_pct", 0)];
 

@@ -22,19 +22,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Where the programs of the newest PostgreSQL are that is installed.
+/// Directory of the programs of the newest PostgreSQL that is installed.
 pub(crate) fn postgresql_programs() -> Option<PathBuf> {
     postgresql::programs().ok()
 }
 
-/// How a server is set up.
+/// Setup of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where its data are, or shall be.
+    /// Directory of its data, which may still have to be made.
     pub data: PathBuf,
     /// A directory for its socket and log, of a short name, which its user may write.
     pub run: PathBuf,
-    /// Who runs it.
+    /// User that runs the server.
     pub owner: Owner,
     /// Memory for its buffer pool, in bytes.
     pub memory_bytes: u64,
@@ -44,7 +44,7 @@ pub struct Setup {
     pub checkpoint: Duration,
 }
 
-/// What a server's buffer pool was asked for, by the server's own count from a time of its own on.
+/// Pages that a server's buffer pool was asked for, by the server's own count from a time of its own on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounts {
     /// Pages that were asked for, whether it had them or not.
@@ -54,7 +54,7 @@ pub struct PoolCounts {
 }
 
 impl PoolCounts {
-    /// What came after an earlier look.
+    /// Counts since an earlier look.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         PoolCounts { asked: self.asked.saturating_sub(before.asked), read: self.read.saturating_sub(before.read) }
@@ -63,13 +63,13 @@ impl PoolCounts {
 
 /// A server that can be made, started, stopped and killed.
 pub trait Server: Send {
-    /// What it is called.
+    /// Name of the server.
     fn name(&self) -> &'static str;
 
     /// Makes an empty data directory.
     ///
     /// # Errors
-    /// What its tool said.
+    /// The failure of the server's tool, with its last lines.
     fn create(&mut self) -> Result<(), BenchError>;
 
     /// Takes another data directory for the next start.
@@ -90,33 +90,33 @@ pub trait Server: Send {
     /// Kills it and all its processes at once, as a crash does.
     fn kill(&mut self);
 
-    /// Whether its process is still there.
+    /// True if the server's process is still there; SQLite has none.
     fn is_running(&mut self) -> bool;
 
     /// Processor time that its processes have spent since the start.
     fn processor_time(&mut self) -> Duration;
 
-    /// What clients connect to.
+    /// Database that clients connect to.
     fn database(&self) -> Arc<dyn Database>;
 
     /// Has it write what its memory alone has, so that a crash from now on costs only what comes from now on. Clients may be
     /// at work.
     ///
     /// # Errors
-    /// What it answered, or that it does not come to an end.
+    /// The server's error, or one that says that the checkpoint does not come to an end.
     fn checkpoint(&self) -> Result<(), BenchError>;
 
     /// Bytes of its log that it would have to go through at a start after a crash now.
     ///
     /// # Errors
-    /// What it answered.
+    /// The server's error.
     fn redo_bytes(&self) -> Result<u64, BenchError>;
 
-    /// What its buffer pool was asked for; none of what keeps no such count. Sessions tell at the end of a statement, and not
-    /// more than about once a second, so a look is that much behind.
+    /// Counts of its buffer pool; none where the server keeps no such counts. Sessions report at the end of a
+    /// statement, and not more than about once a second, so a look is that much behind.
     ///
     /// # Errors
-    /// What it answered.
+    /// The server's error.
     fn pool(&self) -> Result<Option<PoolCounts>, BenchError>;
 
     /// Has its own checker read everything: what that found wrong.
@@ -129,11 +129,11 @@ pub trait Server: Send {
     fn said(&self) -> Vec<String>;
 }
 
-/// How long a server may take to answer: a recovery from a slow disk takes its time.
+/// Longest time that a server may take to answer: a recovery from a slow disk takes its time.
 const READY_WITHIN: Duration = Duration::from_secs(900);
-/// How long a server may take to stop.
+/// Longest time that a server may take to stop.
 const STOPPED_WITHIN: Duration = Duration::from_secs(600);
-/// How long a checkpoint may take.
+/// Longest time that a checkpoint may take.
 const CHECKPOINT_WITHIN: Duration = Duration::from_secs(300);
 
 /// The one number that a statement answers with, in the last column of its row.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long a server may take to leave its data as they are.
+/// Longest time that a server may take to shut down at once, its data left as they are.
 const LEFT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A private PostgreSQL.
@@ -84,7 +84,8 @@ impl PostgreSqlServer {
     }
 }
 
-/// What is left of a killed server in the system's shared memory its next start takes away; this one has none.
+/// Shuts the server down, so that it removes its shared memory. A killed server leaves that to its next start, and this
+/// one has none.
 impl Drop for PostgreSqlServer {
     fn drop(&mut self) {
         if let Some(process) = &mut self.process {

@@ -19,7 +19,7 @@ impl Guarded {
     /// Starts a command in a process group of its own, so that a Ctrl-C at the terminal is not its to answer.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         let last = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
         command.process_group(0);
@@ -33,7 +33,7 @@ impl Guarded {
         &mut self.child
     }
 
-    /// How it ended, if it has.
+    /// Exit status of the process, if it has ended.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -96,7 +96,7 @@ impl Drop for Guarded {
     }
 }
 
-/// What the system says of a process, from its state on.
+/// Fields of `/proc/PID/stat` for a process, from its state on.
 fn said(pid: u32) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Its name is in parentheses and may contain some.
@@ -113,7 +113,7 @@ fn status(pid: u32) -> Option<(u32, char)> {
 
 /// Processor time of a process and of its children that it waited for; none of one that is gone.
 pub fn processor_time(pid: u32) -> Duration {
-    /// What Linux tells it in, on every machine that there still is.
+    /// Unit in which Linux counts processor time, on every machine that there still is.
     const TICK: Duration = Duration::from_millis(10);
     /// User and system, its own and its children's: fields 14 to 17 of proc(5), of which the third is the state.
     const TIMES: std::ops::Range<usize> = 11..15;

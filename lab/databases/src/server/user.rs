@@ -1,4 +1,4 @@
-//! Who runs a server: database servers refuse to be root, rightly.
+//! The user that runs a server: database servers refuse to be root, rightly.
 
 use crate::BenchError;
 use rustix::fs::chown;
@@ -50,7 +50,7 @@ impl Owner {
     /// Gives a file or an empty directory to this user.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn give(&self, path: &Path) -> Result<(), BenchError> {
         let Some((user, group)) = self.other else { return Ok(()) };
         let given = chown(path, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
@@ -60,7 +60,7 @@ impl Owner {
     /// Makes a directory that this user alone may enter.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn make_directory(&self, path: &Path) -> Result<(), BenchError> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().mode(0o700).create(path).map_err(BenchError::at(path))?;

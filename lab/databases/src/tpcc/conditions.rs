@@ -1,4 +1,4 @@
-//! What must always hold: clause 3.3.2.
+//! Consistency conditions, which must always hold: clause 3.3.2.
 
 use crate::DriverError;
 use crate::driver::Session;
@@ -8,7 +8,7 @@ use crate::driver::Session;
 pub struct Condition {
     /// Its number in clause 3.3.2.
     pub number: u32,
-    /// What it says.
+    /// Description of the condition.
     pub says: &'static str,
     /// Counts the rows for which it does not hold.
     broken: &'static str,
@@ -116,10 +116,10 @@ pub fn conditions() -> &'static [Condition] {
     &ALWAYS
 }
 
-/// For how many rows a condition does not hold.
+/// Number of rows for which a condition does not hold.
 ///
 /// # Errors
-/// What the database answered.
+/// The database's error.
 pub fn broken(session: &mut dyn Session, condition: &Condition) -> Result<i64, DriverError> {
     crate::driver::one(session.query(condition.broken, &[])?, condition.broken)?[0].int()
 }

@@ -1,10 +1,10 @@
-//! What clients were told is committed, and whether the database has it.
+//! Ledger of the commits that clients were told of, and a check that the database has them.
 
 use crate::DriverError;
 use crate::driver::{Session, Value};
 use std::collections::HashMap;
 
-/// What a committed transaction left in the database for good.
+/// Record of a committed transaction's lasting effect on the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// An order.
@@ -38,12 +38,12 @@ pub enum Entry {
     },
 }
 
-/// What all clients were told.
+/// Commits that all clients were told of, and those in doubt.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Committed, the database said.
+    /// Entries that are committed, as the database said.
     pub committed: Vec<Entry>,
-    /// Committed or not: the answer to the commit was lost.
+    /// Entries that are committed or not: the answer to the commit was lost.
     pub in_doubt: Vec<Entry>,
 }
 
@@ -56,11 +56,11 @@ impl Ledger {
         self.in_doubt.append(&mut other.in_doubt);
     }
 
-    /// What is wrong: commits that are lost or altered, and rows that nobody was told of. `first_order` is the number of
+    /// Faults: commits that are lost or altered, and rows that no client was told of. `first_order` is the number of
     /// the first order of a district that was not loaded.
     ///
     /// # Errors
-    /// What the database answered.
+    /// The database's error.
     pub fn faults(&self, session: &mut dyn Session, first_order: i64) -> Result<Vec<String>, DriverError> {
         let mut faults = Vec::new();
         self.check_orders(session, first_order, &mut faults)?;

@@ -14,7 +14,7 @@ const LOADED_AT: i64 = 1_000_000_000_000_000;
 /// Makes the tables and fills them. `progress` is told how many more rows there are; `ended` ends it early.
 ///
 /// # Errors
-/// What the database answered, or that it was interrupted.
+/// The database's error, or [`BenchError::Interrupted`].
 pub fn load(
     session: &mut dyn Session,
     scale: Scale,

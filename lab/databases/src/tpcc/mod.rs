@@ -6,7 +6,8 @@
 //! `BIGINT`; `history` has a key, `h_id`, by which a lost payment can be told; a delivery is one transaction for all ten districts,
 //! carried out at once.
 //!
-//! What a client asks for depends on the seed, its number and the scale alone ([`Terminal`]); what it meets, on the others too.
+//! The requests of a client depend on the seed, its number and the scale alone ([`Terminal`]). The rows that it meets
+//! depend on the other clients too.
 
 mod conditions;
 mod ledger;
@@ -37,7 +38,7 @@ pub enum Kind {
     OrderStatus,
     /// The oldest order of each district is delivered.
     Delivery,
-    /// How many items of the last orders are short.
+    /// Items of the last orders that are short are counted.
     StockLevel,
 }
 
@@ -57,7 +58,7 @@ impl Kind {
     }
 }
 
-/// How many rows there are.
+/// Numbers of rows of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Warehouses.
@@ -69,7 +70,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// What the specification says for so many warehouses.
+    /// Scale that the specification gives for so many warehouses.
     pub fn new(warehouses: u64) -> Self {
         Self { warehouses, items: 100_000, customers: 3_000 }
     }

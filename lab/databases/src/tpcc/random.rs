@@ -1,4 +1,4 @@
-//! How values are drawn: clause 2.1.6 and 4.3.2.
+//! Random values: clauses 2.1.6 and 4.3.2.
 
 use entresol_core::Random;
 

@@ -149,7 +149,7 @@ pub const TABLES: [Table; 9] = [
     },
 ];
 
-/// What is made after the load besides the primary keys.
+/// Indexes that are made after the load besides the primary keys.
 pub const INDEXES: [&str; 2] = [
     "CREATE INDEX customer_name ON customer(c_w_id, c_d_id, c_last, c_first)",
     "CREATE INDEX orders_customer ON orders(o_w_id, o_d_id, o_c_id, o_id)",

@@ -1,10 +1,10 @@
-//! What a client asks for: clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1 and 5.2.3.
+//! Transactions that a client asks for, and their inputs: clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1 and 5.2.3.
 
 use super::random::{Constants, customer, item, last_name, name_number, within};
 use super::{DISTRICTS, Kind, Scale};
 use entresol_core::Random;
 
-/// By which a customer is found.
+/// Key by which a customer is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Customer {
     /// The number.
@@ -20,7 +20,7 @@ pub struct Line {
     pub item: i64,
     /// The warehouse that supplies it.
     pub supply: i64,
-    /// How many.
+    /// Number of items ordered.
     pub quantity: i64,
 }
 
@@ -35,18 +35,18 @@ pub enum Input {
         district: i64,
         /// The customer.
         customer: i64,
-        /// What is ordered, in the order of what is locked, so that two orders do not wait for each other.
+        /// Lines of the order, sorted as their rows are locked, so that two orders do not wait for each other.
         lines: Vec<Line>,
     },
     /// [`Kind::Payment`].
     Payment {
-        /// Where it is paid: warehouse and district.
+        /// Warehouse and district where it is paid.
         at: (i64, i64),
-        /// Where the customer belongs.
+        /// Warehouse and district that the customer belongs to.
         home: (i64, i64),
-        /// Who pays.
+        /// Customer who pays.
         customer: Customer,
-        /// How much, in cents.
+        /// Amount paid, in cents.
         amount: i64,
         /// The key of the row of history.
         id: i64,
@@ -55,27 +55,27 @@ pub enum Input {
     OrderStatus {
         /// Warehouse and district.
         at: (i64, i64),
-        /// Who asks.
+        /// Customer who asks.
         customer: Customer,
     },
     /// [`Kind::Delivery`].
     Delivery {
         /// The warehouse.
         warehouse: i64,
-        /// Who carries.
+        /// Number of the carrier.
         carrier: i64,
     },
     /// [`Kind::StockLevel`].
     StockLevel {
         /// Warehouse and district.
         at: (i64, i64),
-        /// Below which an item is short.
+        /// Quantity below which an item is short.
         threshold: i64,
     },
 }
 
 impl Input {
-    /// Of which kind it is.
+    /// Kind of the transaction.
     pub fn kind(&self) -> Kind {
         match self {
             Input::NewOrder { .. } => Kind::NewOrder,
@@ -86,7 +86,7 @@ impl Input {
         }
     }
 
-    /// Whether it changes the database.
+    /// True if the transaction changes the database.
     pub fn writes(&self) -> bool {
         !matches!(self, Input::OrderStatus { .. } | Input::StockLevel { .. })
     }

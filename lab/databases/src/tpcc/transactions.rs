@@ -6,10 +6,10 @@ use crate::driver::{Row, Session, Value, one};
 use crate::{DriverError, Failure};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What became of a transaction.
+/// Outcome of a transaction that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// The database said that it is committed; what was, if it changed something.
+    /// Committed, as the database said; with an entry if it changed something.
     Committed(Option<Entry>),
     /// It ordered an item that there is not, as one in a hundred does.
     RolledBack,
@@ -18,9 +18,9 @@ pub enum Done {
 /// A transaction that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// What the database answered.
+    /// The database's error.
     pub error: DriverError,
-    /// What may be committed all the same, for it was the commit that failed.
+    /// Entry that may be committed all the same, because it was the commit that failed.
     pub in_doubt: Option<Entry>,
 }
 
@@ -33,7 +33,7 @@ impl From<DriverError> for Failed {
 /// Carries out a transaction, once.
 ///
 /// # Errors
-/// What the database answered; the transaction is rolled back then, or in doubt.
+/// The database's error; the transaction is rolled back then, or in doubt.
 pub fn perform(session: &mut dyn Session, input: &Input) -> Result<Done, Failed> {
     session.begin(input.writes())?;
     let worked = match input {

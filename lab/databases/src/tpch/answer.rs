@@ -1,13 +1,14 @@
-//! What a query answered, in short: enough to see that two answers are the same rows.
+//! Digest of a query's answer: enough to see that two answers are the same rows.
 
 use crate::driver::TextRow;
 
 /// The rows of an answer, counted and summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// Of their texts, in whatever order they came: rows that a query sorts as equal may come in another order the next time.
+    /// Checksum of their texts, in whatever order they came. Rows that a query sorts as equal may come in another order
+    /// the next time.
     pub checksum: u64,
 }
 

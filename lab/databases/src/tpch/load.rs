@@ -61,7 +61,7 @@ fn value(field: &str, kind: &str) -> Value {
 /// Makes the tables and their indexes and fills them. `progress` is told how many more rows there are; `ended` ends it early.
 ///
 /// # Errors
-/// What the database answered, or that it was interrupted.
+/// The database's error, or [`BenchError::Interrupted`].
 pub fn load(
     session: &mut dyn Session,
     scale: f64,

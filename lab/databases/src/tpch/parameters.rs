@@ -1,4 +1,5 @@
-//! What stands for the substitution parameters: clauses 2.4.3.3, 2.4.7.3, 2.4.9.3, 2.4.10.3, 2.4.13.3, 2.4.16.3 and 2.4.20.3.
+//! Substitution parameters and their values: clauses 2.4.3.3, 2.4.7.3, 2.4.9.3, 2.4.10.3, 2.4.13.3, 2.4.16.3 and
+//! 2.4.20.3.
 
 use super::queries::Query;
 use entresol_core::Random;
@@ -126,7 +127,7 @@ mod tests {
 
     const DRAWS: u32 = 4000;
 
-    /// How many values the specification has for each parameter; each comes up in so many draws.
+    /// Numbers of values that the specification has for each parameter; each value comes up in so many draws.
     const VALUES: [(u32, &str, usize); 14] = [
         (3, "segment", 5),
         (3, "date", 31),

@@ -151,9 +151,9 @@ impl Query {
     }
 }
 
-/// How many of each there are in the mixed sequence. 000 (section 3.6.1) has twenty queries of five kinds in random order, of each
-/// kind the fewer the longer it takes; its figure 3.8a, which has the numbers, is not among what we have, except that its text
-/// names a fifth Q7 and a fourth Q20.
+/// Number of instances of each query in the mixed sequence. 000 (section 3.6.1) has twenty queries of five kinds in
+/// random order: the longer a kind takes, the fewer it has. Its figure 3.8a, which has the numbers, is not among what
+/// we have, except that its text names a fifth Q7 and a fourth Q20.
 const MIXED: [(u32, u32); 5] = [(3, 4), (7, 5), (9, 2), (13, 4), (20, 5)];
 
 /// The mixed sequence of 000, section 3.6.1, in an order drawn for this seed.

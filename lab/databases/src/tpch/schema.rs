@@ -122,8 +122,8 @@ pub const TABLES: [Table; 8] = [
     },
 ];
 
-/// What is made after the load: an index for each foreign key that does not begin a primary key, as InnoDB wants one. 000 says
-/// no more of its indexes than that Q3, Q7, Q9, Q13 and Q20 read at random, which takes these.
+/// Indexes that are made after the load: one for each foreign key that does not begin a primary key, as InnoDB wants
+/// one. 000 says no more of its indexes than that Q3, Q7, Q9, Q13 and Q20 read at random, which takes these.
 pub const INDEXES: [&str; 7] = [
     "CREATE INDEX nation_region ON nation(n_regionkey)",
     "CREATE INDEX supplier_nation ON supplier(s_nationkey)",

@@ -1,4 +1,4 @@
-//! What the tests of all databases do.
+//! Steps that the tests of all databases share.
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use entresol_bench::BenchError;
@@ -22,7 +22,7 @@ pub fn plan(first_client: u64, millis: u64) -> Plan {
     Plan { scale: scale(), seed: SEED, first_client, clients: 4, warmup: Duration::from_millis(100), duration }
 }
 
-/// What a private server needs, in a directory that goes with the test.
+/// Setup of a private server, in a directory that goes with the test.
 pub fn setup(directory: &Path) -> Setup {
     let owner = Owner::dropping("nobody").expect("an unprivileged user");
     for place in [directory.to_owned(), directory.join("data"), directory.join("run")] {

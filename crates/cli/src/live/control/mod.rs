@@ -39,17 +39,17 @@ const CLOSING: &str = "the cache is being closed";
 const CONNECTIONS_MAX: usize = 8;
 /// A connection that says nothing for so long loses its place.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often, and how long each time, the end waits for who still listens.
+/// Waits at the end for clients that still listen: at most this many, of [`REST_WAIT`] each, 1 s in all.
 const REST_WAITS: usize = 100;
 const REST_WAIT: Duration = Duration::from_millis(10);
-/// How often the socket's file is looked after.
+/// Longest wait for a client before the socket's file is checked: 1 s.
 const LOOKED_AFTER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// A path that a socket's address has room for.
 const PATH_MAX: usize = 107;
 /// A name that has room in an address behind `/proc/self/fd/` and the number of any descriptor.
 const NAME_MAX: usize = PATH_MAX - "/proc/self/fd/4294967295/".len();
 
-/// What answers: the cache that a door serves.
+/// Cache that answers on the control socket: the one that a door serves.
 pub trait Controlled: Send + Sync {
     /// Counts and state.
     fn stats(&self) -> Result<serde_json::Value>;
@@ -64,7 +64,7 @@ pub trait Controlled: Send + Sync {
     fn record(&self) -> Result<Tape>;
 }
 
-/// Where the control socket of a cache may be, in the order in which they are tried.
+/// Returns the paths at which the control socket of a cache may be, in the order in which they are tried.
 fn places(cache: &Path) -> Result<Vec<PathBuf>> {
     let cache = std::fs::canonicalize(cache).with_context(|| cache.display().to_string())?;
     let found = super::metadata(&cache)?;
@@ -97,7 +97,7 @@ fn addressed(place: &Path) -> io::Result<(Option<File>, PathBuf)> {
     Ok((Some(folder), path))
 }
 
-/// What the name of the cache stands after in the source of a mount.
+/// Prefix of the name of the cache in the source of a mount.
 const SOURCE: &str = "entresol:";
 
 /// The same for a name that the options of a mount cannot say: it is written as in a URI.
@@ -150,7 +150,9 @@ pub fn file_of_mount(file: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     Ok(found.max_by_key(|(length, _)| *length).map(|(_, found)| found))
 }
 
-/// Where the control socket may be of a cache that is named by itself, by its socket or by where it is mounted.
+/// Returns the paths at which the control socket of a cache may be.
+///
+/// `place` names the cache: its own path, the path of its socket, or a directory where it is mounted.
 fn candidates(place: &Path) -> Result<Vec<PathBuf>> {
     let kind = super::metadata(place)?.file_type();
     if kind.is_socket() {
@@ -184,7 +186,7 @@ fn connect(place: &Path, limit: Option<Duration>) -> rustix::io::Result<UnixStre
     Ok(socket.into())
 }
 
-/// What a process that does not answer is said to do. What it was asked may be carried out yet.
+/// Error for a process that has not answered within the limit. It may still carry out the request.
 fn too_late(place: &Path, limit: Option<Duration>) -> anyhow::Error {
     let seconds = limit.unwrap_or_default().as_secs_f64();
     anyhow::anyhow!(
@@ -194,7 +196,7 @@ fn too_late(place: &Path, limit: Option<Duration>) -> anyhow::Error {
     )
 }
 
-/// Asks, and what else the connection will say.
+/// Asks, and returns the answer with a reader of what the connection sends after it; none when no process answers.
 fn open(
     cache: &Path,
     question: Question,
@@ -354,8 +356,9 @@ fn listen(cache: &Path) -> Result<Bound> {
     }
 }
 
-/// Whether a client may be waiting; none once the socket is to be closed. Between clients the socket's file is looked after:
-/// one that was removed is made again.
+/// Waits for a client: true if one may be waiting, false after 1 s without one, none once the socket is to be closed.
+///
+/// When no client came, the socket's file is checked. If it was removed, it is made again.
 fn wait(bound: &mut Bound, cache: &Path, woken: &OwnedFd) -> Option<bool> {
     let mut waited = [PollFd::new(&bound.listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
     let ready = rustix::event::poll(&mut waited, Some(&LOOKED_AFTER));

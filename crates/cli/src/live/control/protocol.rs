@@ -1,5 +1,7 @@
-//! What a command and the process that serves a cache say to each other: one JSON object a line, each way, any number of
-//! times over one connection. Both name the version; nothing is answered in another.
+//! Protocol between a command and the process that serves a cache.
+//!
+//! Each message is one JSON object on a line, each way, any number of times over one connection. Both sides name the
+//! version. A question in another version is refused, in this one.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -22,7 +24,7 @@ pub enum KeepArg {
     Below,
 }
 
-/// What a command asks.
+/// Question of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
@@ -44,7 +46,7 @@ struct Asked {
     ask: Question,
 }
 
-/// What comes back: what was asked for, or one line that says why not.
+/// Answer to a question: the result, or one line that says why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -91,14 +93,14 @@ fn check_version(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// What a line asks; else what is wrong with it.
+/// Decodes the question in a line; the error says what is wrong with the line.
 pub fn decode_question(bytes: &[u8]) -> Result<Question, String> {
     check_version(bytes)?;
     let asked: Asked = serde_json::from_slice(bytes).map_err(|error| format!("no question: {error}"))?;
     Ok(asked.ask)
 }
 
-/// What a line answers; else what is wrong with it.
+/// Decodes the answer in a line; the error says what is wrong with the line.
 pub fn decode_answer(bytes: &[u8]) -> Result<Answer, String> {
     check_version(bytes)?;
     let answered: Answered = serde_json::from_slice(bytes).map_err(|error| format!("no answer: {error}"))?;

@@ -19,12 +19,12 @@ use std::time::Duration;
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 24;
-/// How long a batch that is not full waits for more.
+/// Longest wait of a batch that is not full for more requests.
 const WAIT: Duration = Duration::from_millis(100);
 /// Requests of a batch at most.
 const BATCH_MAX: usize = 1 << 16;
 
-/// What comes before the entries of a batch.
+/// Header of a batch, sent before its entries.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
@@ -40,7 +40,7 @@ struct Head {
     last: bool,
 }
 
-/// What the answer to the question says.
+/// Contents of the answer to [`Question::Record`](super::Question::Record).
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Opening {
@@ -49,7 +49,7 @@ struct Opening {
     mode: String,
 }
 
-/// Where the pages of a cache lie for who uses it.
+/// Mapping from the pages of a cache to the objects and blocks that the users of the cache see.
 pub trait Places: Send {
     /// The object of a page, and its block in that. Objects are numbered from 0 as they turn up.
     fn place(&mut self, page: u64) -> (u32, u64);

@@ -3,7 +3,7 @@
 use super::look::{Look, Remaking};
 use clap::ValueEnum;
 
-/// What to do about a cache that is lost or blank
+/// Action for a cache that is lost or blank
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IfLost {
     /// The start is refused
@@ -14,7 +14,7 @@ pub enum IfLost {
     Bypass,
 }
 
-/// What the backing store is without its cache, as its record says.
+/// Completeness of the backing store without its cache, as its record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Every write that was answered is below, or will be by the flush that is answered next.
@@ -25,7 +25,7 @@ pub enum Mark {
     NoRecord,
 }
 
-/// What becomes of a start.
+/// Decision about a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The cache is opened as it is.
@@ -34,7 +34,7 @@ pub enum Action {
     Recreate,
     /// The backing store is served without one.
     Bypass,
-    /// Nothing is served and nothing is changed. What would go on all the same.
+    /// Nothing is served and nothing is changed. The [`Way`] says what would go on all the same.
     Refuse(Way),
 }
 
@@ -60,7 +60,9 @@ pub enum Way {
 }
 
 impl Look {
-    /// Whether a cache may be made there without `entresol format --force`: over zeros or over a cache of this backing store.
+    /// True if a cache may be made there without `entresol format --force`.
+    ///
+    /// It may be over zeros or over a cache of this backing store, and where [`Remaking::Allowed`] says so.
     fn may_be_written(&self) -> bool {
         match self {
             Look::Missing(remaking) => *remaking == Remaking::Allowed,
@@ -70,17 +72,19 @@ impl Look {
         }
     }
 
-    /// Whether nothing is there that could be the wrong cache: what is older is there because somebody gave it.
+    /// True if nothing is there that could be the wrong cache.
+    ///
+    /// An older cache could be: it is there because somebody gave it.
     fn is_lost(&self) -> bool {
         self.may_be_written() && !matches!(self, Look::Stale(_))
     }
 
-    /// Whether something is there that `entresol format` asks for `--force` to overwrite.
+    /// True if something is there that `entresol format` overwrites only with `--force`.
     pub fn is_something(&self) -> bool {
         !matches!(self, Look::Missing(_) | Look::Blank)
     }
 
-    /// Whether `entresol format` can make a cache there at all.
+    /// True if `entresol format` can make a cache there at all.
     fn can_be_formatted(&self) -> bool {
         !matches!(self, Look::Missing(Remaking::BelowDev | Remaking::NoFolder) | Look::Unreadable(_))
     }

@@ -43,7 +43,7 @@ pub enum Look {
     Unreadable(String),
 }
 
-/// Whether a missing cache may be made at its path.
+/// Permission to make a missing cache at its path, or the reason against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaking {
     /// It was a regular file, and its folder is on the file system where that was.
@@ -135,9 +135,9 @@ fn is_below_dev(path: &Path) -> bool {
 /// The backing store.
 #[derive(Clone, Copy)]
 pub struct Below<'a> {
-    /// Where it is.
+    /// Path of the backing store.
     pub path: &'a Path,
-    /// What it is known as now.
+    /// Identity by which the backing store is known now.
     pub identity: Identity,
 }
 
@@ -223,8 +223,10 @@ const SAMPLE: u64 = 4096;
 /// The largest device that is read as a whole.
 const WHOLE_MAX: u64 = 1 << 30;
 
-/// Whether there are zeros alone. Of a regular file all that is written is read. Of a device larger than a GiB both ends are, and
-/// 4096 places between them: to read a whole one would take minutes at each start of a machine.
+/// True if the place holds only zeros.
+///
+/// Of a regular file, all that is written is read, and of a device of up to 1 GiB all bytes. Of a larger device, both
+/// ends are read, 1 MiB each, and 4096 places between them: to read all would take minutes at each start of a machine.
 fn is_blank(file: &ReadFile, is_file: bool) -> io::Result<bool> {
     let size = file.size_bytes;
     if is_file {
@@ -245,7 +247,7 @@ fn is_blank(file: &ReadFile, is_file: bool) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether what a file has of data is zeros: holes are passed by.
+/// True if all data of a file is zeros; holes are skipped.
 fn no_data(file: &ReadFile) -> io::Result<bool> {
     use rustix::fs::SeekFrom::{Data, Hole};
     let mut at = 0;

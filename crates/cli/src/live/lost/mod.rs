@@ -61,9 +61,9 @@ impl Bypass {
     }
 }
 
-/// What a start goes on with.
+/// Cache that a start goes on with, or none.
 pub enum Settled {
-    /// What is at the cache's path.
+    /// The cache at the path, as it was found.
     Found,
     /// A cache that was just made there, and why, in words.
     Recreated(String),
@@ -72,7 +72,10 @@ pub enum Settled {
 }
 
 impl Settled {
-    /// That the cache was made anew, in words; or the backing store without one, in this mode.
+    /// Returns the message that the cache was made anew, or none for a cache that was found.
+    ///
+    /// # Errors
+    /// The backing store without a cache, served in this mode.
     pub fn or_bypass(self, mode: ModeArg) -> Result<Option<String>, Bypass> {
         match self {
             Settled::Found => Ok(None),
@@ -143,10 +146,10 @@ pub struct Start<'a> {
     pub backing: &'a Path,
     /// The backing store's identity, as a superblock names it.
     pub identity: Identity,
-    /// That of a block device as the command line gave it.
+    /// Identity of a block device as the command line gave it.
     pub given: Option<Identity>,
     pub asked: Option<IfLost>,
-    /// Whether the cache is opened whatever its record says, as far as it can be.
+    /// True if the cache is opened whatever its record says, as far as it can be.
     pub overruled: bool,
 }
 

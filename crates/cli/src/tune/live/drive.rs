@@ -26,7 +26,7 @@ pub struct Drive<'a, C: DeviceClock> {
     plan: &'a Plan<'a>,
     warm: usize,
     course: Mutex<Course>,
-    /// What each page holds: the number of the request that wrote it last, and one.
+    /// Stamp of each page: the number of the request that wrote it last, plus one; 0 if none did.
     stamps: Vec<AtomicU64>,
 }
 
@@ -35,7 +35,7 @@ struct Course {
     next: usize,
     /// A tuner that waits for the end of the warm-up.
     tuner: Option<Box<dyn Tuner + Send>>,
-    /// What warms up with the buffer until then.
+    /// Miniature caches of the tuner, which warm up together with the buffer until the tuner starts.
     shadows: Option<Miniatures>,
     epochs: Vec<EpochRow>,
 }

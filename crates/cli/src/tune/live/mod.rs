@@ -34,7 +34,7 @@ pub enum Time {
     Counted,
 }
 
-/// What a live buffer did in all, the warm-up included.
+/// Counts of a live buffer over the whole run, the warm-up included.
 #[derive(Serialize)]
 pub struct LiveRow {
     /// Reads found in a tier: DRAM, NVM.
@@ -55,9 +55,9 @@ pub struct LiveRow {
 pub struct Ran {
     /// From the end of the warm-up on.
     pub epochs: Vec<EpochRow>,
-    /// What was done.
+    /// Counts over the whole run.
     pub row: LiveRow,
-    /// How near the devices came to their models, a line each.
+    /// Accuracy of the emulated devices against their models, a line each.
     pub accuracy: Vec<String>,
 }
 
@@ -99,7 +99,8 @@ pub fn run(
     }
 }
 
-/// What the emulated devices take: all of it is the requester's time, but what is written back.
+/// Costs of the emulated devices' accesses, for the shadows of a tuner. The requester waits for all of them
+/// but writes to the level below.
 pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     let (page_bytes, seed) = (u64::from(world.trace.page_bytes), plan.seed());
     let access = |ns: f64| Access { waits: ns / 1e9, busy: ns / 1e9 };
@@ -116,7 +117,7 @@ pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     Ok(Terms { places, request, awaits: Awaits::Copies, wears: 1 })
 }
 
-/// What is run.
+/// Arguments of one run.
 struct Run<'a> {
     plan: &'a Plan<'a>,
     policy: &'a PolicySpec,

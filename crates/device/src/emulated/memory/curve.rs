@@ -52,7 +52,7 @@ impl Curve {
     }
 }
 
-/// What the host's memory takes: the measure of what is asked of an emulated one.
+/// Access times of the host's memory. The times asked of an emulated memory are multiples of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     /// Looking at the clock, in nanoseconds; 0 for a virtual clock.
@@ -67,7 +67,7 @@ impl Calibration {
     /// Measures this machine, on memory that is mapped as an emulated region is: about 0.1 seconds and 128 MiB.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn measure() -> io::Result<Self> {
         let memory = Region::of(&anonymous(WORKING_SET_BYTES)?)?;
         Ok(Calibration {

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 const LINE: usize = 64;
 
-/// How many times slower than DRAM.
+/// Factors by which an emulated memory is slower than DRAM.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
     /// Of reads, 1 to 1000.
@@ -50,7 +50,7 @@ impl Mapped<WallClock> {
     /// A region in anonymous shared memory, calibrated now; it goes with the process. `bytes` is a multiple of 8 above 0.
     ///
     /// # Errors
-    /// `InvalidInput` for an impossible size or slowdown; else what the system answered.
+    /// `InvalidInput` for an impossible size or slowdown; else the error of the system.
     pub fn anonymous(bytes: u64, slowdown: Slowdown) -> io::Result<Self> {
         Self::over(&region::anonymous(bytes)?, false, slowdown, Calibration::measure, WallClock::new)
     }
@@ -103,7 +103,7 @@ impl<C: Clock> Mapped<C> {
         &self.clock
     }
 
-    /// What the host's memory takes.
+    /// Access times of the host's memory.
     pub fn calibration(&self) -> &Calibration {
         &self.calibration
     }
@@ -172,7 +172,7 @@ impl<C: Clock> Mapped<C> {
     /// long as writing a line, and has the system write the range to its file. Anonymous memory is never durable.
     ///
     /// # Errors
-    /// `InvalidInput` beyond the end; else what the system answered.
+    /// `InvalidInput` beyond the end; else the error of the system.
     pub fn persist(&self, offset: u64, bytes: usize) -> io::Result<()> {
         let range = self.check(offset, bytes)?;
         if range.is_empty() {
@@ -233,16 +233,16 @@ impl<C: Clock> Mapped<C> {
     }
 }
 
-/// What accesses of a size take.
+/// Measured times of accesses of one size and kind, with the time asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryAccuracy {
     /// Writes, or else reads.
     pub writes: bool,
     /// Their size.
     pub bytes: usize,
-    /// What each should take, in nanoseconds.
+    /// Time that each access should take, in nanoseconds.
     pub asked_ns: f64,
-    /// What they took, a look at the clock included.
+    /// Times that the accesses took, in nanoseconds, a look at the clock included.
     pub given: Histogram,
 }
 

@@ -1,4 +1,4 @@
-//! What a write does to a page, and what a reader sees of one.
+//! Change that a write makes to a page, and view that a reader has of one.
 
 use super::world::Memory;
 use entresol_device::emulated::Clock as DeviceClock;
@@ -32,13 +32,13 @@ impl DerefMut for PageChange<'_> {
     }
 }
 
-/// What the current request changes.
+/// Change that the current request makes.
 pub(super) enum Change<'a> {
     /// Nothing: it is a read.
     Nothing,
     /// These bytes, from an offset on, whatever was there.
     Bytes(usize, &'a [u8]),
-    /// What somebody makes of the bytes that are there, or of zeroes.
+    /// Change that a caller's function makes to the bytes that are there, or to zeroes.
     With { range: Range<usize>, zeroed: bool, with: &'a mut dyn FnMut(&mut PageChange) },
 }
 

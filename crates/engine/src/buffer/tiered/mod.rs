@@ -67,7 +67,7 @@ impl TieredOptions {
     }
 }
 
-/// What went through one tier, counted as the simulator counts it.
+/// Counts of one tier's traffic, as the simulator counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStats {
     /// Reads found here.
@@ -84,10 +84,10 @@ pub struct TierStats {
     pub written_back: u64,
 }
 
-/// What a tiered buffer did.
+/// Counts of a tiered buffer's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TieredStats {
-    /// What the policy decided.
+    /// Decisions of the policy.
     pub decided: Decided,
     /// By tier: DRAM, NVM.
     pub tiers: [TierStats; 2],
@@ -325,7 +325,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         self.lock().world.flush()
     }
 
-    /// What was done so far.
+    /// Counts of the work so far.
     pub fn stats(&self) -> TieredStats {
         self.lock().world.stats()
     }

@@ -1,10 +1,11 @@
 //! Reading from below before the policy is asked, without the buffer's lock: requesters who miss wait side by side, and
 //! hits go on meanwhile.
 //!
-//! What a request will need from below is known beforehand: its own page, if no tier, no write under way and no failed one
-//! has the newest version. Whoever asks for it first reads it; whoever asks for it meanwhile waits, to write it whole, too.
-//! So nobody changes a page while it is read, and as it is in no tier and not changed, nobody has a reason to write it below.
-//! Then the policy decides, and finds the page at hand where it would have had to be read.
+//! Reads that a request will need from below are known beforehand. It needs its own page, if no tier, no write under
+//! way and no failed write has the newest version. The request that asks for a page first reads it. Those that ask for
+//! it meanwhile wait, also those that are to write it whole. So nobody changes a page while it is read. As the page is
+//! in no tier and not changed, nobody has a reason to write it below. Then the policy decides, and finds the page at
+//! hand where it would have had to be read.
 
 use super::world::World;
 use super::{State, TieredBuffer};
@@ -34,7 +35,7 @@ pub(super) struct Ahead {
     waiting: usize,
 }
 
-/// What there is to do before a request can be decided on.
+/// Work to be done before a request can be decided on.
 enum Before {
     /// Nothing; the page's handle, if it has one.
     Nothing(Option<Page>),
@@ -42,7 +43,7 @@ enum Before {
     Wait,
 }
 
-/// What there is to do before a request is made ([`TieredBuffer::prepare`]).
+/// Work to be done before a request is made ([`TieredBuffer::prepare`]).
 pub enum Prepared<'a, I: PageIo, C: DeviceClock> {
     /// Nothing: it waits for no read.
     Ready,
@@ -85,7 +86,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         !self.behind.has(page, newest) && !self.rescued.contains_key(&page)
     }
 
-    /// What was read of a page, once.
+    /// Takes the result of a page's read, which can be had once. If it is good, the bytes are in `whole`.
     pub fn take_read(&mut self, key: Key) -> Option<io::Result<()>> {
         if !matches!(self.ahead.pages.get(&key), Some(Coming::Here(_))) {
             return None;
@@ -162,7 +163,7 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
     /// For a host that does not wait: what there is to do before a request, so that it waits for no read. A request for a
     /// page that somebody reads waits until that is over; whoever reads it here must not make one before.
     ///
-    /// What is prepared may be undone by requests of others; then the request itself reads.
+    /// Preparations may be undone by requests of others; then the request itself reads.
     ///
     /// ```
     /// # use entresol_core::{Address, ObjectId, Op};

@@ -8,7 +8,7 @@ use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Page, Tier, Verb};
 use entresol_device::emulated::Clock as DeviceClock;
 use entresol_policy::Driver;
 
-/// What a policy drives.
+/// Driver of a policy while a request is served.
 pub(super) struct Serving<'a, 'c, I, C> {
     pub world: &'a mut World<I, C>,
     pub change: &'a mut Change<'c>,

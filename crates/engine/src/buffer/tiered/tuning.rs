@@ -22,7 +22,7 @@ pub struct Tuning {
     pub tunables: Vec<usize>,
     /// Requests of an epoch, above 0.
     pub epoch_requests: u64,
-    /// What runs the settings in small that the tuner wants to be shadowed; nothing for a tuner that wants none.
+    /// Miniatures that run the settings which the tuner wants to be shadowed; none for a tuner that wants none.
     pub shadows: Option<Miniatures>,
 }
 
@@ -36,7 +36,7 @@ pub enum TuningError {
         policy: &'static str,
         /// Tunables that it declares.
         tunables: usize,
-        /// What was asked for.
+        /// Index that was asked for.
         at: usize,
     },
     /// A value that the number may not have.
@@ -46,7 +46,7 @@ pub enum TuningError {
         policy: &'static str,
         /// The tunable.
         name: &'static str,
-        /// What was asked for.
+        /// Value that was asked for.
         value: f64,
         /// Its least and its greatest value.
         range: [f64; 2],

@@ -35,7 +35,7 @@ pub(super) struct Copy {
     pub version: u64,
 }
 
-/// What is known of a handle's page. A page that was just met has version 1, below.
+/// Facts known of a handle's page. A page that was met for the first time has version 1, below.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     pub copies: [Option<Copy>; 2],
@@ -76,7 +76,7 @@ impl<C: DeviceClock> Memory<C> {
     }
 }
 
-/// What the current request is about.
+/// Current request: its page and its state.
 pub(super) struct Current {
     key: Key,
     page: Option<Page>,
@@ -201,7 +201,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         Ok(seen.expect("a page is somewhere, or there is an error"))
     }
 
-    /// Where the current page is after the policy's decision: in a tier, or else in `whole`.
+    /// Finds the current page after the policy's decision: in a tier, or else in `whole`.
     fn find(&mut self) -> Option<Option<(usize, u32)>> {
         if self.error.is_some() || self.current.done {
             return self.error.is_none().then_some(None);
@@ -261,8 +261,8 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.stats.decided.requests + self.stats.without_handle
     }
 
-    /// How far the buffer has come, by the clock of its NVM. Pages written to NVM are counted as the simulator counts
-    /// them: a partial write in place is one.
+    /// Progress of the buffer: its requests, the clock of its NVM, and the pages written to NVM. Such pages are counted
+    /// as the simulator counts them: a partial write in place is one.
     pub fn reading(&self) -> Reading {
         let nvm = &self.stats.tiers[NVM];
         Reading {
@@ -302,7 +302,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         self.directory.key(page).address()
     }
 
-    /// Where the newest version is, in the faster tier if in both.
+    /// Tier and frame of the newest version, in the faster tier if both have it.
     pub(super) fn newest_copy(&self, page: Page) -> Option<(usize, u32)> {
         let known = &self.known[page.index()];
         let held = |tier: usize| known.copies[tier].filter(|copy| copy.version == known.newest);

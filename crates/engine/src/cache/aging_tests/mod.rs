@@ -13,7 +13,7 @@ use std::time::Duration;
 use world::{Cost, Scene, Setup};
 
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
-/// What the issue grants beside the bound.
+/// Seconds that the issue grants beside the bound.
 const GRACE: f64 = 1.0;
 
 /// A policy of each family that a live cache of blocks may have.

@@ -21,7 +21,7 @@ const TICK_US: u64 = 50_000;
 /// Steps of upkeep at one moment that no honest work takes.
 const STEPS_MAX: usize = 2000;
 
-/// What I/O takes.
+/// Virtual time that I/O takes, in microseconds.
 #[derive(Clone, Copy)]
 pub struct Cost {
     pub io_us: u64,
@@ -34,7 +34,7 @@ impl Cost {
     pub const DISK: Cost = Cost { io_us: 2000, page_us: 50, sync_us: 8000 };
 }
 
-/// What kind of cache it is.
+/// Kind of cache that a test sets up.
 #[derive(Clone)]
 pub struct Setup {
     pub info: &'static Info,
@@ -66,7 +66,7 @@ impl Setup {
     }
 }
 
-/// What was written above and what is durable below, by numbers of writes.
+/// Model of what was written above and what is durable below, by numbers of writes.
 #[derive(Default)]
 struct Model {
     /// Writes of a page that are not durable below, with their moments in microseconds, oldest first.
@@ -151,7 +151,7 @@ pub struct Scene {
     device: SimDisk,
     below: Below,
     writes: u64,
-    /// What the clock of the next process shows beside the time.
+    /// Microseconds by which the clock of the next process is ahead of the time.
     ahead_us: u64,
 }
 

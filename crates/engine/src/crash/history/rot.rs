@@ -1,4 +1,4 @@
-//! What rots on the cache device before it is closed: at any point of a life one bit, one write that went elsewhere or
+//! Rot on the cache device before the cache is closed: at any point of a life one bit, one write that went elsewhere or
 //! nowhere, or one read.
 
 use super::{BACKING, Damage, FIRST_ENTRIES_END, History, Outcome, Stop, wrong};
@@ -12,7 +12,7 @@ use entresol_crashtest::{Fault, Power, SimDisk};
 use std::collections::BTreeSet;
 use std::io;
 
-/// What happens to the cache device.
+/// Rot that happens to the cache device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::crash) enum Rot {
     /// One bit of it flips after the end.
@@ -23,7 +23,7 @@ pub(in crate::crash) enum Rot {
     Write,
 }
 
-/// How a life ends.
+/// End of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::crash) enum End {
     /// The process is killed in the middle of some write or sync; the devices are not.
@@ -34,7 +34,7 @@ pub(in crate::crash) enum End {
     Close,
 }
 
-/// What is done with the cache then.
+/// Operation on the cache after the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Open,

@@ -1,4 +1,4 @@
-//! How the blocks of a device are divided among the journal and the slots.
+//! Division of a device's blocks among the journal and the slots.
 
 use super::journal;
 use crate::store::Geometry;
@@ -64,12 +64,12 @@ impl Areas {
         (self.slots - self.slots / 64).saturating_sub(4 * self.segment_pages)
     }
 
-    /// Where a block of the journal is, in bytes.
+    /// Offset of a block of the journal on the device, in bytes.
     pub fn byte_of_block(&self, number: u64) -> u64 {
         self.base + number % self.journal * self.page_bytes
     }
 
-    /// Where a slot is, in bytes.
+    /// Offset of a slot on the device, in bytes.
     pub fn byte_of_slot(&self, slot: u32) -> u64 {
         self.base + (self.journal + u64::from(slot)) * self.page_bytes
     }

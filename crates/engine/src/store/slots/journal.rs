@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"\x89ETJOURN";
 
-/// What an entry says of its page.
+/// Kind of an entry: what the entry says of its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -29,7 +29,8 @@ pub(super) struct Record {
     pub kind: Kind,
     /// It repeats an older entry whose block is to be written again.
     pub again: bool,
-    /// How long before the clock of the block the page first differed from the backing store: see [`age`].
+    /// Age code: the time from when the page first differed from the backing store to the clock of the block. See
+    /// [`age`].
     pub age: u8,
     pub slot: u32,
     pub version: u32,

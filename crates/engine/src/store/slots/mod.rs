@@ -34,7 +34,7 @@ pub(crate) struct Slots<D> {
     geometry: Geometry,
     areas: Areas,
     pub(in crate::store) standing: Standing,
-    /// What the slots hold of each page.
+    /// Newest version of each page that the slots hold.
     pub index: Index,
     free: Free,
     /// From where slots are looked through for such as the policy does not hold.
@@ -73,10 +73,10 @@ pub(crate) struct Slots<D> {
     pub(in crate::store) past: Option<Past>,
 }
 
-/// What a block of the journal says of more than its entries.
+/// Statement of a block of the journal beyond its entries.
 struct Statement {
     block: u64,
-    /// How far the journal was durable when it was written.
+    /// Durable end of the journal, as a block's number, when the block was written.
     durable: u64,
     /// Number of the version after its own.
     versions: u32,
@@ -93,10 +93,11 @@ fn version_of(place: u64) -> u32 {
 }
 
 impl<D: Disk> Slots<D> {
-    /// Writes anew the blocks of the journal that were taken from their copies; where they are.
+    /// Writes anew the blocks of the journal that were taken from their copies. Returns their offsets on the device in
+    /// bytes.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn rewrite_copied(&mut self) -> io::Result<Vec<u64>> {
         rewrite::write(&self.disk, &std::mem::take(&mut self.copied))
     }
@@ -106,7 +107,7 @@ impl<D: Disk> Slots<D> {
         self.geometry
     }
 
-    /// What was done since the open.
+    /// Counts of the store's work since the open.
     pub fn counts(&self) -> LogCounts {
         self.counts
     }
@@ -115,7 +116,7 @@ impl<D: Disk> Slots<D> {
         self.geometry.page_bytes as usize
     }
 
-    /// Where the slot of a place is on the device, in bytes.
+    /// Offset on the device of the slot of a place, in bytes.
     pub fn byte_of(&self, place: u64) -> u64 {
         self.areas.byte_of_slot(slot_of(place))
     }
@@ -125,12 +126,12 @@ impl<D: Disk> Slots<D> {
         &self.disk
     }
 
-    /// Counts reads of the device that somebody else performs.
+    /// Counts reads of the device that are performed elsewhere.
     pub fn count_reads(&mut self, reads: u64) {
         self.counts.reads += reads;
     }
 
-    /// Where in the buffer the page of a place in the open batch is.
+    /// Offset in the buffer of the page of a place, if that is in the open batch.
     fn open_at(&self, place: u64) -> Option<usize> {
         let at = version_of(place).wrapping_sub(self.first) as usize;
         (at < self.fresh.len()).then(|| (1 + at) * self.page_bytes())
@@ -181,7 +182,7 @@ impl<D: Disk> Slots<D> {
     /// Appends a version of a page; it becomes what the slots hold of it.
     ///
     /// # Errors
-    /// `StorageFull` without a free slot or block: a fault of whoever makes room.
+    /// `StorageFull` without a free slot or block: a fault of the code that makes room.
     pub fn append(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> io::Result<u64> {
         self.reserve(1)?;
         let slot = self.free.take().ok_or_else(|| full("no free slot"))?;
@@ -262,7 +263,7 @@ impl<D: Disk> Slots<D> {
         Ok(())
     }
 
-    /// What the slots hold of a page, as an entry says it.
+    /// Adds an entry of this kind for a page to the open block, with the slot and the version that hold the page.
     fn record(&mut self, page: u64, kind: Kind) -> io::Result<()> {
         self.reserve(0)?;
         let place = self.index.get(page).map_or(u64::from(NO_SLOT), |entry| entry.place);
@@ -334,7 +335,8 @@ impl<D: Disk> Slots<D> {
         self.number += 1;
     }
 
-    /// Where the bytes of the open batch go: its block, and its pages in runs of neighbouring slots.
+    /// Writes of the open batch: its block, and its pages in runs of neighbouring slots. Each has an offset on the
+    /// device and a range of the buffer.
     fn writes(&self) -> Vec<(u64, Range<usize>)> {
         let page_bytes = self.page_bytes();
         let mut writes = vec![(self.areas.byte_of_block(self.number), 0..page_bytes)];
@@ -352,7 +354,7 @@ impl<D: Disk> Slots<D> {
         self.sealed.iter().map(|(_, batch)| Arc::clone(batch)).collect()
     }
 
-    /// How many such batches there are.
+    /// Number of batches that the device may not have yet.
     pub fn sealed_len(&self) -> usize {
         self.sealed.len()
     }
@@ -371,7 +373,7 @@ impl<D: Disk> Slots<D> {
     /// Writes the open batch and all before it.
     ///
     /// # Errors
-    /// What the device answered. What could not be written stays sealed.
+    /// The error that the device returned. Batches that could not be written stay sealed.
     pub fn write_out(&mut self) -> io::Result<()> {
         self.seal();
         let written = self.sealed.iter().try_for_each(|(_, batch)| batch.write(&self.disk));
@@ -382,7 +384,7 @@ impl<D: Disk> Slots<D> {
     /// Makes everything durable that was written out.
     ///
     /// # Errors
-    /// What the device answered: nothing is known then of what was written since the last success.
+    /// The error that the device returned. Nothing is known then of what was written since the last success.
     pub fn sync(&mut self) -> io::Result<()> {
         if let Some(point) = self.unsynced() {
             sync_device(&self.disk)?;
@@ -398,19 +400,20 @@ impl<D: Disk> Slots<D> {
         blocks.max(self.unsynced_pages / u64::from(self.geometry.segment_pages))
     }
 
-    /// Up to where a sync of the device makes the journal durable, if it begins when all is written that is sealed now; none
-    /// when it is durable.
+    /// Sync point of a device sync that begins when all that is sealed now is written: the journal is durable to there
+    /// afterwards. None when the journal is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
         let end = LogEnd { place: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
         self.unsynced.then(|| self.standing.sync_point(end))
     }
 
-    /// Where the journal was durable before, to be noted once more with the time; none unless it is durable now.
+    /// Sync point of the last durable end, to be noted once more with the current time. None while a write is not
+    /// synced.
     pub fn restated(&self) -> Option<SyncPoint> {
         (!self.unsynced).then(|| self.standing.sync_point(self.durable))
     }
 
-    /// Such a sync has succeeded, and is noted.
+    /// Notes that the sync of such a point has succeeded.
     pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
         if end.place < self.durable.place {
@@ -446,7 +449,7 @@ impl<D: Disk> Slots<D> {
         (slot < self.areas.slots).then(|| (slot + slots as u64, self.index.in_slots(slot as usize, slots)))
     }
 
-    /// How long ago a version was appended, in versions since.
+    /// Age of a version: the number of versions appended since.
     pub fn age(&self, place: u64) -> u64 {
         self.index.versions().wrapping_sub(version_of(place)).into()
     }
@@ -487,7 +490,7 @@ impl<D: Disk> Slots<D> {
         check_page(entry, bytes)
     }
 
-    /// How many there are.
+    /// Number of slots.
     pub fn slots(&self) -> u64 {
         self.areas.slots
     }
@@ -523,8 +526,9 @@ impl<D: Disk> Slots<D> {
         free < once_durable && (gained || 2 * free <= once_durable)
     }
 
-    /// Where the oldest blocks of the journal are on the device, whose entries are to be repeated as far as they hold; none
-    /// while there is room, or as far as that has been done. What is returned is to be read and given to [`renew`](Slots::renew).
+    /// Range of bytes on the device of the oldest blocks of the journal, whose entries are to be repeated as far as
+    /// they hold. None while there is room, or as far as that has been done. Its bytes are to be read and given to
+    /// [`renew`](Slots::renew).
     pub fn oldest_blocks(&self) -> Option<Range<u64>> {
         if self.blocks_once_durable() > self.areas.enough_free() {
             return None;
@@ -543,7 +547,7 @@ impl<D: Disk> Slots<D> {
         self.decoded(blocks).iter().all(Option::is_some)
     }
 
-    /// Where the block after the oldest ones, of so many bytes, is on the device.
+    /// Offset on the device of the block after the oldest ones, which are so many bytes long.
     pub fn byte_after_oldest(&self, bytes: usize) -> u64 {
         self.areas.byte_of_block(self.tail + (bytes / self.page_bytes()) as u64)
     }
@@ -560,7 +564,7 @@ impl<D: Disk> Slots<D> {
         self.mended(blocks, after).is_some()
     }
 
-    /// What the oldest blocks say, each from its copy in the one after it where it is damaged.
+    /// Contents of the oldest blocks. A damaged block is taken from its copy in the one after it; none without a copy.
     fn mended(&self, blocks: &[u8], after: &[u8]) -> Option<Vec<journal::Block>> {
         let mut decoded = self.decoded(blocks);
         let uuid = self.standing.uuid();
@@ -612,7 +616,7 @@ impl<D: Disk> Slots<D> {
     /// Notes in the superblock that the journal ends in good order. Everything must be durable.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn close(&mut self) -> io::Result<()> {
         assert!(self.is_durable(), "a store is flushed before it is closed");
         self.write_superblock(State::Closed)
@@ -621,7 +625,7 @@ impl<D: Disk> Slots<D> {
     /// Notes in the superblock, as far as the device still can, that the contents must not be trusted again.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn retire(&mut self) -> io::Result<()> {
         if mutant::is(Mutant::RetireUnmarked) {
             return Ok(());
@@ -632,7 +636,7 @@ impl<D: Disk> Slots<D> {
     /// Writes both superblocks while the store is in use.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error that the device returned.
     pub fn write_open(&mut self) -> io::Result<()> {
         self.write_superblock(State::Open)
     }

@@ -31,7 +31,7 @@ const AT_ONCE_BYTES: u64 = 8 << 20;
 /// The CRC of a block that takes the place of a missing one before another that is missing.
 const FILLED: u32 = 0x4649_4c4c;
 
-/// What an open reads of a store.
+/// Reader of a store at its open, with all that it has read so far.
 struct Walk<'d, D> {
     disk: &'d D,
     superblock: Superblock,
@@ -43,7 +43,7 @@ struct Walk<'d, D> {
     read_bytes: Cell<u64>,
     /// Blocks that were taken from copies, as they can be written again.
     copied: RefCell<Vec<Copied>>,
-    /// Where blocks may be missing: what was found of that.
+    /// Findings about missing blocks. None unless blocks may be missing.
     past: RefCell<Option<Past>>,
     /// Ages are to be kept.
     keeps_ages: bool,
@@ -372,7 +372,7 @@ impl<D: Disk> Walk<'_, D> {
         }
     }
 
-    /// What the block after one, or a commit record, has of it.
+    /// Returns a copy of a block: the one in the block after it, or the one in a commit record.
     fn copy_of(&self, number: u64) -> io::Result<Option<Block>> {
         if mutant::is(Mutant::CopyIgnored) {
             return Ok(None);

@@ -2,7 +2,7 @@
 
 use entresol_core::{ObjectId, Request};
 
-/// How an object is accessed (000, section 3.4.1, the status map).
+/// Access pattern of an object (000, section 3.4.1, the status map).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Status {
     /// Not decided yet; admitted like a random one.

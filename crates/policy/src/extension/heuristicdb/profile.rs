@@ -4,7 +4,7 @@
 use super::detector::{AccessPatternDetector, Status};
 use entresol_core::ObjectId;
 
-/// What is to happen to the pages in NVM when a query is submitted (rule 6).
+/// Adjustment of the pages in NVM when a query is submitted (rule 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adjustment {
     /// All become the first to go: they brought nothing, and there are hot objects to make room for.
