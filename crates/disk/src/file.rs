@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Whether the kernel's page cache stands between.
+/// Use of the kernel's page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
     /// Reads and writes go through the page cache.
@@ -88,7 +88,7 @@ impl FileDisk {
         Ok(FileDisk { file, size_bytes, caching, rings: Rings::new().map_err(|error| error.to_string()) })
     }
 
-    /// How several transfers at once are made: `io_uring`, or `threads` and why.
+    /// Name of the executor of several transfers at once: `io_uring`, or `threads` and the reason.
     pub fn executor(&self) -> String {
         match &self.rings {
             Ok(_) => "io_uring".to_owned(),
@@ -207,7 +207,7 @@ impl FileDisk {
         Ok(())
     }
 
-    /// Whether a ring can read this as it is, without a copy.
+    /// True if a ring can read this as it is, without a copy.
     fn suits_a_ring(&self, at: u64, bytes: &[u8]) -> bool {
         let as_it_is = self.caching == Caching::Buffered || (is_whole(at, bytes.len()) && !self.must_copy(bytes));
         let inside = self.check_range(at, bytes.len(), io::ErrorKind::UnexpectedEof).is_ok();

@@ -1,11 +1,12 @@
-//! What tells one file from all others.
+//! Identity that tells one file from all others.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// What tells a backing file from all others: its inode and when that was made. Both stay when the file is renamed, and
-/// when the machine starts again. A copy is another file, and so it should be: it ages apart from the cache.
+/// Identity that tells a backing file from all others: its inode and when that was made. Both stay when the file is
+/// renamed, and when the machine starts again. A copy is another file, and so it should be: it ages apart from the
+/// cache.
 ///
 /// # Errors
 /// `InvalidInput` for a block device, whose number may be another's after a restart, and for anything else that is no

@@ -30,14 +30,14 @@ pub enum Transfer<'a> {
     Read {
         /// Position in bytes.
         at: u64,
-        /// What is filled.
+        /// Memory that is filled.
         bytes: &'a mut [u8],
     },
     /// Writes `bytes` from byte `at` on.
     Write {
         /// Position in bytes.
         at: u64,
-        /// What is written.
+        /// Bytes that are written.
         bytes: &'a [u8],
     },
 }
@@ -89,13 +89,13 @@ pub trait Disk: Send + Sync {
     /// Returns when every write that returned before is on stable storage.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error of the device.
     fn sync(&self) -> io::Result<()>;
 
     /// Declares a range no longer needed. A hint: a device that cannot do it ignores it.
     ///
     /// # Errors
-    /// What the device answered.
+    /// The error of the device.
     fn discard(&self, at: u64, bytes: u64) -> io::Result<()>;
 
     /// Makes it at least so large. What is added survives a crash after a sync only, as what is written does.

@@ -34,7 +34,7 @@ pub struct CallCounts {
     pub busy_ns: u64,
     /// Calls under way.
     pub under_way: u64,
-    /// How many took how long, see [`TIME_BUCKETS`].
+    /// Numbers of calls by the time that they took, see [`TIME_BUCKETS`].
     pub took: [u64; TIME_BUCKETS],
 }
 
@@ -62,7 +62,7 @@ pub struct Metered<D> {
     meters: Arc<Meters>,
 }
 
-/// What reads the meters of a device.
+/// Reader of the meters of a device.
 pub struct Gauge(Arc<Meters>);
 
 fn bucket(ns: u64) -> usize {
@@ -103,7 +103,7 @@ impl Meter {
 }
 
 impl Gauge {
-    /// What was counted so far.
+    /// Counts so far.
     pub fn counts(&self) -> DeviceCounts {
         let Meters { read, write, sync } = &*self.0;
         DeviceCounts { read: read.counts(), write: write.counts(), sync: sync.counts() }
@@ -116,7 +116,7 @@ impl<D: Disk> Metered<D> {
         Metered { disk, meters: Arc::default() }
     }
 
-    /// What reads the meters.
+    /// Returns a reader of the meters.
     pub fn gauge(&self) -> Gauge {
         Gauge(self.meters.clone())
     }

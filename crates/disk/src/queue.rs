@@ -10,11 +10,11 @@ pub struct QueuedRead<'a> {
     pub token: usize,
     /// Position in bytes.
     pub at: u64,
-    /// What is filled. It belongs to whoever performs the read until the source has it back.
+    /// Memory that is filled. It belongs to whoever performs the read until the source has it back.
     pub bytes: &'a mut [u8],
 }
 
-/// What names reads one after the other and has each of them back when it has ended, in any order
+/// Source that names reads one after the other and has each of them back when it has ended, in any order
 /// ([`Disk::read_queue`]).
 pub trait ReadSource<'a> {
     /// The next read, if there is one now. After `None` it is asked again when a read that is under way has ended.

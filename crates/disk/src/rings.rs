@@ -31,12 +31,12 @@ pub(super) struct Rings {
     idle: Mutex<Vec<IoUring>>,
 }
 
-/// What a ring is given to do.
+/// Work that a ring is given.
 trait Work {
     /// Transfers under way at most.
     fn depth(&self) -> usize;
 
-    /// How many completions are worth a system call, with so many under way.
+    /// Number of completions that are worth a system call, with so many under way.
     fn worth(&self, under_way: usize) -> usize;
 
     /// The next transfer, if there is one now; its `user_data` names it. Its memory is valid, and nobody else's, until
@@ -206,7 +206,7 @@ impl Work for Batch<'_> {
     }
 }
 
-/// What names reads for [`Rings::read`] and has them back.
+/// Source that names reads for [`Rings::read`] and has them back.
 pub(super) trait Reads<'a> {
     /// The next read, if there is one now.
     fn next(&mut self) -> Option<QueuedRead<'a>>;

@@ -1,4 +1,4 @@
-//! What is counted of the calls that a disk is given.
+//! Test of the counts of calls that a disk is given.
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_disk::{DeviceCounts, Disk, Metered, Transfer};

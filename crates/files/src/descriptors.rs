@@ -1,4 +1,4 @@
-//! How many files may be open.
+//! Limit of the number of files that this process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

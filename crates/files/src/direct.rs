@@ -35,7 +35,7 @@ impl FileLayer for DirectFiles {
 #[derive(Debug)]
 pub struct DirectFile(pub File);
 
-/// Whether the system would have to wait, or cannot tell.
+/// True if the error says that the system would have to wait, or cannot tell.
 fn would_wait(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS)
 }

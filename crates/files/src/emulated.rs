@@ -37,7 +37,7 @@ impl EmulatedFiles {
         Self { make_model: Box::new(make_model), known: Mutex::default() }
     }
 
-    /// How near all files together came to their models so far.
+    /// Accuracy of all files together so far: the lateness of their completions against their models.
     pub fn accuracy(&self) -> Accuracy {
         let known = self.known();
         let mut all = known.gone.clone();

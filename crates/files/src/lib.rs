@@ -39,8 +39,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// What tells a file from all others of the backing file system while it exists. The number may return with another file
-/// after [`FileLayer::removed`].
+/// Identity that tells a file from all others of the backing file system while it exists. The number may return with
+/// another file after [`FileLayer::removed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// Number of the file system.
@@ -65,7 +65,7 @@ pub trait FileLayer: Send + Sync + 'static {
     /// name.
     ///
     /// # Errors
-    /// What keeps the removal from being survived by a crash; the name must stay then.
+    /// The error that keeps the removal from being survived by a crash; the name must stay then.
     fn leaving(&self, id: FileId, directory: OpenDirectory<'_>) -> io::Result<()>;
 
     /// After [`leaving`](Self::leaving), the file has a name still.
@@ -75,17 +75,17 @@ pub trait FileLayer: Send + Sync + 'static {
     /// the new ones after a crash, never a file without bytes.
     ///
     /// # Errors
-    /// What the storage answered; the rename must not happen then.
+    /// The error of the storage; the rename must not happen then.
     fn replacing(&self, id: FileId) -> io::Result<()>;
 
-    /// Who serves the files is about to change something below about this one that is not its bytes: its mode, times or names. Until what
-    /// is returned is dropped the layer does not take that for the work of somebody else.
+    /// Announces that the server of the files is about to change the file below, but not its bytes: its mode, times or
+    /// names. Until the returned guard is dropped the layer does not take that for the work of somebody else.
     fn changing(&self, _id: FileId) -> Option<Box<dyn Send>> {
         None
     }
 
-    /// Who is to be told the number of each file of which bytes that were given are not those that it has, because somebody else
-    /// changed it below. He must not wait for anything, nor call the layer.
+    /// Sets the listener that is told the number of each stale file: somebody else changed it below. Bytes that were
+    /// given before are not those that it has. The listener must not wait for anything, nor call the layer.
     fn when_stale(&self, _tell: Box<dyn Fn(u64) + Send + Sync>) {}
 
     /// The file has no name and no handle any more: nothing will ask for its bytes.
@@ -95,7 +95,7 @@ pub trait FileLayer: Send + Sync + 'static {
     /// file system takes set-user-ID, set-group-ID and capabilities from a file that is written.
     ///
     /// # Errors
-    /// What `act` answered.
+    /// The error of `act`.
     fn changing_rights(&self, _id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         act()
     }
@@ -104,7 +104,7 @@ pub trait FileLayer: Send + Sync + 'static {
     /// later gives the file the times back that it had, and `act` shall neither see those in between nor have its own undone.
     ///
     /// # Errors
-    /// What `act` answered.
+    /// The error of `act`.
     fn while_still(&self, _id: FileId, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         act()
     }
@@ -115,7 +115,7 @@ pub trait FileLayer: Send + Sync + 'static {
     }
 }
 
-/// Who wants to know of queries.
+/// Listener that wants to know of queries.
 pub trait Advised: Send + Sync {
     /// A query begins that will use these files; how many of them are known.
     fn query_begins(&self, query: u32, files: &[FileId]) -> usize;
@@ -124,7 +124,7 @@ pub trait Advised: Send + Sync {
     fn query_ends(&self, query: u32);
 }
 
-/// What `lseek` looks for.
+/// Kind of place that `lseek` looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sought {
     /// The next byte that is stored.
@@ -133,7 +133,7 @@ pub enum Sought {
     Hole,
 }
 
-/// How much of a read was read without waiting.
+/// Part of a read that was done without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtOnce {
     /// So many bytes: all, or up to the end of the file.
@@ -149,13 +149,13 @@ pub trait FileData: Send + Sync {
     /// Size in bytes, exact at any time.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     fn size_bytes(&self) -> io::Result<u64>;
 
     /// Tells the backing file what it is not told at every write: the time of the last one.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     fn settle(&self) -> io::Result<()> {
         Ok(())
     }
@@ -164,7 +164,7 @@ pub trait FileData: Send + Sync {
     /// that it has now. To be called at each `open`.
     ///
     /// # Errors
-    /// What the storage answered; nothing is known then.
+    /// The error of the storage; nothing is known then.
     fn look(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -179,43 +179,43 @@ pub trait FileData: Send + Sync {
     /// `bytes` may hold anything.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     fn read_now(&self, offset: u64, bytes: &mut [u8]) -> io::Result<AtOnce>;
 
     /// Fills `bytes` from `offset` on, up to the file's end; the number of bytes read.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
 
     /// As [`write`](FileData::write) for as many of the first bytes as can be written without waiting; their number.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     fn write_now(&self, offset: u64, bytes: &[u8]) -> io::Result<usize>;
 
     /// Writes `bytes` from `offset` on; a file that ends before grows.
     ///
     /// # Errors
-    /// What the storage answered; some of the bytes may be written.
+    /// The error of the storage; some of the bytes may be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes durable every write that returned before, with the file's times unless `data_only`.
     ///
     /// # Errors
-    /// What the storage answered; the writes may then be lost.
+    /// The error of the storage; the writes may then be lost.
     fn sync(&self, data_only: bool) -> io::Result<()>;
 
     /// Cuts the file off, or lengthens it with zeroes.
     ///
     /// # Errors
-    /// What the storage answered.
+    /// The error of the storage.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
 
     /// `fallocate`: reserves space, punches holes, writes zeroes.
     ///
     /// # Errors
-    /// What the storage answered; `EOPNOTSUPP` for what it cannot do.
+    /// The error of the storage; `EOPNOTSUPP` for operations that it cannot do.
     fn allocate(&self, how: FallocateFlags, offset: u64, bytes: u64) -> io::Result<()>;
 
     /// The next place of the kind from `offset` on.

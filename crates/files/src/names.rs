@@ -29,7 +29,7 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
-    /// Whether it is about the file at this path, which is relative to the backing directory.
+    /// True if the pattern names the file at this path, which is relative to the backing directory.
     pub fn matches(&self, path: &str) -> bool {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         let fits =

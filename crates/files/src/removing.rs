@@ -13,28 +13,28 @@ pub trait NamesBelow {
     /// The file that a name leads to, if it leads to one that a layer may know.
     ///
     /// # Errors
-    /// What keeps it from being looked at; that no such name is there is none.
+    /// The error that keeps the file from being looked at. A name that is not there is no error.
     fn find(&self, name: &OsStr) -> io::Result<Option<(Self::Place, FileId)>>;
 
-    /// Whether a file has a name still.
+    /// True if a file has a name still.
     fn has_name(place: &Self::Place) -> bool;
 
     /// The directory, opened so that it can be synced.
     ///
     /// # Errors
-    /// What the file system below answered.
+    /// The error of the file system below.
     fn open_to_sync(&self) -> io::Result<Directory>;
 
     /// `unlink`.
     ///
     /// # Errors
-    /// What the file system below answered.
+    /// The error of the file system below.
     fn unlink(&self, name: &OsStr) -> io::Result<()>;
 
     /// `rename` to a name in another directory, or in this one.
     ///
     /// # Errors
-    /// What the file system below answered.
+    /// The error of the file system below.
     fn rename_to(&self, name: &OsStr, to: &Self, new_name: &OsStr, flags: RenameFlags) -> io::Result<()>;
 }
 
@@ -60,7 +60,7 @@ fn losing<D: NamesBelow>(
 /// `unlink`, of a file of this layer or of anything else.
 ///
 /// # Errors
-/// What the layer or the file system below answered; the name is there then.
+/// The error of the layer or of the file system below; the name is there then.
 pub fn remove<D: NamesBelow>(layer: &(impl FileLayer + ?Sized), directory: &D, name: &OsStr) -> io::Result<()> {
     losing(layer, directory, name, || directory.unlink(name))
 }
@@ -68,7 +68,7 @@ pub fn remove<D: NamesBelow>(layer: &(impl FileLayer + ?Sized), directory: &D, n
 /// `rename`, from a name in a directory to another.
 ///
 /// # Errors
-/// What the layer or the file system below answered; the names are as they were then.
+/// The error of the layer or of the file system below; the names are as they were then.
 pub fn rename<D: NamesBelow>(
     layer: &(impl FileLayer + ?Sized),
     from: (&D, &OsStr),

@@ -17,7 +17,7 @@ const PAGES: u64 = 30;
 const UUID: [u8; 16] = [1; 16];
 const BACKING: [u8; 16] = [5; 16];
 const SEED: u64 = 7;
-/// How a crash goes: the process alone, or the machine, by these seeds.
+/// Kinds of crash: of the process alone, or of the machine, by these seeds.
 const CRASHES: [Option<u64>; 4] = [None, Some(0), Some(1), Some(3)];
 
 /// Nonces that no two generations share; which ones does not matter.
@@ -117,7 +117,7 @@ struct World {
     place: Place,
 }
 
-/// What all disks have at a moment.
+/// Contents of all disks at a moment.
 #[derive(Clone)]
 struct Moment {
     cache: Vec<u8>,
@@ -221,8 +221,8 @@ fn is_newer(why: &Mismatch) -> bool {
     matches!(why, Mismatch::Newer { .. })
 }
 
-/// What was left by a crash of a life is opened: with the power cut at every place of that, and then in peace; and then all that was
-/// before is old.
+/// Opens the state that a crash of a run left: with the power cut at every place of the open, and then without a cut.
+/// After that all earlier states are refused as old.
 fn survives(world: &World, before: &Moment, what: &str) {
     let left = world.moment();
     for cut in 1.. {
@@ -276,7 +276,8 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
     }
 }
 
-/// What a kill left in the kernel's memory alone is read by the next open, and a loss of power during that may take it away.
+/// Data that a kill left in the kernel's memory alone is read by the next open. A loss of power during that open may
+/// take it away.
 #[test]
 fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
     let world = World::formatted(Layout::Log);

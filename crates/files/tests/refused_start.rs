@@ -205,7 +205,7 @@ fn after_a_refusal_a_repair_finds_what_there_is_to_repair() {
     });
 }
 
-/// How files were left is not forgotten by a start that came to nothing.
+/// The states in which files were left are not forgotten by a start that came to nothing.
 #[test]
 fn a_file_that_is_changed_after_a_refused_start_is_known_as_such() {
     for layout in [Layout::Log, Layout::Slots] {

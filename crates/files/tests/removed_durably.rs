@@ -1,5 +1,5 @@
-//! What the cache has of a removed file is forgotten only when the removal is durable below: a power loss that brings the name back
-//! must bring back a file whose synced bytes are there.
+//! Pages of a removed file are forgotten by the cache only when the removal is durable below. A power loss that brings
+//! the name back must bring back a file whose synced bytes are there.
 #![cfg(target_os = "linux")]
 
 use entresol_engine::Block;

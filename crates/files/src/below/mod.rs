@@ -79,7 +79,7 @@ pub enum Directory {
     Simulated(SimDirectory),
 }
 
-/// What kind of thing a name leads to.
+/// Kind of file that a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -88,7 +88,7 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// What `statx` says: what tells a file from all others.
+/// Attributes that `statx` returns: those that tell a file from all others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub kind: Kind,
@@ -99,7 +99,7 @@ pub(crate) struct Found {
     pub size: u64,
 }
 
-/// What `fstat` says. Times are seconds since 1970 and nanoseconds.
+/// Attributes that `fstat` returns. Times are seconds since 1970 and nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub id: FileId,
@@ -126,7 +126,7 @@ impl Rights {
     }
 }
 
-/// How a file of the hidden directory is opened.
+/// Purpose for which a file of the hidden directory is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     Reading,
@@ -162,10 +162,10 @@ passed_on! {
     /// The names in a directory.
     fn entries(&self, path: &Path) -> io::Result<Entries>;
 
-    /// What is there itself, a symbolic link too.
+    /// Kind, identity, time of making and size of the file at a path; a symbolic link is not followed.
     fn found(&self, path: &Path) -> io::Result<Found>;
 
-    /// Whether a path leads to a directory, over links too.
+    /// True if a path leads to a directory, over links too.
     fn is_directory(&self, path: &Path) -> bool;
 }
 
@@ -209,13 +209,13 @@ passed_on! {
     /// Sets the time of modification.
     fn set_modified(&self, modified: Modified) -> rustix::io::Result<()>;
 
-    /// What a write would take from it.
+    /// Rights that a write would take from the file.
     fn rights(&self) -> io::Result<Rights>;
 
     /// Gives it these rights back, where it has them no more.
     fn restore(&self, rights: &Rights) -> io::Result<()>;
 
-    /// Where it is now.
+    /// Path of the file now, as the system tells it.
     fn path(&self) -> io::Result<PathBuf>;
 
     /// The same file, opened to be written too. Where its mode forbids that to its owner, its mode allows it for the moment of the call.
@@ -232,7 +232,7 @@ passed_on! {
     /// Its identity.
     fn attributes(&self) -> rustix::io::Result<Attributes>;
 
-    /// Where it is now.
+    /// Path of the directory now, as the system tells it.
     fn path(&self) -> io::Result<PathBuf>;
 
     /// Opens a directory in it, not over a link.

@@ -58,7 +58,7 @@ fn attributes(stat: &Stat) -> Attributes {
     }
 }
 
-/// Where something is now for the system.
+/// Path of an open file or directory now, as the system tells it.
 fn path_of(open: &impl AsRawFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
@@ -74,7 +74,7 @@ const CAPABILITIES: &str = "security.capability";
 /// file, and whether its mode was another one for that moment.
 ///
 /// # Errors
-/// What the system answers; `EACCES` where the file is somebody else's.
+/// The error of the system; `EACCES` where the file is somebody else's.
 pub fn open_despite_mode(place: BorrowedFd<'_>, writable: bool) -> io::Result<(std::fs::File, bool)> {
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     let open = || OpenOptions::new().read(true).write(writable).open(&path);

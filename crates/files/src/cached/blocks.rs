@@ -15,7 +15,7 @@ const AHEAD_MAX: u64 = 1 << 20;
 /// Runs that are remembered of a file; what is more is found out again.
 const RUNS_MAX: usize = 1024;
 
-/// What is asked of the file below.
+/// Calls on the backing file that find its holes and take blocks for it.
 pub(super) trait Extents {
     /// The next hole from an offset on, or the end. A file system may call blocks without bytes a hole.
     fn hole_from(&self, offset: u64) -> rustix::io::Result<u64>;
@@ -53,7 +53,7 @@ pub(super) struct Blocks {
 struct Known {
     /// By their starts, none touching another.
     runs: BTreeMap<u64, u64>,
-    /// Where the last range that was taken ends, and how long it was.
+    /// End of the last range that was taken, and its length, in bytes.
     next: u64,
     length: u64,
 }

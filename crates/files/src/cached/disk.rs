@@ -34,7 +34,7 @@ pub(super) struct Below {
     shape: RwLock<()>,
     place: Place<File>,
     writable: AtomicBool,
-    /// Whether somebody else has changed it.
+    /// Watch for changes that somebody else makes to the file.
     pub watch: Watch,
     /// Something was written here that is not synced.
     unsynced: AtomicBool,
@@ -44,7 +44,7 @@ pub(super) struct Below {
     fails: AtomicBool,
     /// Size or allocation may not be durable.
     reshaped: AtomicBool,
-    /// What has blocks of it.
+    /// Bytes of the file that are known to have blocks.
     blocks: Blocks,
     /// Held to make attributes durable: who finds nothing to do must not return before it is done.
     syncing: Mutex<()>,
@@ -117,7 +117,7 @@ impl Below {
         Ok(file)
     }
 
-    /// Whether its descriptor is open.
+    /// True if the file's descriptor is open.
     pub fn is_open(&self) -> bool {
         self.place.if_open().is_some()
     }
@@ -129,7 +129,7 @@ impl Below {
     /// The file, which nobody makes shorter meanwhile.
     ///
     /// # Errors
-    /// What the system answers when it has to be opened again.
+    /// The error of the system when the file has to be opened again.
     pub fn file(&self) -> io::Result<Held<'_>> {
         let file = self.opened()?;
         Ok(Held { file, _shape: self.shape.read().unwrap_or_else(PoisonError::into_inner) })
@@ -139,7 +139,8 @@ impl Below {
         self.shape.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it is now for the system, or below the backing directory, whose path is `root`.
+    /// Path of the file now, relative to the backing directory, whose path is `root`; the system's path if it is not in
+    /// there.
     pub fn path(&self, root: &Path) -> io::Result<PathBuf> {
         // Nothing is opened for it, so that it can be asked with any lock held. Between the two it may have been opened.
         for _ in 0..2 {
@@ -171,7 +172,7 @@ impl Below {
     /// while the cache had dirty pages of it.
     ///
     /// # Errors
-    /// What the system answered: it is somebody else's, say, or its file system is read-only.
+    /// The error of the system: the file is somebody else's, say, or its file system is read-only.
     pub fn ensure_writable(&self) -> io::Result<()> {
         if !self.writable.load(Relaxed) {
             let file = self.opened()?;
@@ -390,7 +391,8 @@ impl Below {
     }
 
     /// Takes blocks for what the cache is about to take of a range in holes, so that they are not missing when it is written here.
-    /// That is no change of the file, so its time and its rights stay: a start takes some for files that nobody writes.
+    /// To take blocks is no change of the file, so its time of modification and its rights stay. The reason: a start
+    /// takes some for files that nobody writes.
     pub fn take_blocks(&self, range: Range<u64>, size: u64) -> io::Result<()> {
         let file = self.file()?;
         if self.blocks.take(&Unchanged { below: self, file: &file }, range, size)? {
@@ -514,7 +516,7 @@ impl Holder for Below {
     }
 }
 
-/// How a file is.
+/// Stamp of a file with these attributes: its size in bytes, and its times in nanoseconds since 1970.
 pub(super) fn stamp(found: &Attributes) -> Stamp {
     Stamp { size: found.size, modified: nanoseconds(found.modified), changed: nanoseconds(found.changed) }
 }
@@ -522,7 +524,7 @@ pub(super) fn stamp(found: &Attributes) -> Stamp {
 impl Times {
     /// Sets the time of modification after an act of the cache's own. That attributes have changed by it is of no
     /// importance to who asks for them to be durable.
-    /// Whether it has that time now.
+    /// True if the file has that time now; false if it could only be set to the current time.
     fn change(&mut self, file: &File, before: Attributes, modified: (i64, i64)) -> io::Result<bool> {
         // Who may write a file but does not own it can set no other time than now.
         let is_set = match file.set_modified(Modified::At(modified)) {
@@ -552,7 +554,7 @@ pub struct FilesDisk {
     missing_aside: Vec<FileKey>,
     absent: Vec<PathBuf>,
     not_written: NotWrittenCounts,
-    /// What is done with files that somebody else changed.
+    /// Link to the map and to the listener, for files that somebody else changed.
     pub(super) changes: Changes,
 }
 

@@ -33,9 +33,9 @@ pub(super) struct CachedFile {
     /// By part of a GiB: of a sparse file those that are used, however far out.
     regions: RwLock<BTreeMap<u64, u64>>,
     written: Mutex<Written>,
-    /// What the cache knows it as, once it has a region.
+    /// Number by which the cache knows the file as an object, once the file has a region.
     object: OnceLock<ObjectId>,
-    /// What follows when its names are removed.
+    /// State that decides what follows when names of the file are removed.
     pub leaving: Leaving,
     /// The page after the last one read, and after the last one written.
     runs: [AtomicU64; 2],
@@ -43,7 +43,7 @@ pub(super) struct CachedFile {
     pub unserved: Mutex<Option<Arc<BTreeSet<u64>>>>,
 }
 
-/// What was left undone, or may have been before the start.
+/// Work on the file's size and tail that was left undone, or may have been before the start.
 pub(super) struct Shape {
     /// The last page has no bytes but zeroes beyond the end, wherever it is.
     tail_is_zero: bool,
@@ -109,7 +109,7 @@ impl CachedFile {
         Ok(Self { shared, below, size, shape, regions, written, object, leaving, runs, unserved })
     }
 
-    /// What all files have in common.
+    /// State that all files have in common.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -127,7 +127,7 @@ impl CachedFile {
         }
     }
 
-    /// What the cache knows it as, if it does.
+    /// Number by which the cache knows the file as an object, if it does.
     pub fn object(&self) -> Option<ObjectId> {
         self.object.get().copied()
     }
@@ -193,7 +193,7 @@ impl CachedFile {
         if changed { self.sync(true) } else { Ok(()) }
     }
 
-    /// Where a byte is in the address space; none if its part of the file has no region.
+    /// Address of a byte in the cache's address space; none if its part of the file has no region.
     fn find(&self, offset: u64) -> Option<u64> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         let region = regions.get(&(offset / REGION_BYTES))?;
@@ -326,7 +326,7 @@ impl CachedFile {
         }
     }
 
-    /// What is known of a read (0) or a write (1): one that begins at the page after the last one's goes on with a run.
+    /// Tag of a read (0) or a write (1): a request that begins at the page after the last one's goes on with a run.
     fn tag(&self, kind: usize, offset: u64, len: usize) -> Tag {
         let pages = self.pages(offset, offset + len as u64);
         let expected = self.runs[kind].swap(pages.end, Relaxed);

@@ -75,7 +75,7 @@ pub(super) fn changes(before: Option<&Record>, now: &Record) -> Vec<[u8; BLOCK]>
     blocks
 }
 
-/// What the blocks of a map say of the record, gathered one by one.
+/// Parts of the record, gathered from the blocks of a map one by one.
 #[derive(Default)]
 pub(super) struct Gathered {
     generation: Option<([u8; 16], Generation)>,

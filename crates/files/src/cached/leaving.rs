@@ -16,12 +16,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long a removal waits whose directory could not be synced.
+/// Time after which the sync of a directory that failed is tried again, for the removals that wait for it.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Removals that share the syncs of their directories.
 const AT_ONCE: usize = 1024;
 
-/// What is known of a file whose names may go.
+/// State of a file whose names may be removed.
 #[derive(Default)]
 pub(super) struct Leaving {
     /// The map says that it may not be there, perhaps not durably.
@@ -95,7 +95,7 @@ impl Backlog {
     }
 }
 
-/// What is done for files while nobody waits.
+/// Work that is done for a file while nobody waits for it.
 pub(super) enum Errand {
     /// A file is gone: what the cache has of it is dropped.
     Removed(Arc<CachedFile>),
@@ -185,7 +185,7 @@ impl DirectorySyncs {
         synced.is_ok()
     }
 
-    /// How many failed, and what the system answered last.
+    /// Number of syncs that failed, and the last error of the system.
     pub fn failed(&self) -> (u64, Option<String>) {
         self.lock().clone()
     }
@@ -211,7 +211,7 @@ fn sync_directories(
     })
 }
 
-/// Who runs errands.
+/// Runner of the errands.
 pub(super) struct Janitor {
     errands: Receiver<Errand>,
     shared: Arc<Shared>,

@@ -43,8 +43,8 @@ pub(super) const RESOLVED: u32 = 13;
 /// Kinds from here on may be passed by.
 const KNOWN_MAX: u32 = 32;
 
-/// What tells a file from all others that were or will be in the directory: an inode may return, the moment of its
-/// making does not.
+/// Key that tells a file from all others that were or will be in the directory. An inode may return, the moment of
+/// its making does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FileKey {
     pub inode: u64,
@@ -52,7 +52,7 @@ pub(super) struct FileKey {
     pub made: u64,
 }
 
-/// How a file was left.
+/// Size in bytes and times of a file, as it was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub size: u64,
@@ -70,7 +70,7 @@ pub(super) struct Extent {
     pub part: u64,
 }
 
-/// Whether the files are complete without the cache.
+/// State of the cache as the map has it: it tells if the files are complete without the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// In use, or left by a crash.
@@ -81,13 +81,13 @@ pub(super) enum State {
     Dirty,
 }
 
-/// What the map says as a whole.
+/// Contents of the map as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     pub state: State,
     /// Of the layout that it was read in, or is written in unless it has to say more.
     pub version: u32,
-    /// What the cache was made for.
+    /// Identifier of the backing directory, for which the cache was made.
     pub id: [u8; 16],
     /// The backing directory itself.
     pub directory: FileKey,
@@ -101,7 +101,7 @@ pub(super) struct Contents {
     pub leaving: BTreeSet<FileKey>,
     /// Files that somebody else changed while the cache had dirty pages of them, and the size that each had before, in bytes.
     pub conflicts: BTreeMap<FileKey, u64>,
-    /// What is known of the cache.
+    /// Record of the cache, if there is one.
     pub record: Option<Record>,
 }
 
@@ -521,7 +521,7 @@ impl FileMap {
         &self.directory
     }
 
-    /// What the map says.
+    /// Contents of the map.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -531,7 +531,7 @@ impl FileMap {
         &mut self.contents
     }
 
-    /// How many ranges were noted.
+    /// Number of ranges that are noted as cut off or made zeroes.
     pub fn voids(&self) -> usize {
         self.contents.voids.len()
     }

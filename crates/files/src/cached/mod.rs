@@ -66,7 +66,7 @@ pub enum FilesError {
     /// The directory has no file map.
     #[error("no cache was made for this directory; `entresol format` makes one")]
     NotFormatted,
-    /// What is there is no file map.
+    /// The file in the map's place is no file map.
     #[error("the file map is not one of Entresol's")]
     NotAMap,
     /// The map is of another version.
@@ -75,7 +75,7 @@ pub enum FilesError {
     /// The map does not agree with its checksums.
     #[error("the file map is damaged at byte {byte}")]
     MapDamaged {
-        /// Where.
+        /// Offset of the damage, in bytes.
         byte: u64,
     },
     /// Another process serves the directory or checks its cache.
@@ -114,7 +114,7 @@ pub enum FilesError {
     Path {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -133,7 +133,7 @@ fn candidates(absent: &[PathBuf]) -> String {
     }
 }
 
-/// What all files have in common.
+/// State that all files have in common.
 struct Shared {
     cache: Arc<BlockCache>,
     disk: Arc<FilesDisk>,
@@ -181,12 +181,12 @@ pub struct CachedFiles {
     shared: Arc<Shared>,
     /// Names of files whose descriptors are closed.
     places: Option<Arc<Places>>,
-    /// Where the backing directory is for the system, to tell a file's path in it.
+    /// The backing directory, held open. Its path is cut from the path of a file to tell where in it the file is.
     root: Directory,
     direct: Vec<Pattern>,
     files: Arc<Mutex<HashMap<FileId, Known>>>,
     device: u64,
-    /// What is done while nobody waits for it.
+    /// Sender of the errands, work that is done while nobody waits for it.
     errands: Arc<Mutex<Option<Sender<Errand>>>>,
     janitor: Mutex<Option<Errands>>,
     placer: Placer,
@@ -194,10 +194,10 @@ pub struct CachedFiles {
     under_way: UnderWay,
 }
 
-/// Who does what nobody waits for.
+/// Runner of the errands, for which nobody waits.
 enum Errands {
     Thread(JoinHandle<()>),
-    /// Whoever asks for it: a test, in which a thread would make every run another.
+    /// The caller: a test, in which a thread would make every run another.
     #[cfg(test)]
     ByHand(Janitor),
 }
@@ -205,21 +205,21 @@ enum Errands {
 /// The account of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCounts {
-    /// What policies know it by.
+    /// Number by which policies know the file as an object.
     pub object: ObjectId,
     /// Which file it is; none for the rest.
     pub id: Option<FileId>,
-    /// Where it is in the backing directory now, if it is there.
+    /// Path of the file in the backing directory now, if it is there.
     pub path: Option<PathBuf>,
     /// Its size.
     pub size_bytes: u64,
-    /// What was done with its pages since it was known to this process.
+    /// Counts of what was done with the file's pages since it was known to this process.
     pub counts: ObjectCounts,
 }
 
 struct Known {
     file: Arc<CachedFile>,
-    /// How often it is open.
+    /// Number of open handles of the file.
     handles: usize,
 }
 
@@ -283,7 +283,7 @@ impl CachedFiles {
         &self.shared.disk.changes
     }
 
-    /// Where the backing directory is for the system now.
+    /// Path of the backing directory now, as the system tells it.
     fn root_path(&self) -> io::Result<PathBuf> {
         self.root.path()
     }
@@ -304,7 +304,7 @@ impl CachedFiles {
         Arc::new(Handle { id, file, files: self.files.clone(), errands: self.errands.clone() })
     }
 
-    /// Whether the patterns name a file, by where it is now.
+    /// True if the patterns name a file, by its path now.
     fn is_direct(&self, file: &File) -> io::Result<bool> {
         if self.direct.is_empty() {
             return Ok(false);
@@ -317,7 +317,7 @@ impl CachedFiles {
         Ok(self.direct.iter().any(|pattern| pattern.matches(&path)))
     }
 
-    /// Where a file is now in the backing directory.
+    /// Path of a file now, relative to the backing directory.
     fn path_within(&self, file: &File) -> io::Result<PathBuf> {
         let (path, root) = (file.path()?, self.root.path()?);
         Ok(path.strip_prefix(&root).map(Path::to_owned).unwrap_or(path))
@@ -346,7 +346,8 @@ impl CachedFiles {
         Ok(counts.collect())
     }
 
-    /// What a file is to policies, by where it is in the backing directory; none for one that the cache never had a page of.
+    /// Object number of the file at a path in the backing directory. None for a file that the cache never had a page
+    /// of, and for one without a number of its own.
     fn object_at(&self, path: &Path) -> Option<ObjectId> {
         let files = self.files();
         let root = self.root.path().ok()?;
@@ -401,7 +402,7 @@ impl CachedFiles {
     /// Flushes, notes how every file was left and that the cache was left in good order. Nothing may be open any more.
     ///
     /// # Errors
-    /// What a file or the cache answered; the next start then takes it as after a crash.
+    /// The error of a file or of the cache; the next start then takes it as after a crash.
     pub fn close(&self) -> io::Result<()> {
         self.placer.end();
         let poisoned = PoisonError::into_inner;
@@ -533,7 +534,7 @@ impl FileLayer for CachedFiles {
     }
 }
 
-/// Whether there was somebody who takes it.
+/// Sends an errand; true if there was somebody who takes it.
 fn send(errands: &Mutex<Option<Sender<Errand>>>, errand: Errand) -> bool {
     let errands = errands.lock().unwrap_or_else(PoisonError::into_inner);
     errands.as_ref().is_some_and(|errands| errands.send(errand).is_ok())

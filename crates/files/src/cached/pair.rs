@@ -38,12 +38,13 @@ impl RecordPlace for MapPlace<'_> {
 }
 
 impl Backing {
-    /// What the map has of the cache before the directory; none if no cache of this version was used with it yet.
+    /// Record that the map has of the cache before the directory; none if no cache of this version was used with it
+    /// yet.
     pub fn record(&self) -> Option<&Record> {
         self.contents().record.as_ref()
     }
 
-    /// Where the cache of a directory was when it was made, if that is known. The directory may be in use.
+    /// Path of a directory's cache at the time that the cache was made, if that is known. The directory may be in use.
     ///
     /// # Errors
     /// When its map is damaged or of another version, or what the system answered.
@@ -56,7 +57,7 @@ impl Backing {
     /// The btrfs subvolume that the directory lies in now, if it lies in one.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn volume(&self) -> io::Result<Option<[u8; 16]>> {
         self.root().descriptor().map_or(Ok(None), volume::of)
     }
@@ -75,7 +76,7 @@ impl Backing {
     }
 }
 
-/// Whether a directory may be had without a cache of its own.
+/// Standing of a directory to a cache of its own: it tells if the directory may be had without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It has none, or every byte is in its files.
@@ -86,7 +87,7 @@ pub enum Standing {
     Incomplete,
 }
 
-/// How a directory stands to a cache. Nothing is changed, and nothing held.
+/// Returns the standing of a directory to its cache. Changes nothing, and holds nothing afterwards.
 ///
 /// # Errors
 /// When its map is damaged or of another version, or what the system answered.

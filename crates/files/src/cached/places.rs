@@ -4,7 +4,7 @@ use super::CachedFiles;
 use crate::below::OpenDirectory;
 use std::path::PathBuf;
 
-/// Where a page of the cache lies for who uses the files.
+/// Position of a page of the cache for those who use the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilePage {
     /// The file's number, and when it was made in nanoseconds since 1970: together they are no other file's.
@@ -14,7 +14,7 @@ pub struct FilePage {
 }
 
 impl CachedFiles {
-    /// Where a page of the cache lies; none when its file is gone.
+    /// Position of a page of the cache in its file; none when the file is gone.
     pub fn page_at(&self, page: u64) -> Option<FilePage> {
         let page_bytes = self.shared.page_bytes;
         let (below, offset) = self.shared.disk.file_at(page * page_bytes)?;

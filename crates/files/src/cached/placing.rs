@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long it rests after a failure of the cache device.
+/// Pause after a failure of the cache device.
 const REST: Duration = Duration::from_millis(100);
 /// Steps in a row that may fail before it waits to be told again.
 const FAILURES_MAX: u32 = 20;
@@ -27,9 +27,10 @@ struct State {
 
 #[derive(Default)]
 struct Told {
-    /// How often the policy was told something.
+    /// Number of times that the policy was told something.
     times: u64,
-    /// How many of these times all was brought that it wanted after them.
+    /// Number of these times that are dealt with: all that the policy wanted after them was brought, or given up
+    /// after more than [`FAILURES_MAX`] failures in a row.
     done: u64,
     ended: bool,
 }

@@ -40,7 +40,7 @@ impl Reserved {
     /// Makes durable what was taken: before a flush of the cache is answered.
     ///
     /// # Errors
-    /// What the file system answered.
+    /// The error of the file system.
     pub fn sync(&self) -> io::Result<()> {
         if !self.unsynced.swap(false, SeqCst) {
             return Ok(());

@@ -37,7 +37,7 @@ pub struct Backing {
     pub(super) overruled: bool,
 }
 
-/// What a start found.
+/// Counts of the files and dirty pages that a start found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Found {
     /// Files that the cache has room for pages of.
@@ -65,8 +65,8 @@ struct Present {
     parts: BTreeMap<u64, u64>,
 }
 
-/// Whether a folder, or what is mounted there, cannot be looked into for a reason of its own: lost+found, say, or the mount
-/// of a server that was killed.
+/// True if a folder, or what is mounted there, cannot be looked into for a reason of its own.
+/// Examples are lost+found and the mount of a server that was killed.
 fn is_passed_by(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, NotConnected, NotFound, PermissionDenied};
     matches!(error.kind(), PermissionDenied | NotConnected | ConnectionAborted | NotFound)
@@ -129,7 +129,7 @@ impl Backing {
         &self.hidden
     }
 
-    /// Whether the files may have to be completed from a cache.
+    /// True if the files may have to be completed from a cache.
     ///
     /// # Errors
     /// As [`open`](Self::open), except that a directory without a map needs none.
@@ -202,7 +202,7 @@ impl Backing {
     /// so too: no cache has what they have not.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn note_record(&mut self, record: Record) -> Result<(), FilesError> {
         let state = if record.complete { State::Clean } else { self.contents.state };
         let contents = Contents { state, record: Some(record), ..self.contents.clone() };
@@ -227,7 +227,7 @@ impl Backing {
         Self { drop_gone, ..self }
     }
 
-    /// What ties the directory and its cache together.
+    /// Identifier that ties the directory and its cache together.
     pub fn id(&self) -> [u8; 16] {
         self.contents.id
     }

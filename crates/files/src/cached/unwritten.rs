@@ -18,7 +18,7 @@ impl CachedFiles {
         Ok(self.named(&self.shared.cache.lost_pages()?))
     }
 
-    /// Where these pages of the cache are below: the file and the byte in it.
+    /// Positions of these pages of the cache below: the file and the byte in it. Pages of no file are left out.
     pub fn named(&self, pages: &[u64]) -> Vec<(PathBuf, u64)> {
         let root = self.root.path().unwrap_or_default();
         let named = pages.iter().filter_map(|page| {
@@ -57,8 +57,8 @@ impl CachedFiles {
         self.shared.disk.not_written()
     }
 
-    /// How often a directory could not be synced in which a name was removed, and what the system answered last. The files that were
-    /// removed there are kept until it can be.
+    /// Number of failed syncs of directories in which a name was removed, and the last error of the system. The files
+    /// that were removed there are kept until the sync succeeds.
     pub fn failed_directory_syncs(&self) -> (u64, Option<String>) {
         self.shared.directory_syncs.failed()
     }
@@ -68,7 +68,7 @@ impl Backing {
     /// Counts addresses in the cache by the files that they belong to, whose paths are those in the directory.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn by_file(&self, disk: &FilesDisk, addresses: &[u64]) -> io::Result<BTreeMap<PathBuf, usize>> {
         let root = self.root().path()?;
         let mut counts = BTreeMap::new();

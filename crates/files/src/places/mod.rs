@@ -24,12 +24,12 @@ use tree::Tree;
 /// Paths shorter than this the system takes at once.
 const PATH_MAX: usize = 4000;
 
-/// How often a descriptor was closed because there were too many.
+/// Number of times that a descriptor was closed because there were too many.
 pub fn closed_descriptors() -> u64 {
     POOL.closed()
 }
 
-/// How many descriptors of remembered files may be open.
+/// Number of descriptors of remembered files that may be open.
 pub fn descriptors_bound() -> usize {
     POOL.bound()
 }
@@ -39,7 +39,7 @@ pub(crate) fn measure() {
     POOL.measure();
 }
 
-/// Who remembers a file.
+/// Holder of a file that is remembered.
 pub trait Holder: Send + Sync {
     /// Closes its descriptor, if nobody uses it and a name leads to the file; whether it did.
     fn let_go(&self) -> bool;
@@ -51,7 +51,7 @@ pub trait Holder: Send + Sync {
     fn was_used(&self) -> bool;
 }
 
-/// What tells a file from all others that had or will have its number.
+/// Identity that tells a file from all others that had or will have its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: (u32, u32),
@@ -79,7 +79,7 @@ pub struct Places {
     naming: RwLock<()>,
 }
 
-/// What finds a closed file again.
+/// Ticket by which a closed file is found again.
 struct Ticket {
     places: Arc<Places>,
     at: usize,
@@ -117,7 +117,7 @@ impl Places {
         self.tree.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where something is below the root; none where the system cannot say it.
+    /// Path of a file relative to the root; none where the system cannot tell it.
     fn path_of(&self, file: impl AsFd) -> Option<PathBuf> {
         let (path, root) = (link_of(file).ok()?, link_of(&self.root).ok()?);
         path.strip_prefix(&root).map(Path::to_owned).ok()
@@ -166,7 +166,7 @@ impl Places {
     /// Changes a name, with those who find something by it told before, and the names afterwards.
     ///
     /// # Errors
-    /// What `act` answered.
+    /// The error of `act`.
     pub fn changing<T, E>(&self, change: Change<'_>, act: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let _alone = self.naming.write().unwrap_or_else(PoisonError::into_inner);
         // In a directory whose path the system cannot say nothing is closed.
@@ -214,7 +214,8 @@ pub struct Place<H> {
 }
 
 impl<H> Place<H> {
-    /// What is open here. It is closed when others need the descriptor once it is [admitted](Self::admit).
+    /// A place whose file is open. The file is closed when others need the descriptor once it is
+    /// [admitted](Self::admit).
     pub fn new(open: H, places: Option<Arc<Places>>) -> Self {
         Place { state: RwLock::new(State::Open(Arc::new(open))), used: AtomicBool::new(true), places }
     }
@@ -334,7 +335,7 @@ impl<H> Place<H> {
         self.opened()
     }
 
-    /// Where a closed file is below the root.
+    /// Path of a closed file relative to the root; none while the file is open.
     pub fn closed_path(&self) -> Option<PathBuf> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Open(_) => None,

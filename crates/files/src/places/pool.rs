@@ -1,4 +1,5 @@
-//! How many descriptors this process holds of files that it only remembers: beyond a bound the one that was not used longest is closed.
+//! Pool of the descriptors that this process holds of files that it only remembers. Beyond a bound the one that was not
+//! used longest is closed.
 
 use super::Holder;
 use rustix::process::{Resource, getrlimit};
@@ -30,7 +31,7 @@ fn half_of_limit() -> usize {
 }
 
 impl Pool {
-    /// How many may be open.
+    /// Number of descriptors that may be open.
     pub fn bound(&self) -> usize {
         match self.bound.load(Relaxed) {
             0 => {
@@ -47,7 +48,7 @@ impl Pool {
         self.bound.store(half_of_limit(), Relaxed);
     }
 
-    /// How often a descriptor was closed because of the bound.
+    /// Number of times that a descriptor was closed because of the bound.
     pub fn closed(&self) -> u64 {
         self.closed.load(Relaxed)
     }

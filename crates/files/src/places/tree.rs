@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Weak;
 
-/// What has no parent: the root, and entries whose names are gone.
+/// Parent of entries that have none: the root, and entries whose names are gone.
 const NONE: usize = usize::MAX;
 const ROOT: usize = 0;
 
@@ -173,7 +173,7 @@ impl Tree {
         (entry.parent, entry.name) = (parent, name.to_owned());
     }
 
-    /// What had a name has another one; what had that lost it.
+    /// Moves the entry of a name to another name; an entry that had that name has lost it.
     pub fn rename(&mut self, from: &Path, to: &Path) {
         let at = self.find(from);
         if at.is_some() && at == self.find(to) {

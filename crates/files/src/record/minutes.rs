@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long a generation lasts at least that is raised while the cache is in use.
+/// Least time between two raises of the generation while the cache is in use.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// When a minute has passed, and something was written below and synced there since it was raised last. What was not synced below is
@@ -20,13 +20,13 @@ impl Minutes {
         Minutes { every: minute(), raised: Duration::ZERO, written: 0, syncs: 0 }
     }
 
-    /// Whether a minute has passed.
+    /// True if a minute has passed since the generation was last due to be raised, or since the open.
     pub fn has_passed(&self, now: Duration) -> bool {
         now.saturating_sub(self.raised) >= self.every
     }
 
-    /// Whether it is time: `now` since the cache was opened, with so many pages written below and so many syncs there. Where it
-    /// is, it is not until a minute later.
+    /// True if the generation is due to be raised. `now` is the time since the cache was opened; so many pages were
+    /// written below by then, and so many syncs made there. After true it is not due until a minute later.
     pub fn is_time(&mut self, now: Duration, written: u64, syncs: u64) -> bool {
         if !self.has_passed(now) || written <= self.written || syncs <= self.syncs {
             return false;

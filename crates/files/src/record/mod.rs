@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// What is known beside a backing store of the cache before it.
+/// Record that is kept beside a backing store, of the cache before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// UUID of the cache, as its superblock has it: no other may stand before the backing store.
@@ -31,20 +31,20 @@ pub struct Record {
     /// UUID of the btrfs subvolume in which the backing store lay when this was written: a snapshot has another, and the same
     /// inodes.
     pub volume: Option<[u8; 16]>,
-    /// What `format` chose, as far as it is known.
+    /// Choices that `format` made, as far as they are known.
     pub choices: Option<Choices>,
 }
 
-/// What `format` chose: how the same cache is made again.
+/// Choices that `format` made, by which the same cache is made again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
     /// Pages, segments, layout.
     pub geometry: Geometry,
     /// Bytes of the file or device.
     pub size_bytes: u64,
-    /// Where the cache is, from the root; none where that is too long to be kept.
+    /// Path of the cache, from the root; none where that is too long to be kept.
     pub path: Option<PathBuf>,
-    /// What is there.
+    /// Kind of storage at that path.
     pub kind: CacheKind,
     /// Number of the file system in whose directory the cache was made.
     pub device: u64,
@@ -54,7 +54,7 @@ pub struct Choices {
     pub mode: Option<String>,
 }
 
-/// What a cache lies on.
+/// Kind of storage that a cache lies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheKind {
     /// A regular file.
@@ -63,34 +63,34 @@ pub enum CacheKind {
     BlockDevice,
 }
 
-/// Where a backing record lies.
+/// Place in which a backing record lies.
 pub trait RecordPlace: Send + Sync {
     /// The record; none if there never was one.
     ///
     /// # Errors
-    /// What the system answered; `InvalidData`, with a [`RecordError`], for a record that is damaged or of a later version:
-    /// that is never taken for none.
+    /// The error of the system; `InvalidData`, with a [`RecordError`], for a record that is damaged or of a later
+    /// version. Such a record is never taken for none.
     fn read(&self) -> io::Result<Option<Record>>;
 
     /// Makes this the record: durable when it returns. After an error, or a crash before that, it is this one or the one before.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     fn write(&self, record: &Record) -> io::Result<()>;
 
     /// Removes the record, durably.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     fn clear(&self) -> io::Result<()>;
 
     /// The btrfs subvolume in which the backing store lies now, if it lies in one.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     fn volume(&self) -> io::Result<Option<[u8; 16]>>;
 
-    /// Where it lies, in words.
+    /// Name of the place, in words.
     fn name(&self) -> String;
 }
 
@@ -177,7 +177,7 @@ impl Record {
         bytes
     }
 
-    /// What bytes say.
+    /// Decodes a record from its bytes.
     ///
     /// # Errors
     /// When they are damaged or of a later version.

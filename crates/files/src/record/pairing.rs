@@ -23,7 +23,7 @@ pub enum Mismatch {
     /// Another cache was made for the backing store since.
     #[error("another cache was made for this backing store since{}; only that may stand before it", of_path(.path))]
     Foreign {
-        /// Where that was made.
+        /// Path at which that cache was made, if it is known.
         path: Option<std::path::PathBuf>,
     },
     /// The cache is an older copy.
@@ -32,9 +32,9 @@ pub enum Mismatch {
          used last. If that is lost, what only it had is lost: make a new one by `entresol format --force`"
     )]
     Older {
-        /// Its generation.
+        /// Generation of the cache.
         cache: u64,
-        /// That of the record.
+        /// Generation of the record.
         backing: u64,
     },
     /// The backing store is an older copy.
@@ -46,7 +46,7 @@ pub enum Mismatch {
     Newer {
         /// Generation of the cache.
         cache: u64,
-        /// That of the record.
+        /// Generation of the record.
         backing: u64,
     },
     /// Both went on, each with a copy of the other.
@@ -136,7 +136,7 @@ pub struct Pairing {
 }
 
 struct State {
-    /// What the place has.
+    /// Record that the place has.
     record: Record,
     /// It may have this one instead.
     doubtful: Option<Record>,
@@ -190,17 +190,17 @@ impl Pairing {
         self.state().map(|state| state.doubtful.clone().unwrap_or_else(|| state.record.clone()))
     }
 
-    /// How often the record was written since the open, each with a sync of its own.
+    /// Number of times that the record was written since the open, each with a sync of its own.
     pub fn writes(&self) -> u64 {
         self.state().map_or(0, |state| state.writes)
     }
 
-    /// Before the cache is in use: what was read becomes durable if it may not be, and the next generation is proposed. What the
-    /// record is to be, and has to become durably after the cache was marked as in use and before anything is written below;
-    /// none where there is to be none.
+    /// Proposes the next generation, before the cache is in use. The record that was read becomes durable first if it
+    /// may not be. Returns the next record, or none where the cache keeps no generations yet. It has to become durable
+    /// after the cache was marked as in use and before anything is written below.
     ///
     /// # Errors
-    /// What the place answered: nothing is changed then.
+    /// The error of the place: nothing is changed then. Or the error of the source of nonces.
     pub fn propose(
         &self,
         opening: &mut Opening,
@@ -233,8 +233,9 @@ impl Pairing {
         cache.settle_generation()
     }
 
-    /// Whether the record may go on saying that the backing store is complete, once a cache is in use in this mode: it may unless a
-    /// write can be answered that is in the cache alone. What an earlier run left there is below before the first request.
+    /// True if the record may go on saying that the backing store is complete, once a cache is in use in this mode. It
+    /// may unless a write can be answered that is in the cache alone. Writes that an earlier run left there are below
+    /// before the first request.
     pub fn stays_complete(&self, mode: Mode) -> bool {
         mode != Mode::WriteBack && self.state().is_some_and(|state| state.record.complete)
     }
@@ -243,7 +244,7 @@ impl Pairing {
     /// pages that were lost.
     ///
     /// # Errors
-    /// What the cache or the place answered.
+    /// The error of the cache or of the place.
     pub fn began(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: Mode) -> io::Result<()> {
         if mode == Mode::WriteBack || !cache.lost_pages()?.is_empty() {
             return Ok(());
@@ -255,8 +256,8 @@ impl Pairing {
     /// be in the cache alone, and that it is after the last such write went below.
     ///
     /// # Errors
-    /// What the cache or the place answered. Where the mode is the new one all the same, what is said of the backing store is that it is
-    /// not complete.
+    /// The error of the cache or of the place. Where the mode is the new one all the same, the record says that the
+    /// backing store is not complete.
     pub fn set_mode(&self, cache: &BlockCache, place: &dyn RecordPlace, mode: Mode) -> io::Result<()> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if mode == Mode::WriteBack {
@@ -269,8 +270,8 @@ impl Pairing {
     /// Raises the generation on both sides.
     ///
     /// # Errors
-    /// What the cache device or the place answered: the two are a pair all the same, and the next call begins with what this one
-    /// left undone.
+    /// The error of the cache device or of the place. The two are a pair all the same, and the next call begins with
+    /// the work that this one left undone.
     pub fn raise(&self, cache: &BlockCache, place: &dyn RecordPlace) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;
@@ -300,7 +301,7 @@ impl Pairing {
     /// Notes whether the backing store has every byte: durable when it returns.
     ///
     /// # Errors
-    /// What the place answered; the mark is then this or the one before.
+    /// The error of the place; the mark is then this or the one before.
     pub fn mark(&self, cache: &BlockCache, place: &dyn RecordPlace, complete: bool) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;
@@ -317,7 +318,7 @@ impl Pairing {
     /// where the record has no choices.
     ///
     /// # Errors
-    /// What the cache or the place answered; the choices are then these or the ones before.
+    /// The error of the cache or of the place; the choices are then these or the ones before.
     pub fn note_grown(&self, cache: &BlockCache, place: &dyn RecordPlace, geometry: Geometry) -> io::Result<()> {
         let Some(mut state) = self.state() else { return Ok(()) };
         state.settle(cache, place)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const ATTRIBUTE: &str = "user.entresol";
 
-/// Where records lie that have no place beside their backing store, unless `ENTRESOL_STATE_DIR` names another directory.
+/// Directory of records that have no place beside their backing store, unless `ENTRESOL_STATE_DIR` names another.
 pub const STATE_DIRECTORY: &str = "/var/lib/entresol";
 
 fn state_directory() -> PathBuf {
@@ -31,7 +31,7 @@ impl FileRecord {
     /// The place of the record of this file, which `identity` tells from all others.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn of(path: &Path, identity: [u8; 16]) -> io::Result<Self> {
         Self::over(path, Arc::new(File::open(path)?), identity)
     }
@@ -39,7 +39,7 @@ impl FileRecord {
     /// The same by a file that is open already: closing another descriptor of it would end locks of this process.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn over(path: &Path, file: Arc<dyn AsFd + Send + Sync>, identity: [u8; 16]) -> io::Result<Self> {
         let asked = rustix::fs::fgetxattr_query(file.as_fd(), ATTRIBUTE);
         let without = matches!(asked, Err(Errno::OPNOTSUPP | Errno::NOSYS));

@@ -17,9 +17,9 @@ pub enum PairError {
     /// The record could not be read or written.
     #[error("the record of the cache, {place}: {error}")]
     Record {
-        /// Where it lies.
+        /// Name of the record's place, in words.
         place: String,
-        /// What the system said, or what is wrong with it.
+        /// Error of the system, or the fault of the record.
         error: io::Error,
     },
     /// The cache.
@@ -30,7 +30,7 @@ pub enum PairError {
 /// The place of the record of a backing file or block device, which `identity` tells from all others.
 ///
 /// # Errors
-/// What the system answered.
+/// The error of the system.
 pub fn place_of(backing: &Path, identity: [u8; 16]) -> io::Result<Box<dyn RecordPlace>> {
     if std::fs::metadata(backing)?.file_type().is_block_device() {
         return Ok(Box::new(StateFile::of(identity)));
@@ -129,13 +129,13 @@ impl StorePair {
     /// and as long as nobody writes; whoever is about to write says first that it is false.
     ///
     /// # Errors
-    /// What the cache or the place answered: the record then says this or what it said before.
+    /// The error of the cache or of the place: the record then says this or what it said before.
     pub fn note_complete(&self, complete: bool) -> io::Result<()> {
         let complete = complete && self.is_empty()?;
         self.pairing.mark(&self.cache, &*self.place, complete)
     }
 
-    /// Whether the backing store has all that the cache has.
+    /// True if the backing store has all that the cache has.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.cache.stats()?.dirty_pages == 0 && self.cache.lost_pages()?.is_empty())
     }
@@ -143,7 +143,7 @@ impl StorePair {
     /// Closes the cache, a generation further on both sides; the record says then whether the cache may be lost.
     ///
     /// # Errors
-    /// What the cache, the backing store or the place of the record answered.
+    /// The error of the cache, the backing store or the place of the record.
     pub fn close(&self) -> io::Result<()> {
         // A close after a record that could not be written leaves a pair all the same.
         let raised = self.raise();

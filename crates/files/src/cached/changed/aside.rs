@@ -1,5 +1,5 @@
-//! Where dirty pages go of a file that somebody else changed: a file beside the map, which holds them until it is said which
-//! bytes count. `docs/file-map.md` draws it.
+//! File beside the map that keeps the dirty pages of a file that somebody else changed, until it is said which bytes
+//! count. `docs/file-map.md` draws it.
 //!
 //! The cache takes a page for written below when it is here, so that a file in conflict keeps no room from others, no drain from
 //! its end and no cache from being closed.
@@ -23,7 +23,7 @@ pub(in super::super) struct Aside {
     page_bytes: usize,
     /// The byte after the last slot.
     end: u64,
-    /// Where the newest version of a page is, by its first byte in the file.
+    /// Offset in the aside file of the newest version of each page, by the offset of the page's first byte in its file.
     slots: BTreeMap<u64, u64>,
     unsynced: bool,
 }
@@ -133,7 +133,7 @@ impl Aside {
     }
 }
 
-/// How many pages are kept from a file, without its map in use.
+/// Offsets of the pages that are kept from a file, in bytes. The map need not be in use.
 pub(in super::super) fn kept(directory: &Directory, key: FileKey, page_bytes: usize) -> io::Result<Vec<u64>> {
     match directory.open_file(&name(key), For::Reading) {
         Ok(file) => Ok(Aside::open(file, key, page_bytes)?.pages().collect()),
@@ -142,7 +142,7 @@ pub(in super::super) fn kept(directory: &Directory, key: FileKey, page_bytes: us
     }
 }
 
-/// What was kept from a file is not needed any more.
+/// Removes the pages that were kept from a file and are not needed any more.
 pub(in super::super) fn remove(directory: &Directory, key: FileKey) {
     // Of a file without a conflict it is never read, and emptied before there is another.
     let _left = directory.remove(&name(key));

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-/// What became of a file that somebody else changed.
+/// Outcome for a file that somebody else changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// Attributes alone: its bytes are those that the cache has.
@@ -29,7 +29,7 @@ impl CachedFile {
     /// those that it has now.
     ///
     /// # Errors
-    /// What a store answered; it is tried again at the next look.
+    /// The error of the backing store or of the cache; the next look tries again.
     pub fn look(&self) -> io::Result<bool> {
         match self.below.look()? {
             Change::None => Ok(false),
@@ -74,8 +74,8 @@ impl CachedFile {
         Ok(true)
     }
 
-    /// What counts as dirty from then on is nowhere but in the cache: what only memory has is known to be dirty, and what was written
-    /// below is not.
+    /// Flushes and settles the cache, so that from then on only pages that the cache alone has count as dirty.
+    /// Pages that only memory had are known to be dirty by then, and pages that were written below are not.
     fn settle_all(&self) -> io::Result<()> {
         self.shared().cache.flush()?;
         self.shared().cache.settle()
@@ -106,7 +106,7 @@ impl CachedFile {
         self.shared().cache.flush()
     }
 
-    /// What the cache holds of the file, by its own pages.
+    /// Pages of the file that the cache holds, by the cache's own page numbers, each with true if it is dirty.
     fn held(&self) -> io::Result<Vec<(u64, bool)>> {
         let mut held = Vec::new();
         for (_, region) in self.regions() {
@@ -115,7 +115,7 @@ impl CachedFile {
         Ok(held)
     }
 
-    /// Whether all clean pages are what the file has now.
+    /// True if every clean page that the cache holds has the bytes that the file has now.
     fn bytes_agree(&self) -> io::Result<bool> {
         let page_bytes = self.shared().page_bytes;
         let (mut above, mut below) = (vec![0; page_bytes as usize], vec![0; page_bytes as usize]);

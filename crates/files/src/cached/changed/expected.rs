@@ -1,4 +1,5 @@
-//! What a file is to be like when our changes of it that are under way have ended. Whatever else it is like then somebody else did.
+//! State that a file is to have when our changes of it that are under way have ended. Any other state is somebody
+//! else's work.
 //!
 //! Changes of ours overlap, and none of them compares what it finds at its beginning while another is under way. So what they
 //! are to leave is noted as they go along, and compared when the last of them ends. A change of somebody else's that our own
@@ -9,7 +10,7 @@ use crate::below::Attributes;
 use crate::cached::disk::stamp;
 use crate::cached::map::Stamp;
 
-/// What is known of a file's state after our changes.
+/// Expected state of a file after our changes, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Expected {
     /// Its size.

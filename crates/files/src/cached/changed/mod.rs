@@ -30,7 +30,7 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// What somebody else has done to a file, as far as it is known.
+/// Change that somebody else has made to a file, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Change {
@@ -52,20 +52,20 @@ impl Change {
     }
 }
 
-/// What is known of a file below.
+/// Watch over a file of the backing store for changes that somebody else makes.
 pub(super) struct Watch {
     change: AtomicU8,
     seen: Mutex<Seen>,
-    /// What is kept from the file, once something is.
+    /// Pages that are kept from the file, once there are any.
     aside: Mutex<Option<Aside>>,
 }
 
 struct Seen {
-    /// How our last change left it; none: not known, and taken from the next look.
+    /// State in which our last change left the file; none if it is not known and is taken from the next look.
     stamp: Option<Stamp>,
     /// Our changes under way.
     ours: usize,
-    /// What it is to be like when they have ended.
+    /// State that the file is to have when our changes have ended.
     expected: Expected,
 }
 
@@ -117,11 +117,12 @@ impl Watch {
     }
 }
 
-/// What files below know of the map that says which of them are in conflict, and whom they tell.
+/// Link from the files below to the map that says which of them are in conflict. It has the news of them and the
+/// listener for stale files.
 #[derive(Default)]
 pub(super) struct Changes {
     map: OnceLock<Arc<Mutex<FileMap>>>,
-    /// What became of files, until somebody asks.
+    /// Outcomes for files that somebody else changed, until they are asked for.
     news: Mutex<Vec<(FileKey, News)>>,
     stale: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
@@ -133,7 +134,7 @@ impl Changes {
         let _ = self.map.set(map);
     }
 
-    /// Who is told the number of each file of which bytes that were given are not what they were.
+    /// Sets the listener that is told the number of each file of which bytes that were given are not what they were.
     pub fn tell(&self, tell: Box<dyn Fn(u64) + Send + Sync>) {
         let _ = self.stale.set(tell);
     }
@@ -168,7 +169,7 @@ impl Drop for Ours<'_> {
 }
 
 impl Below {
-    /// What somebody else has done to it.
+    /// Change that somebody else has made to the file.
     pub fn change(&self) -> Change {
         self.watch.change()
     }
@@ -184,7 +185,7 @@ impl Below {
     /// Compares the file with how it was left, unless a change of ours is under way.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn look(&self) -> io::Result<Change> {
         let file = self.opened()?;
         let mut seen = self.watch.seen();
@@ -199,7 +200,7 @@ impl Below {
     /// Compares how it was before it was opened with how it was left; to open it may have taken a change of its mode.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn look_as(&self, before: Stamp) -> io::Result<()> {
         let now = stamp(&self.opened()?.attributes()?);
         let mut seen = self.watch.seen();
@@ -235,7 +236,7 @@ impl Below {
         }
     }
 
-    /// How it was left is not known any more.
+    /// Forgets the state in which the file was left, unless somebody else has changed its bytes.
     pub fn forget_stamp(&self) {
         let mut seen = self.watch.seen();
         if !self.change().is_apart() {
@@ -257,13 +258,13 @@ impl Below {
     /// A change of its mode, until what is returned is dropped.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn changing_mode(&self, file: &Arc<File>) -> io::Result<Ours<'_>> {
         self.begin(file)?;
         Ok(Ours { below: self, file: file.clone() })
     }
 
-    /// How our last change left it, if it is known.
+    /// State in which our last change left the file, if it is known.
     pub fn left(&self) -> Option<Stamp> {
         self.watch.seen().stamp
     }
@@ -273,14 +274,15 @@ impl Below {
         self.watch.worsen(change);
     }
 
-    /// What it is now is what counts; the cache has nothing that it has not.
+    /// Takes the file as it is now as the one that counts; the cache has nothing that the file has not.
     pub fn accept(&self) -> io::Result<()> {
         let now = stamp(&self.opened()?.attributes()?);
         self.accept_as(now);
         Ok(())
     }
 
-    /// What it is now is what counts: seen as `stamp` before whatever follows from that was done.
+    /// Takes the file as it was seen, with this stamp, as the one that counts. It was seen before what follows from
+    /// that was done.
     fn accept_as(&self, stamp: Stamp) {
         let mut seen = self.watch.seen();
         seen.stamp = Some(stamp);
@@ -331,7 +333,8 @@ impl Below {
         self.watch.aside().as_mut().map_or(Ok(()), Aside::sync)
     }
 
-    /// What it has counts: nothing is kept from it any more. It was seen so when that was known.
+    /// Ends a conflict in favour of the file: no pages are kept from it any more. The stamp `seen` is of when that was
+    /// decided.
     fn end_conflict(&self, changes: &Changes, seen: Stamp) -> io::Result<()> {
         let mut aside = self.watch.aside();
         changes.map()?.note_resolved(self.key)?;
@@ -341,8 +344,8 @@ impl Below {
         Ok(())
     }
 
-    /// What was kept from it counts, and is written to it, durably; the size that it has then. What the cache has of it as dirty
-    /// still it writes there from now on.
+    /// Ends a conflict in favour of the pages that were kept: writes them to the file, durably, and returns its size
+    /// then, in bytes. Dirty pages that the cache still has are written to the file from now on.
     fn write_back_aside(&self, changes: &Changes, page_bytes: u64) -> io::Result<u64> {
         self.ensure_writable()?;
         let mut aside = self.watch.aside();

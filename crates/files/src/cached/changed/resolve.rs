@@ -26,7 +26,7 @@ pub struct Conflict {
 pub enum Keep {
     /// The dirty pages of the cache: they are written over what the file has.
     Cache,
-    /// What the file has: the dirty pages are lost.
+    /// The bytes of the file: the dirty pages are lost.
     Below,
 }
 
@@ -73,7 +73,7 @@ impl CachedFiles {
         }
     }
 
-    /// What is known of each file, in no order.
+    /// Change of each known file by somebody else, in no order.
     #[cfg(test)]
     pub(in super::super) fn all_changes(&self) -> Vec<Change> {
         self.all_known().iter().map(|file| file.below.change()).collect()
@@ -104,7 +104,7 @@ impl CachedFiles {
         Ok(conflicts)
     }
 
-    /// What became of files that somebody else changed, since this was last asked.
+    /// Returns the outcomes for files that somebody else changed, since this was last asked.
     pub fn news(&self) -> Vec<(PathBuf, News)> {
         let news = std::mem::take(&mut *self.changes().news.lock().unwrap_or_else(PoisonError::into_inner));
         let (known, root) = (self.all_known(), self.root_path().unwrap_or_default());
@@ -132,7 +132,7 @@ impl Backing {
     /// `dirty` are the pages of the cache that are so, by their addresses in it.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The error of the system.
     pub fn conflicts(&self, disk: &FilesDisk, dirty: &[u64], page_bytes: u64) -> io::Result<Vec<Conflict>> {
         let root = self.root().path()?;
         let mut pages: BTreeMap<FileKey, BTreeSet<u64>> = BTreeMap::new();

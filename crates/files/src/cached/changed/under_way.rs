@@ -8,7 +8,7 @@ use crate::below::OpenFile;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many changes of each file are under way.
+/// Number of changes under way of each file.
 #[derive(Clone, Default)]
 pub(in super::super) struct UnderWay(Arc<Mutex<HashMap<FileId, usize>>>);
 
@@ -24,7 +24,7 @@ impl UnderWay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are of a file that becomes known, by who holds the lock of the files that are.
+    /// Number of changes under way of a file that becomes known. The caller holds the lock of the known files.
     pub fn of(&self, id: FileId) -> usize {
         self.counts().get(&id).copied().unwrap_or(0)
     }

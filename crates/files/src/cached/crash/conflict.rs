@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-/// What became of a life.
+/// Counts over the runs of a cache.
 #[derive(Debug, Default)]
 struct Tally {
     /// The power went while or after pages were kept aside.

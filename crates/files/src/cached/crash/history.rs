@@ -35,7 +35,7 @@ pub(super) enum Stop {
 
 type Outcome<T> = Result<T, Stop>;
 
-/// How often what happened.
+/// Number of times that each thing happened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// All of them.
@@ -128,7 +128,7 @@ pub(super) struct History {
     faulty: bool,
     /// A sync was made to fail since the cache was opened.
     failed: bool,
-    /// What is done is printed.
+    /// True if each step is printed.
     traced: bool,
     pub tally: Tally,
 }
@@ -497,7 +497,7 @@ impl History {
         Ok(())
     }
 
-    /// What happens once in a while.
+    /// Does one of the rare operations: a flush, a drain, a change of mode or a restart.
     fn rare(&mut self) -> Outcome<()> {
         match self.random.below(5) {
             0 | 1 => {

@@ -118,7 +118,8 @@ fn failed_sync() {
     }
 }
 
-/// What was cut off is dirty in the cache device's last durable state, so it has to be forgotten there before the new name.
+/// Bytes that were cut off are dirty in the cache device's last durable state, so they have to be forgotten there
+/// before the new name.
 fn cut_and_renamed() {
     for seed in 0..40 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);
@@ -188,8 +189,9 @@ fn let_go() {
     disk.sync().expect("a sync");
 }
 
-/// What a close writes of files is what a start compares them with. In the simulated file system one journal has what is known of all
-/// files, and a sync of the map makes it durable; others, as btrfs, have a log for each file: so the sync itself is asked for.
+/// Stamps of files that a close writes are what a start compares the files with. In the simulated file system one
+/// journal has the metadata of all files, and a sync of the map makes it durable. Others, as btrfs, have a log for each
+/// file: so the test asks for the sync itself.
 fn closed() {
     for seed in 0..40 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);
@@ -211,7 +213,7 @@ fn closed() {
     }
 }
 
-/// What is read of a file that was cut counts as dirty until the cut is durable, though nobody wrote it.
+/// Pages that are read of a file that was cut count as dirty until the cut is durable, though nobody wrote them.
 fn read_after_cut() {
     for seed in 0..40 {
         let mut scene = Scene::new("lru", 16, Mode::WriteBack);

@@ -8,7 +8,7 @@ use entresol_policy::catalogue;
 /// Pages that a cache has room for, at least.
 const CAPACITY_MIN: u64 = 8;
 
-/// What kind of cache lives a history, over what kind of file system.
+/// Cache whose history is run, and the behaviour of the file system below it.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub policy: &'static str,

@@ -37,7 +37,7 @@ pub(super) struct NotWrittenCounts {
     pub aside: AtomicU64,
 }
 
-/// Where a file's bytes went that the cache handed down.
+/// Destination of a file's bytes that the cache handed down.
 pub(super) enum Went {
     /// So many of them to the file; the others lie beyond its end.
     Below(usize),
@@ -91,10 +91,11 @@ impl FilesDisk {
         self.missing_aside = pages;
     }
 
-    /// What a start refuses: how many of these dirty pages belong to files that are missing, in words; none if no one does.
+    /// Refuses a start while dirty pages belong to files that are missing: the given ones, and pages that were kept
+    /// from such files.
     ///
     /// # Errors
-    /// [`FilesError::Missing`].
+    /// [`FilesError::Missing`], with the numbers of pages and files, and the paths that could not be looked into.
     pub fn check_missing(&self, dirty: impl Iterator<Item = u64>) -> Result<(), FilesError> {
         let of = |at: u64| self.missing.get(&(at / REGION_BYTES));
         let lost: Vec<&FileKey> = dirty.filter_map(of).chain(&self.missing_aside).collect();

@@ -25,7 +25,7 @@ impl Contents {
         Self { version, ..self }
     }
 
-    /// Whether a map of this version has a word for a record.
+    /// True if a map of this version has a word for a record.
     pub(super) fn has_word_for(&self, record: &[u8; BLOCK]) -> bool {
         self.version > PLAIN || u32::from(record[0]) <= VOID
     }
