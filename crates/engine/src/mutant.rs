@@ -48,6 +48,8 @@ entresol_core::fault_points! {
         SupersededShown,
         /// A frame of the policy before is shown to the one after it although its page was written since.
         LeftNotVoided,
+        /// A frame that is left of the policy before counts as cached in the log though the new policy has put the page elsewhere.
+        LeftShownTwice,
         /// A change of the policy drops what only frames have.
         FramesDropped,
         /// A version in the open batch is replaced although what was sent below is taken for the version at its place.

@@ -112,6 +112,9 @@ pub(super) trait Core: Send {
     fn held_pages(&self) -> Vec<(u64, bool)>;
     /// Pages of a range of which anything is held, ascending, and whether the log has each as dirty.
     fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)>;
+    /// Pages that count as cached though the policy does not hold them, once it has been shown all that was there before it.
+    #[cfg(test)]
+    fn unknown_residents(&self) -> Vec<u64>;
 }
 
 /// Recovered pages that the policy is shown behind each request: few enough that the next one does not notice, and enough
@@ -207,6 +210,10 @@ impl<P: Policy> Engine<P> {
                 self.left = None;
                 return false;
             };
+            // It was asked for since, and the policy has decided where it is.
+            if self.is_cached(page) && !mutant::is(Mutant::LeftShownTwice) {
+                continue;
+            }
             let entry = self.world.keeper.log.index().get(page).filter(|entry| !entry.lost);
             if entry.is_some_and(|entry| frame.logged == Some(entry.place)) {
                 self.world.keeper.log.index_mut().update(page, |entry| entry.resident = true);
@@ -622,6 +629,19 @@ impl<P: Policy> Core for Engine<P> {
 
     fn held_pages(&self) -> Vec<(u64, bool)> {
         self.world.keeper.log.index().iter().map(|(page, entry)| (page, entry.dirty)).collect()
+    }
+
+    #[cfg(test)]
+    fn unknown_residents(&self) -> Vec<u64> {
+        if self.off || self.unseen.is_some() {
+            return Vec::new();
+        }
+        let is_known = |page: u64| {
+            let handle = self.world.directory.find(page);
+            handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.world.log_tier()))
+        };
+        let residents = self.world.keeper.log.index().iter().filter(|(_, entry)| entry.resident && !entry.lost);
+        residents.map(|(page, _)| page).filter(|&page| !is_known(page)).collect()
     }
 
     fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)> {

@@ -554,6 +554,12 @@ impl BlockCache {
         self.locks.exclusive()?.core().close()
     }
 
+    /// Pages that count as cached though the policy does not hold them: their room in the log or their slots are never free again.
+    #[cfg(test)]
+    pub(crate) fn unknown_residents(&self) -> io::Result<Vec<u64>> {
+        Ok(self.locks.turn()?.core().unknown_residents())
+    }
+
     /// Does what the cache's own threads would do next.
     #[cfg(test)]
     pub(crate) fn step(&self) -> io::Result<()> {

@@ -684,6 +684,23 @@ pub(super) fn frames_are_shown_to_another_policy_unless_they_are_written(layout:
     }
 }
 
+/// A page in memory that is asked for after a change of the policy, before that policy is shown it, is where that puts it and nowhere
+/// else: a copy in the log that counts as cached and that no policy holds would keep its place for ever.
+pub(super) fn a_frame_that_is_asked_for_first_is_not_shown_again(layout: Layout) -> Result<(), String> {
+    let disks = formatted(layout, 100);
+    let cache = open(&disks, &config("face", Mode::WriteBack, &[20, 60]))?;
+    (0..20).try_for_each(|at| write(&cache, at, 1))?;
+    let hibachi = catalogue::info("hibachi").expect("a policy");
+    let replaced = cache.replace_policy(hibachi, &Options::defaults(hibachi), &[20, 60]);
+    replaced.map_err(|error| format!("another policy: {error}"))?;
+    (0..20).try_for_each(|at| page(&cache, at).map(drop))?;
+    cache.show_the_rest();
+    match cache.unknown_residents().map_err(text("a look"))?.as_slice() {
+        [] => Ok(()),
+        pages => Err(format!("pages {pages:?} count as cached in the log, and the policy does not hold them there")),
+    }
+}
+
 /// A write of a store without commit records goes elsewhere: the first table of a segment is not there, and in its stead it hits the
 /// flush before, of which tables behind the missing one tell that it was durable. What that flush had is an error or the cache is
 /// refused, and nothing is as it was before.
@@ -836,6 +853,7 @@ pub(super) fn all(layout: Layout) -> Result<(), String> {
     a_start_in_another_mode_drains_past_a_lost_page(layout)?;
     a_superseded_copy_is_not_shown_to_another_policy(layout)?;
     frames_are_shown_to_another_policy_unless_they_are_written(layout)?;
+    a_frame_that_is_asked_for_first_is_not_shown_again(layout)?;
     crate::cache::nothing_is_queued_of_what_is_made_void(layout)?;
     what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout)?;
     a_flush_covers_what_is_cached_again_meanwhile(layout)?;

@@ -275,6 +275,7 @@ fn another_policy_is_shown_what_counts() {
     for layout in LAYOUTS {
         directed::a_superseded_copy_is_not_shown_to_another_policy(layout)
             .and_then(|()| directed::frames_are_shown_to_another_policy_unless_they_are_written(layout))
+            .and_then(|()| directed::a_frame_that_is_asked_for_first_is_not_shown_again(layout))
             .unwrap_or_else(|why| panic!("{layout:?}: {why}"));
     }
 }
