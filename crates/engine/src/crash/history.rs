@@ -524,6 +524,15 @@ impl History {
                 break;
             }
         }
+        // Policies of this family keep older versions of pages in memory until their turn comes.
+        if result.is_ok() && cache.config().policy.family != "extension" {
+            let unknown = cache.unknown_residents().expect("no thread panicked");
+            if !unknown.is_empty() {
+                let what =
+                    format!("pages {unknown:?} count as cached, and {} does not hold them", cache.config().policy.name);
+                return Err(Stop::Wrong(what));
+            }
+        }
         let stats = cache.stats().expect("no thread panicked");
         self.tally.reclaimed += stats.keeper.segments_reclaimed + stats.keeper.slots_freed;
         self.tally.renewed += stats.log.renewed;
