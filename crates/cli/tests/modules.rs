@@ -1,4 +1,4 @@
-//! Which module uses which: no circles, so that each can be read, moved and tested after those that it uses.
+//! Uses among modules: they make no circle, so that each module can be read, moved and tested after those that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -143,19 +143,24 @@ impl Plan {
             .policies
             .iter()
             .flat_map(|policy| arguments.size.iter().map(|&size| Cell::single(policy, size, arguments.dram, world)));
-        let (mut cells, mut skipped) = (Vec::new(), Vec::new());
-        for cell in stacks.chain(singles) {
-            match cell {
-                Ok(cell) => cells.push(cell),
-                Err(skip) if self.lenient => skipped.push(*skip),
-                Err(skip) => return Err((*skip).into()),
-            }
-        }
-        if cells.is_empty() {
-            bail!("no policy can be run at these sizes; the first reason: {}", skipped[0]);
-        }
-        Ok((cells, skipped))
+        parted(stacks.chain(singles), self.lenient)
     }
+}
+
+/// Cells that can be run, and those that are skipped if that is allowed.
+fn parted(all: impl Iterator<Item = Result<Cell, Box<Skipped>>>, lenient: bool) -> Result<(Vec<Cell>, Vec<Skipped>)> {
+    let (mut cells, mut skipped) = (Vec::new(), Vec::new());
+    for cell in all {
+        match cell {
+            Ok(cell) => cells.push(cell),
+            Err(skip) if lenient => skipped.push(*skip),
+            Err(skip) => return Err((*skip).into()),
+        }
+    }
+    if cells.is_empty() {
+        bail!("no policy can be run at these sizes; the first reason: {}", skipped[0]);
+    }
+    Ok((cells, skipped))
 }
 
 /// Makes sure that the policy all others are compared with is simulated as well.

@@ -123,19 +123,8 @@ impl<'a> Plan<'a> {
 
     fn cells(&self, world: &World) -> Result<(Vec<Cell>, Vec<Skipped>)> {
         let dram = self.devices.tiers.dram_size();
-        let (mut cells, mut skipped) = (Vec::new(), Vec::new());
-        for (policy, &size) in self.policies.iter().flat_map(|policy| self.sizes.iter().map(move |size| (policy, size)))
-        {
-            match Cell::single(policy, size, dram, world) {
-                Ok(cell) => cells.push(cell),
-                Err(skip) if self.lenient => skipped.push(*skip),
-                Err(skip) => return Err((*skip).into()),
-            }
-        }
-        if cells.is_empty() {
-            bail!("no policy can be run at these sizes; the first reason: {}", skipped[0]);
-        }
-        Ok((cells, skipped))
+        let each = self.policies.iter().flat_map(|policy| self.sizes.iter().map(move |size| (policy, size)));
+        super::parted(each.map(|(policy, &size)| Cell::single(policy, size, dram, world)), self.lenient)
     }
 
     fn simulate(&self, named: Named, quiet: bool) -> Result<TimedResults> {

@@ -1,6 +1,7 @@
 //! Pages in the volatile tier, by handle. Memory goes by how many there are, not by how many handles there could be: of a
 //! large cache a hundredth of the pages is in memory, and handles are three times the pages.
 
+use super::directory::Directory;
 use crate::store::Numbers;
 use entresol_core::Page;
 
@@ -82,12 +83,12 @@ impl Frames {
         Some(removed)
     }
 
-    /// Handles of so many frames that are before a place, and the place of the first of them. The last frame takes the place of one
-    /// that is removed: who goes through them from the end misses none that stays.
-    pub fn before(&self, end: usize, most: usize) -> (impl Iterator<Item = Page>, usize) {
+    /// Pages of so many frames before a place, and the place of the first of them. The last frame takes the place of one that is
+    /// removed: who goes through them from the end misses none that stays.
+    pub fn pages_before(&self, directory: &Directory, end: usize, most: usize) -> (Vec<u64>, usize) {
         let end = end.min(self.held.len());
         let first = end.saturating_sub(most);
-        (self.held[first..end].iter().map(|(handle, _)| *handle), first)
+        (self.held[first..end].iter().map(|(handle, _)| directory.page(*handle)).collect(), first)
     }
 
     /// Handles that have one, ascending: what is done to all of them is done in an order that repeats.

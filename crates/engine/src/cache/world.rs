@@ -39,8 +39,7 @@ impl Left {
 
     /// Pages of so many frames before a place, and the place of the first of them.
     pub fn pages_before(&self, end: usize, most: usize) -> (Vec<u64>, usize) {
-        let (handles, first) = self.frames.before(end, most);
-        (handles.map(|handle| self.directory.page(handle)).collect(), first)
+        self.frames.pages_before(&self.directory, end, most)
     }
 
     /// Pages that are left.
@@ -241,8 +240,7 @@ impl World {
 
     /// Pages of so many frames before a place, and the place of the first of them.
     pub fn framed_before(&self, end: usize, most: usize) -> (Vec<u64>, usize) {
-        let (handles, first) = self.frames.before(end, most);
-        (handles.map(|handle| self.directory.page(handle)).collect(), first)
+        self.frames.pages_before(&self.directory, end, most)
     }
 
     /// True if anything is held of a page.
