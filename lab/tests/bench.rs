@@ -67,10 +67,13 @@ fn compares(db: &str) {
     let more = ["--db", db, "--duration", "1s", "--policy", "none,lru,face-gsc", "--scratch", "scratch"];
     let files = ["--json", "b.json", "--html", "b.html"];
     let Some(output) = run(&scratch, &[&more[..], &files].concat()) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    says(&told, &["none", "lru", "face-gsc", "sound", "not audited", "pages of a cache: log: face-gsc; slots: lru\n"]);
-    assert!(!told.contains("BROKEN"), "{told}");
+    says(
+        &report,
+        &["none", "lru", "face-gsc", "sound", "not audited", "pages of a cache: log: face-gsc; slots: lru\n"],
+    );
+    assert!(!report.contains("BROKEN"), "{report}");
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 3);
@@ -111,9 +114,9 @@ fn records(db: &str) {
     let more = ["--db", db, "--duration", "1s", "--policy", "none", "--memory", "1MiB", "--scratch", "scratch"];
     let files = ["--backing-profile", "p4800x", "--record", "t.etr", "--json", "b.json"];
     let Some(output) = run(&scratch, &[&more[..], &files].concat()) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    says(&told, &["recorded: t.etr", "pages a second", "--below-pool --clients", "--work"]);
+    says(&report, &["recorded: t.etr", "pages a second", "--below-pool --clients", "--work"]);
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let run = &json["runs"][0];
     let number = |value: &serde_json::Value| value.as_f64().expect("a number");
@@ -128,7 +131,7 @@ fn records(db: &str) {
     assert_eq!(pool.is_object(), db != "sqlite", "{pool}");
     if pool.is_object() {
         assert!(number(&pool["read"]) > 0.0 && number(&pool["read"]) < number(&pool["asked"]), "{pool}");
-        says(&told, &[&format!(" of {} pages asked for", pool["asked"])]);
+        says(&report, &[&format!(" of {} pages asked for", pool["asked"])]);
     }
     let processors = std::thread::available_parallelism().expect("some").get() as f64;
     assert!(computing > 0.0 && computing < processors * 1.1, "{computing} of {processors} processors");
@@ -157,9 +160,9 @@ fn survives(db: &str, victim: &str) {
     open_to_all(&scratch);
     let more = ["--db", db, "--kill", victim, "--rounds", "2", "--policy", "face-gsc", "--scratch", "scratch"];
     let Some(output) = run(&scratch, &more) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{said}{told}");
-    says(&told, &["2 of 2 rounds sound"]);
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}{report}");
+    says(&report, &["2 of 2 rounds sound"]);
     nothing_is_left(&scratch);
 }
 
@@ -186,10 +189,10 @@ fn restarts(db: &str) {
     let devices = ["--backing-profile", "face-raid0x16", "--cache-profile", "840-pro", "--waf", "curve"];
     let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
     let Some(output) = run(&scratch, &[&more[..], &devices, &files].concat()) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-    assert!(output.status.success(), "{said}{told}");
-    says(&told, &["none", "face-gsc", "ssd-only", "sound", "SIGKILL", "not audited"]);
-    assert!(!told.contains("BROKEN"), "{told}");
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}{report}");
+    says(&report, &["none", "face-gsc", "ssd-only", "sound", "SIGKILL", "not audited"]);
+    assert!(!report.contains("BROKEN"), "{report}");
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 3);
@@ -242,9 +245,9 @@ fn costs(db: &str) {
         let small = ["bench", "overhead", "--db", db, "--shrink", shrink, "--load", load, "--memory", memory];
         let files = ["--json", "b.json", "--html", "b.html"];
         let Some(output) = started(&scratch, &[&small[..], &times, &files].concat()) else { return };
-        let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
         assert!(output.status.success(), "{said}");
-        says(&told, &["directory", "none", "face-gsc", "against directory"]);
+        says(&report, &["directory", "none", "face-gsc", "against directory"]);
         let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
         let runs = json["runs"].as_array().expect("runs");
         assert_eq!(runs.len(), 6);
@@ -299,10 +302,10 @@ fn answers(db: &str, tables: &[&str]) {
     let more = ["--db", db, "--queries", "3,3", "--policy", "none,lru,heuristicdb", "--cache-size", "20%,50%"];
     let files = ["--memory", "6MiB", "--json", "b.json", "--html", "b.html"];
     let Some(output) = started(&scratch, &[&QUERIES[..], &more, &files].concat()) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    says(&told, &["none", "lru 20%", "heuristicdb 50%", "Q3_1", "Q3_2", "right", "not audited"]);
-    assert!(!told.contains("WRONG"), "{told}");
+    says(&report, &["none", "lru 20%", "heuristicdb 50%", "Q3_1", "Q3_2", "right", "not audited"]);
+    assert!(!report.contains("WRONG"), "{report}");
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 5);
@@ -359,10 +362,10 @@ fn mixes(db: &str) {
     ];
     let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
     let Some(output) = started(&scratch, &[&small[..], &more, &files].concat()) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    says(&told, &["none", "lru", "heuristicdb", "queries/h", "CH13", "sound", "not audited"]);
-    assert!(!told.contains("BROKEN"), "{told}");
+    says(&report, &["none", "lru", "heuristicdb", "queries/h", "CH13", "sound", "not audited"]);
+    assert!(!report.contains("BROKEN"), "{report}");
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     says(&json["queries"][0]["sql"].to_string(), &["order_line"]);
     let runs = json["runs"].as_array().expect("runs");
@@ -407,10 +410,10 @@ fn drives_in(scratch: &Scratch, program: &str, db: &str, more: &[&str]) {
         ["bench", program, "--db", db, "--clients", "2", "--warmup", "1s", "--duration", "2s", "--policy", "none,lru"];
     let files = ["--scratch", "scratch", "--json", "b.json", "--html", "b.html"];
     let Some(output) = started(scratch, &[&small[..], more, &files].concat()) else { return };
-    let (said, told) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    let (said, report) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     assert!(output.status.success(), "{said}");
-    says(&told, &[program, "none", "lru", "transactions/s", "sound"]);
-    assert!(!told.contains("BROKEN"), "{told}");
+    says(&report, &[program, "none", "lru", "transactions/s", "sound"]);
+    assert!(!report.contains("BROKEN"), "{report}");
     let json: serde_json::Value = serde_json::from_slice(&scratch.bytes("b.json")).expect("JSON");
     let runs = json["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 2);

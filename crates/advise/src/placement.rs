@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use entresol_core::{Random, Size};
     use entresol_policy::{Options, catalogue};
-    use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+    use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
     use entresol_trace::{GenerateSpec, generate};
     use std::collections::BTreeSet;
 
@@ -254,12 +254,12 @@ mod tests {
     fn a_simulated_cache_without_room_reads_and_writes_what_no_placement_does() {
         for spec in TRACES {
             let trace = trace(spec);
-            let world = World::new(&trace);
+            let addresses = Addresses::new(&trace);
             let run = |name: &str, pages: u64| {
                 let info = catalogue::info(name).expect("a policy");
                 let policy = PolicySpec { info, options: Options::defaults(info) };
                 let layer = LayerSpec { policy, sizes: vec![Size::Pages(pages)] };
-                run_cell(&world, &[layer], String::new(), &CellOptions::default()).expect("a row")
+                run_cell(&addresses, &[layer], String::new(), &CellOptions::default()).expect("a row")
             };
             let none = place(&object_uses(&trace), 0, &PageCosts::ONE, &PageCosts::NOTHING);
             // The smallest object is larger than a page, so nothing is ever placed.

@@ -5,17 +5,17 @@ use entresol_advise::hierarchy::{
     Scale, SearchOptions, Tried, Warning, Workload, Worse, candidates, choose, front, search, warnings, what_if,
 };
 use entresol_core::Random;
-use entresol_sim::{Work, World};
+use entresol_sim::{Addresses, Work};
 use entresol_trace::{GenerateSpec, Trace, generate};
 
 fn trace(spec: &str) -> Trace {
     generate(&GenerateSpec::parse(spec, 4096).expect("a trace"))
 }
 
-fn workload<'w>(world: &'w World<'w>, clients: u32) -> Workload<'w> {
+fn workload<'w>(addresses: &'w Addresses<'w>, clients: u32) -> Workload<'w> {
     let policies = Policies::parse("lru", "multi-tier", "face-gsc:scan=8").expect("policies");
     let known = Known::default();
-    Workload { world, policies, warmup: 0.5, clients, think_ns: 0, work: Work::NONE, seed: 7, known }
+    Workload { addresses, policies, warmup: 0.5, clients, think_ns: 0, work: Work::NONE, seed: 7, known }
 }
 
 fn options(objective: Objective, prune: bool) -> SearchOptions {
@@ -73,10 +73,10 @@ fn nothing_that_is_left_out_is_the_answer() {
     let (mut beaten, mut simulated) = (0, 0);
     for (round, spec) in specs.into_iter().enumerate() {
         let trace = trace(spec);
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let catalogue = drawn(&mut random);
-        let scale = Scale::new(&world, Some(8e6));
-        let workload = workload(&world, [1, 4][round % 2]);
+        let scale = Scale::new(&addresses, Some(8e6));
+        let workload = workload(&addresses, [1, 4][round % 2]);
         let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
         let every = decided(&catalogue, list.clone(), &workload, false);
         for entry in &every {
@@ -125,10 +125,10 @@ fn a_sample_finds_one_that_is_nearly_the_best() {
         (5, "hotcold:n=60k:pages=30k:seed=2:write=20:update=50:ids=scattered | scan:n=20k:base=100k"),
     ] {
         let trace = trace(spec);
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let catalogue = drawn(&mut Random::new(seed));
-        let workload = workload(&world, 4);
-        let list = candidates(&catalogue, &Scale::new(&world, Some(8e6)), 1e9, false).expect("candidates").list;
+        let workload = workload(&addresses, 4);
+        let list = candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), 1e9, false).expect("candidates").list;
         assert!(list.len() > 2 * FINALISTS, "{} candidates", list.len());
         let every = decided(&catalogue, list.clone(), &workload, false);
         for objective in [Objective::Throughput, Objective::PerDollar] {
@@ -151,10 +151,10 @@ fn a_sample_finds_one_that_is_nearly_the_best() {
 #[test]
 fn limits_are_kept_and_the_nearest_is_named() {
     let trace = trace("zipf:n=24k:pages=2k:seed=3:write=30:ids=scattered");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(4));
-    let workload = workload(&world, 4);
-    let list = candidates(&catalogue, &Scale::new(&world, Some(8e6)), 1e9, false).expect("candidates").list;
+    let workload = workload(&addresses, 4);
+    let list = candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), 1e9, false).expect("candidates").list;
     let every = decided(&catalogue, list.clone(), &workload, false);
     let years = |entry: &Tried| entry.measured().and_then(|measured| measured.lifetime_years).unwrap_or(f64::INFINITY);
     let mut all: Vec<f64> = every.iter().map(years).collect();
@@ -204,10 +204,10 @@ fn below_a_pool_there_is_flash_or_nothing() {
     println!("seed {SEED}");
     for (clients, work) in [(1, Work::NONE), (6, Work { ns: 400_000, processors: 2 })] {
         let trace = trace("uniform:n=24k:pages=1500:seed=8:write=50:update=20");
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let catalogue = drawn(&mut Random::new(SEED));
-        let scale = Scale { below_pool: true, ..Scale::new(&world, Some(8e6)) };
-        let workload = Workload { work, ..workload(&world, clients) };
+        let scale = Scale { below_pool: true, ..Scale::new(&addresses, Some(8e6)) };
+        let workload = Workload { work, ..workload(&addresses, clients) };
         let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
         let shape = |candidate: &Candidate| candidate.parts.iter().map(|part| part.class).collect::<Vec<_>>();
         // NVM of 6 MB holds not all, flash of 500 MB and the disk do; of the two sizes of flash both are caches.
@@ -238,10 +238,10 @@ fn below_a_pool_there_is_flash_or_nothing() {
 #[test]
 fn the_front_is_what_no_other_beats() {
     let trace = trace("zipf:n=24k:pages=2k:seed=3:ids=scattered");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(9));
-    let list = candidates(&catalogue, &Scale::new(&world, Some(8e6)), 1e9, false).expect("candidates").list;
-    let every = decided(&catalogue, list, &workload(&world, 2), false);
+    let list = candidates(&catalogue, &Scale::new(&addresses, Some(8e6)), 1e9, false).expect("candidates").list;
+    let every = decided(&catalogue, list, &workload(&addresses, 2), false);
     let on_front = front(&every, &Limits::default());
     let point = |at: usize| (every[at].candidate.dollars, every[at].measured().expect("simulated").requests_per_second);
     for at in 0..every.len() {
@@ -257,8 +257,8 @@ fn the_front_is_what_no_other_beats() {
 #[test]
 fn only_what_can_be_of_use_is_a_candidate() {
     let trace = trace("uniform:n=2k:pages=1k:seed=3");
-    let world = World::new(&trace);
-    let scale = Scale::new(&world, Some(4e6));
+    let addresses = Addresses::new(&trace);
+    let scale = Scale::new(&addresses, Some(4e6));
     let catalogue = drawn(&mut Random::new(1));
     let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
     assert!(list.windows(2).all(|pair| pair[0].dollars <= pair[1].dollars));
@@ -292,27 +292,27 @@ fn only_what_can_be_of_use_is_a_candidate() {
 #[test]
 fn without_advice_the_nearest_that_would_do_is_named() {
     let trace = trace("uniform:n=30k:pages=1k:seed=3");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(1));
     let said = |result: Result<_, AdviceError>| {
         result.map(|_: entresol_advise::hierarchy::Candidates| ()).expect_err("no advice").to_string()
     };
-    let scale = Scale::new(&world, Some(8e6));
+    let scale = Scale::new(&addresses, Some(8e6));
 
     let cheapest = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list.remove(0);
     let error = said(candidates(&catalogue, &scale, cheapest.dollars * 0.99, false));
     assert!(error.contains(&cheapest.to_string()) && error.contains(&format!("{:.2}", cheapest.dollars)), "{error}");
     assert!(candidates(&catalogue, &scale, cheapest.dollars, false).is_ok());
 
-    let error = said(candidates(&catalogue, &Scale::new(&world, Some(5e9)), 1e9, false));
+    let error = said(candidates(&catalogue, &Scale::new(&addresses, Some(5e9)), 1e9, false));
     assert!(error.contains("nothing holds the 5.0 GB") && error.contains("'H' with 1 GB"), "{error}");
     let would = error.rsplit("--footprint of ").next().and_then(|rest| rest.split(' ').next()).expect("a size");
     let would: f64 = would.parse().expect("a number");
-    assert!(candidates(&catalogue, &Scale::new(&world, Some(would * 1e9)), 1e9, false).is_ok(), "{error}");
+    assert!(candidates(&catalogue, &Scale::new(&addresses, Some(would * 1e9)), 1e9, false).is_ok(), "{error}");
 
-    let error = said(candidates(&catalogue, &Scale::new(&world, Some(4e5)), 1e9, false));
+    let error = said(candidates(&catalogue, &Scale::new(&addresses, Some(4e5)), 1e9, false));
     assert!(error.contains("all memory") && error.contains("--footprint") && error.contains("0.0005 GB"), "{error}");
-    assert!(candidates(&catalogue, &Scale::new(&world, Some(6e5)), 1e9, false).is_ok(), "{error}");
+    assert!(candidates(&catalogue, &Scale::new(&addresses, Some(6e5)), 1e9, false).is_ok(), "{error}");
 
     let only = |tiers: &[Class]| Catalogue {
         items: catalogue.items.iter().filter(|item| tiers.contains(&item.class)).cloned().collect(),
@@ -323,8 +323,8 @@ fn without_advice_the_nearest_that_would_do_is_named() {
 
     let short = |spec: &str, warmup: f64| {
         let trace = self::trace(spec);
-        let world = World::new(&trace);
-        Workload { warmup, ..workload(&world, 1) }.check().map_err(|error| error.to_string())
+        let addresses = Addresses::new(&trace);
+        Workload { warmup, ..workload(&addresses, 1) }.check().map_err(|error| error.to_string())
     };
     assert_eq!(short("uniform:n=20k:pages=1k", 0.5), Ok(()));
     let error = short("uniform:n=19k:pages=1k", 0.5).expect_err("too short");
@@ -356,10 +356,10 @@ fn policies_that_cannot_be_bought_are_refused() {
 #[test]
 fn other_circumstances_are_answered_as_if_they_were_asked_for() {
     let trace = trace("zipf:n=60k:pages=2k:seed=3:write=30:ids=scattered");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(12));
-    let scale = Scale::new(&world, Some(8e6));
-    let asked = workload(&world, 4);
+    let scale = Scale::new(&addresses, Some(8e6));
+    let asked = workload(&addresses, 4);
     let options = options(Objective::PerDollar, true);
     let found = |catalogue: &Catalogue, workload: &Workload| {
         let list = candidates(catalogue, &scale, 60.0, false).expect("candidates").list;
@@ -384,7 +384,7 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
             let mut other = catalogue.clone();
             let items = other.items.iter_mut().filter(|item| item.class == class);
             items.flat_map(|item| &mut item.pieces).for_each(|piece| piece.dollars *= factor);
-            let (wanted, at) = found(&other, &workload(&world, 4));
+            let (wanted, at) = found(&other, &workload(&addresses, 4));
             let answer = said(&format!("price of {name} x {factor}"));
             assert_eq!(answer.hierarchy, wanted[at].candidate.to_string(), "{name} x {factor}");
             assert_eq!(answer.dollars, wanted[at].candidate.dollars);
@@ -410,7 +410,7 @@ fn other_circumstances_are_answered_as_if_they_were_asked_for() {
 fn caches_that_are_worse_than_none_are_named() {
     // Nothing is asked for twice soon: a cache only adds I/Os to those of the disk.
     let trace = trace("loop:n=24k:pages=6k:write=50");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     // A cache of flash that is slower than what is below it.
     let text = "date = \"today\"\nsource = \"a test\"\n\
         [[item]]\nname = \"S\"\ntier = \"ssd\"\nprofile = \"yang-nand\"\ncapacities_gb = [0.002, 0.012]\ndollars_per_gb = 1.0\n\
@@ -418,9 +418,9 @@ fn caches_that_are_worse_than_none_are_named() {
         [[item]]\nname = \"H\"\ntier = \"disk\"\nprofile = \"p4800x\"\ncapacities_gb = [1]\ndollars_per_gb = 2.0\n\
         endurance_writes = 1e5\n";
     let catalogue = Catalogue::from_toml("a test", text).expect("a catalogue");
-    let scale = Scale { below_pool: true, ..Scale::new(&world, None) };
+    let scale = Scale { below_pool: true, ..Scale::new(&addresses, None) };
     let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
-    let tried = decided(&catalogue, list, &workload(&world, 4), false);
+    let tried = decided(&catalogue, list, &workload(&addresses, 4), false);
     let found = warnings(&tried, trace.page_bytes);
     println!("{found:?}");
     let (mut slower, mut cramped) = (0, 0);
@@ -450,9 +450,9 @@ fn caches_that_are_worse_than_none_are_named() {
 #[test]
 fn a_cache_has_room_from_where_one_that_was_built_did_what_was_predicted() {
     let trace = trace("uniform:n=12k:pages=1500");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let catalogue = drawn(&mut Random::new(1));
-    let scale = Scale { below_pool: true, ..Scale::new(&world, Some(8e6)) };
+    let scale = Scale { below_pool: true, ..Scale::new(&addresses, Some(8e6)) };
     let list = candidates(&catalogue, &scale, 1e9, false).expect("candidates").list;
     let mut cached = list.into_iter().find(|candidate| candidate.bare_flash().is_some()).expect("one with a cache");
     let mut cramped = |pages| {

@@ -42,7 +42,7 @@ enum Stage {
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldChunk {
     reservation: Reservation,
     stage: Stage,
 }
@@ -54,7 +54,7 @@ pub struct NodeStore {
     incarnation: u64,
     capacity: u64,
     epoch: Option<Epoch>,
-    pieces: BTreeMap<Lease, Held>,
+    pieces: BTreeMap<Lease, HeldChunk>,
     /// Occupied extents: where each begins, and where it ends.
     occupied: BTreeMap<u64, u64>,
     /// Pieces waiting to be drained, in the order in which they were stored.
@@ -98,7 +98,7 @@ impl NodeStore {
         }
         self.spent.retain(|lease| lease.epoch >= epoch);
         self.epoch = Some(epoch);
-        let state = |held: &Held| match held.stage {
+        let state = |held: &HeldChunk| match held.stage {
             Stage::Writing => HeldState::Writing,
             Stage::Stored | Stage::Draining => HeldState::Stored,
         };
@@ -138,7 +138,7 @@ impl NodeStore {
             return Err(NotAdmitted::Occupied);
         }
         self.occupied.extend(grant.extents.iter().map(|extent| (extent.offset, extent.end())));
-        self.pieces.insert(lease, Held { reservation: grant.clone(), stage: Stage::Writing });
+        self.pieces.insert(lease, HeldChunk { reservation: grant.clone(), stage: Stage::Writing });
         Ok(())
     }
 
@@ -169,7 +169,7 @@ impl NodeStore {
 
     /// Drops writes whose leases have ended. Their bytes stay the coordinator's to grant: it will ask for them.
     pub fn tick(&mut self, now_ns: u64) {
-        let ended = |held: &Held| held.stage == Stage::Writing && held.reservation.expires_ns <= now_ns;
+        let ended = |held: &HeldChunk| held.stage == Stage::Writing && held.reservation.expires_ns <= now_ns;
         let late: Vec<Lease> = self.pieces.values().filter(|h| ended(h)).map(|h| h.reservation.lease).collect();
         if !mutant::is(Mutant::LeaseIgnored) {
             late.into_iter().for_each(|lease| self.drop_late(lease));

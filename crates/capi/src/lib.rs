@@ -327,7 +327,7 @@ pub unsafe extern "C" fn entresol_get_stats(cache: *const Cache, stats: *mut Sta
 impl Cache {
     fn stats(&self) -> Result<Stats> {
         let stats = self.cache.stats()?;
-        let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
+        let (counts, write_back, log) = (stats.counts, stats.write_back, stats.store);
         Ok(Stats {
             struct_bytes: 0,
             page_bytes: self.page_bytes.into(),
@@ -344,10 +344,10 @@ impl Cache {
             cache_writes: log.batches,
             cache_written_bytes: log.blocks * u64::from(self.page_bytes),
             cache_syncs: log.syncs,
-            backing_reads: keeper.below_reads,
-            backing_writes: keeper.below_ios,
-            backing_written_pages: keeper.below_pages,
-            backing_syncs: keeper.below_syncs,
+            backing_reads: write_back.below_reads,
+            backing_writes: write_back.below_ios,
+            backing_written_pages: write_back.below_pages,
+            backing_syncs: write_back.below_syncs,
             mode: mode_number(stats.mode),
             failed: u32::from(stats.failed.is_some()),
         })

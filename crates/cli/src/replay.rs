@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use entresol_core::{Op, Page, Size};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Tag, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag};
 use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout as StoreLayout};
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit, percent};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, Row, World, parse_policies, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, Row, parse_policies, run_cell};
 use entresol_trace::Trace;
 use std::path::{Path, PathBuf};
 
@@ -77,11 +77,11 @@ pub fn run(arguments: &ReplayArgs, quiet: bool) -> Result<()> {
     let needs_future = policies.iter().any(|policy| policy.info.future);
     let named = trace_source::open(&arguments.trace, &arguments.read, needs_future, quiet)?;
     let layout = Layout::of(&named.trace)?;
-    let world = World::new(&named.trace);
+    let addresses = Addresses::new(&named.trace);
     let mut outcomes = Vec::new();
     for policy in &policies {
         for &size in &arguments.size {
-            outcomes.push(one(&world, &layout, policy, size, arguments, quiet)?);
+            outcomes.push(one(&addresses, &layout, policy, size, arguments, quiet)?);
         }
     }
     if let Some(path) = &arguments.json {
@@ -132,7 +132,7 @@ impl Layout {
 }
 
 fn one(
-    world: &World,
+    addresses: &Addresses,
     layout: &Layout,
     policy: &PolicySpec,
     size: Size,
@@ -146,20 +146,20 @@ fn one(
         (_, Some(dram)) => vec![dram, size],
         (_, None) => bail!("policy '{name}' manages memory too: say how much with --dram"),
     };
-    let trace = world.trace;
+    let trace = addresses.trace;
     let pages = |size: &Size| size.pages(trace.page_bytes, trace.footprint() as u64) as usize;
     let tiers: Vec<usize> = sizes.iter().map(pages).collect();
     let sequential_cutoff = arguments.sequential_cutoff;
     let options = CellOptions { seed: arguments.seed, sequential_cutoff, ..CellOptions::default() };
     let layer = LayerSpec { policy: policy.clone(), sizes };
-    let simulated = run_cell(world, &[layer], size.to_string(), &options)?;
+    let simulated = run_cell(addresses, &[layer], size.to_string(), &options)?;
     let config = CacheConfig {
         options: policy.options.clone(),
         // As many as the simulator has: a live cache would recycle them.
         handles: trace.footprint(),
         seed: arguments.seed,
         // All that is counted repeats then.
-        upkeep: Upkeep::Requests,
+        maintenance: Maintenance::Requests,
         ..CacheConfig::new(policy.info, &tiers)
     };
     let room = *tiers.last().expect("a policy has a tier") as u64;
@@ -285,11 +285,11 @@ impl Outcome {
 
     /// Pages that the log took for the policy or for a flush, second chances apart.
     fn new_pages(&self) -> u64 {
-        self.live.log.pages - self.live.keeper.copied
+        self.live.store.pages - self.live.write_back.copied
     }
 
     fn json(&self) -> serde_json::Value {
-        let (log, keeper) = (&self.live.log, &self.live.keeper);
+        let (log, write_back) = (&self.live.store, &self.live.write_back);
         let counts: serde_json::Map<_, _> = self
             .counts()
             .into_iter()
@@ -300,9 +300,9 @@ impl Outcome {
             "capacity_pages": self.simulated.capacity_pages, "requests": self.simulated.requests,
             "simulated_and_live": counts,
             "cache_batches": log.batches, "cache_blocks": log.blocks, "cache_pages": log.pages, "cache_syncs": log.syncs,
-            "cache_reads": log.reads, "copied": keeper.copied, "rescued": keeper.rescued,
-            "below_pages": keeper.below_pages, "below_ios": keeper.below_ios, "below_syncs": keeper.below_syncs,
-            "below_reads": keeper.below_reads, "page_bytes": self.page_bytes, "seconds": self.seconds,
+            "cache_reads": log.reads, "copied": write_back.copied, "rescued": write_back.evicted_dirty,
+            "below_pages": write_back.below_pages, "below_ios": write_back.below_ios, "below_syncs": write_back.below_syncs,
+            "below_reads": write_back.below_reads, "page_bytes": self.page_bytes, "seconds": self.seconds,
         })
     }
 }
@@ -327,7 +327,7 @@ fn text(outcomes: &[Outcome]) -> String {
         ],
     );
     for outcome in outcomes {
-        let (log, keeper) = (&outcome.live.log, &outcome.live.keeper);
+        let (log, write_back) = (&outcome.live.store, &outcome.live.write_back);
         let counts = &outcome.live.counts;
         let ratio = |a: u64, b: u64| if b == 0 { f64::NAN } else { a as f64 / b as f64 };
         let kilobytes = |pages, ios| ratio(pages, ios) * outcome.page_bytes as f64 / 1e3;
@@ -341,11 +341,11 @@ fn text(outcomes: &[Outcome]) -> String {
             (log.batches as i64).into(),
             or_none(kilobytes(log.blocks, log.batches), 1),
             (outcome.new_pages() as i64).into(),
-            (keeper.copied as i64).into(),
+            (write_back.copied as i64).into(),
             or_none(ratio(log.blocks, log.pages), 4),
             or_none(ratio(log.blocks, outcome.new_pages()), 4),
             or_none(ratio(outcome.new_pages(), log.syncs), 0),
-            or_none(kilobytes(keeper.below_pages, keeper.below_ios), 1),
+            or_none(kilobytes(write_back.below_pages, write_back.below_ios), 1),
             Cell::fixed(outcome.seconds, 1),
         ]);
     }

@@ -6,7 +6,7 @@ use entresol_core::Size;
 use entresol_device::nand::Amplification;
 use entresol_device::profile::{self, Model, Profile};
 use entresol_device::{Device, DeviceError};
-use entresol_sim::{Hierarchy, NamedDevice, TimedOptions, Work, World};
+use entresol_sim::{Addresses, Hierarchy, NamedDevice, TimedOptions, Work};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -239,10 +239,10 @@ impl<'a> Devices<'a> {
     }
 
     /// Devices that hold what a cell needs of each of them.
-    pub fn hierarchy(&self, needs: &[u64], world: &World, seed: u64) -> Result<Hierarchy> {
+    pub fn hierarchy(&self, needs: &[u64], addresses: &Addresses, seed: u64) -> Result<Hierarchy> {
         let mut devices: Vec<NamedDevice> = Vec::new();
         for (at, (tier, profile)) in self.placed().into_iter().enumerate() {
-            let device = self.device(at, needs[at], world, seed)?;
+            let device = self.device(at, needs[at], addresses, seed)?;
             let of = tier.device.map(|size| format!(", {size}")).unwrap_or_default();
             devices.push((format!("{}{of}", profile.name), device as _));
         }
@@ -251,12 +251,12 @@ impl<'a> Devices<'a> {
     }
 
     /// One of the devices, dram first where there is any, with room for so many bytes.
-    pub fn device(&self, at: usize, need: u64, world: &World, seed: u64) -> Result<Box<dyn Device + Send>> {
+    pub fn device(&self, at: usize, need: u64, addresses: &Addresses, seed: u64) -> Result<Box<dyn Device + Send>> {
         let (tier, profile) = self.placed()[at];
         // A tier that a policy was told to do without is a device of one page that nobody asks.
-        let need = need.max(world.trace.page_bytes.into());
+        let need = need.max(addresses.trace.page_bytes.into());
         let seed = seed.wrapping_add(at as u64);
-        let built = tier.device_bytes(profile, need, world).and_then(|bytes| Ok(profile.build(bytes, seed)?));
+        let built = tier.device_bytes(profile, need, addresses).and_then(|bytes| Ok(profile.build(bytes, seed)?));
         let name = ["dram", "cache", "backing"][at + usize::from(self.tiers.dram.is_none())];
         built.with_context(|| format!("tier {name}"))
     }
@@ -270,15 +270,15 @@ impl<'a> Devices<'a> {
 
 impl TierArg {
     /// Bytes of the device of which `need` are used.
-    fn device_bytes(&self, profile: &Profile, need: u64, world: &World) -> Result<u64> {
+    fn device_bytes(&self, profile: &Profile, need: u64, addresses: &Addresses) -> Result<u64> {
         let bytes = match self.device {
             None => need,
             Some(DeviceSize::Whole) => profile.whole_bytes().with_context(|| {
                 format!("device '{}': its profile states no size that could be the whole one", profile.name)
             })?,
             Some(DeviceSize::Of(size)) => {
-                let page_bytes = world.trace.page_bytes;
-                size.pages(page_bytes, world.trace.footprint() as u64) * u64::from(page_bytes)
+                let page_bytes = addresses.trace.page_bytes;
+                size.pages(page_bytes, addresses.trace.footprint() as u64) * u64::from(page_bytes)
             }
         };
         if bytes < need {

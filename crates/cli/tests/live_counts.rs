@@ -6,7 +6,7 @@ use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::{BlockCache, CacheConfig, Tag};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, parse_policies, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, parse_policies, run_cell};
 use entresol_trace::native::{self, Spool};
 use entresol_trace::{ObjectKind, OpByte, Trace, generate};
 use std::collections::HashMap;
@@ -45,15 +45,15 @@ fn trace(seed: u64) -> Trace {
     generate(&spec.parse().expect("a trace specification"))
 }
 
-fn simulated(world: &World, policy: &PolicySpec, tiers: &[usize]) -> Counted {
-    simulated_past(world, policy, tiers, 0)
+fn simulated(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize]) -> Counted {
+    simulated_past(addresses, policy, tiers, 0)
 }
 
-fn simulated_past(world: &World, policy: &PolicySpec, tiers: &[usize], sequential_cutoff: u64) -> Counted {
+fn simulated_past(addresses: &Addresses, policy: &PolicySpec, tiers: &[usize], sequential_cutoff: u64) -> Counted {
     let policy = policy.clone();
     let sizes = tiers.iter().map(|&pages| Size::Pages(pages as u64)).collect();
     let options = CellOptions { seed: SEED, sequential_cutoff, ..CellOptions::default() };
-    let row = run_cell(world, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
+    let row = run_cell(addresses, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
     Counted {
         read_hits: row.read_hits,
         write_hits: row.write_hits,
@@ -147,7 +147,7 @@ fn live_counts_past(
         }
     }
     let stats = cache.stats().expect("counts");
-    assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.keeper.pages_lost, 0);
+    assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.write_back.pages_lost, 0);
     if let Some(choice) = cache.policy_choice().expect("a policy").filter(|_| !policy.options.summary().is_empty()) {
         println!("{} {tiers:?}: {} changes", policy.options.summary(), choice.switches);
         assert!(choice.switches > 5, "{} {tiers:?}: {} changes", policy.options.summary(), choice.switches);
@@ -167,7 +167,7 @@ fn live_counts_past(
 #[test]
 fn the_block_cache_counts_what_the_simulator_counts() {
     let trace = trace(1);
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let mut compared = 0;
     for policy in live().map(plain) {
         let info = policy.info;
@@ -176,7 +176,7 @@ fn the_block_cache_counts_what_the_simulator_counts() {
         for tiers in sizes {
             let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
             println!("{} {tiers:?}", info.name);
-            let simulated = simulated(&world, &policy, &tiers);
+            let simulated = simulated(&addresses, &policy, &tiers);
             for layout in [Layout::Log, Layout::Slots] {
                 let live = live_counts(&trace, &policy, &tiers, layout, None);
                 assert_eq!(live, simulated, "{} {tiers:?} {layout:?}: (live, simulated)", info.name);
@@ -192,13 +192,13 @@ fn the_block_cache_counts_what_the_simulator_counts() {
 #[test]
 fn the_same_requests_of_long_streams_pass_by() {
     let trace = trace(6);
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let cutoff = 10 * PAGE;
     for policy in live().map(plain) {
         let info = policy.info;
         let tiers: &[usize] = if info.tiers.len() == 1 { &[40] } else { &[10, 30] };
         let tiers: Vec<usize> = tiers.iter().zip(info.min_pages).map(|(&t, &min)| t.max(min)).collect();
-        let simulated = simulated_past(&world, &policy, &tiers, cutoff);
+        let simulated = simulated_past(&addresses, &policy, &tiers, cutoff);
         let bypasses = simulated.bypasses;
         // Of the scan 290 pages are beyond the cutoff, and none is held.
         assert!(bypasses >= 290, "{} {tiers:?}: {bypasses} bypasses", info.name);
@@ -218,7 +218,7 @@ fn a_policy_that_changes_itself_does_so_alike() {
         let trace = trace(seed);
         let policy = parse_policies(&format!("auto:of={of}:{restless}")).expect("a policy").remove(0);
         for tiers in [[20], [80]] {
-            let simulated = simulated(&World::new(&trace), &policy, &tiers);
+            let simulated = simulated(&Addresses::new(&trace), &policy, &tiers);
             for layout in [Layout::Log, Layout::Slots] {
                 let live = live_counts(&trace, &policy, &tiers, layout, None);
                 assert_eq!(live, simulated, "{of} {tiers:?} {layout:?}: (live, simulated)");
@@ -243,7 +243,7 @@ fn what_was_recorded_simulates_to_what_was_counted() {
         spool.finish(String::new()).expect("a trace");
         let recorded = native::open(&path).expect("a trace");
         assert_eq!((recorded.len(), recorded.footprint()), (trace.len(), trace.footprint()));
-        let simulated = simulated(&World::new(&recorded), &policy, &tiers);
+        let simulated = simulated(&Addresses::new(&recorded), &policy, &tiers);
         assert_eq!(live, simulated, "{} {tiers:?}: (live, simulated from the recording)", info.name);
     }
 }

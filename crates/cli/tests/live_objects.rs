@@ -7,7 +7,7 @@ use entresol_engine::disk::{Caching, FileDisk};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::{AtOnce, Backing, CachedFiles, FileData, FileId, FileLayer};
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_trace::{Column, Object, ObjectKind, OpByte, Trace};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -85,10 +85,11 @@ struct Counted {
     bypasses: u64,
 }
 
-fn simulated(world: &World, spec: &PolicySpec, tiers: &[usize]) -> Counted {
+fn simulated(addresses: &Addresses, spec: &PolicySpec, tiers: &[usize]) -> Counted {
     let sizes = tiers.iter().map(|&pages| Size::Pages(pages as u64)).collect();
     let options = CellOptions { seed: SEED, ..CellOptions::default() };
-    let row = run_cell(world, &[LayerSpec { policy: spec.clone(), sizes }], String::new(), &options).expect("a cell");
+    let row =
+        run_cell(addresses, &[LayerSpec { policy: spec.clone(), sizes }], String::new(), &options).expect("a cell");
     Counted {
         read_hits: row.read_hits,
         write_hits: row.write_hits,
@@ -186,7 +187,7 @@ impl Live {
 
     fn counted(&self) -> Counted {
         let stats = self.files.cache().stats().expect("counts");
-        assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.keeper.pages_lost, 0);
+        assert_eq!(stats.counts.directory_full + stats.counts.admissions_failed + stats.write_back.pages_lost, 0);
         let counts = stats.counts;
         Counted {
             read_hits: counts.read_hits,
@@ -251,7 +252,7 @@ fn sizes(info: &Info) -> Vec<usize> {
 #[test]
 fn files_count_as_the_simulator_counts_objects() {
     let trace = trace(5000, 3);
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     for info in policies() {
         let tiers = sizes(info);
         println!("{} {tiers:?}", info.name);
@@ -260,7 +261,7 @@ fn files_count_as_the_simulator_counts_objects() {
         let config = CacheConfig { handles, seed: SEED, ..CacheConfig::new(info, &tiers) };
         let live = live(&config);
         live.drive(&trace);
-        let simulated = simulated(&world, &spec(info, &[]), &tiers);
+        let simulated = simulated(&addresses, &spec(info, &[]), &tiers);
         assert_eq!(live.counted(), simulated, "{}: (live, simulated)", info.name);
         live.check_accounts(&trace);
         live.files.close().expect("a close");
@@ -272,7 +273,7 @@ fn files_count_as_the_simulator_counts_objects() {
 #[test]
 fn what_is_remembered_is_bounded_and_enough() {
     let trace = trace(12_000, 4);
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     for info in policies().chain(catalogue::info("mq")) {
         let tiers =
             if info.tiers.len() == 1 { vec![60] } else { vec![20.max(info.min_pages[0]), 40.max(info.min_pages[1])] };
@@ -284,10 +285,10 @@ fn what_is_remembered_is_bounded_and_enough() {
             _ => vec![],
         };
         let options: Vec<&str> = told.iter().map(String::as_str).collect();
-        let as_live = simulated(&world, &spec(info, &options), &tiers);
+        let as_live = simulated(&addresses, &spec(info, &options), &tiers);
         assert_eq!(live.counted(), as_live, "{} with {told:?}: (live, simulated)", info.name);
         if !told.is_empty() {
-            let free = simulated(&world, &spec(info, &[]), &tiers);
+            let free = simulated(&addresses, &spec(info, &[]), &tiers);
             let ratio =
                 |counted: &Counted| 100.0 * (counted.read_hits + counted.write_hits) as f64 / trace.len() as f64;
             println!("{}: {:.2} % live, {:.2} % where nothing bounds it", info.name, ratio(&as_live), ratio(&free));

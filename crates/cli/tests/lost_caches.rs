@@ -17,7 +17,7 @@ const PAGES: usize = 256;
 const CACHE_BYTES: u64 = 2 << 20;
 
 /// A backing store and its cache in a scratch directory, with a file of the same name below both kinds.
-struct World {
+struct Testbed {
     scratch: Scratch,
     command: &'static str,
 }
@@ -33,15 +33,15 @@ enum Outcome {
 
 const COMMANDS: [&str; 3] = ["serve nbd", "mount", "run"];
 
-impl World {
+impl Testbed {
     fn new(command: &'static str, format: &[&str]) -> Self {
-        let world = World { scratch: Scratch::new(), command };
-        world.make_backing("backing");
-        if !world.is_store() {
-            fs::create_dir(world.path("above")).expect("a directory");
+        let testbed = Testbed { scratch: Scratch::new(), command };
+        testbed.make_backing("backing");
+        if !testbed.is_store() {
+            fs::create_dir(testbed.path("above")).expect("a directory");
         }
-        world.format("cache", "backing", format);
-        world
+        testbed.format("cache", "backing", format);
+        testbed
     }
 
     fn is_store(&self) -> bool {
@@ -191,81 +191,81 @@ impl Left {
 }
 
 /// Puts something else in the place of the cache or of its backing store, which were used for a while.
-type Change = fn(&World);
+type Change = fn(&Testbed);
 
 const CHANGES: &[(&str, Change)] = &[
     ("nothing (as it was left)", |_| {}),
-    ("cache: zeros", |world| {
-        let file = fs::File::create(world.path("cache")).expect("a file");
+    ("cache: zeros", |testbed| {
+        let file = fs::File::create(testbed.path("cache")).expect("a file");
         file.set_len(CACHE_BYTES).expect("zeros");
     }),
-    ("cache: an empty file", |world| world.scratch.file("cache", "")),
-    ("cache: missing", |world| fs::remove_file(world.path("cache")).expect("it goes")),
-    ("cache: an older copy", |world| {
-        fs::copy(world.path("older"), world.path("cache")).expect("a copy");
+    ("cache: an empty file", |testbed| testbed.scratch.file("cache", "")),
+    ("cache: missing", |testbed| fs::remove_file(testbed.path("cache")).expect("it goes")),
+    ("cache: an older copy", |testbed| {
+        fs::copy(testbed.path("older"), testbed.path("cache")).expect("a copy");
     }),
-    ("cache: another backing store's, dirty", |world| {
-        fs::copy(world.path("cache2"), world.path("cache")).expect("a copy");
+    ("cache: another backing store's, dirty", |testbed| {
+        fs::copy(testbed.path("cache2"), testbed.path("cache")).expect("a copy");
     }),
-    ("cache: truncated", |world| {
-        let file = fs::File::options().write(true).open(world.path("cache")).expect("the cache");
+    ("cache: truncated", |testbed| {
+        let file = fs::File::options().write(true).open(testbed.path("cache")).expect("the cache");
         file.set_len(CACHE_BYTES / 2).expect("half of it");
     }),
-    ("cache: both superblocks damaged", |world| {
-        let file = fs::File::options().write(true).open(world.path("cache")).expect("the cache");
+    ("cache: both superblocks damaged", |testbed| {
+        let file = fs::File::options().write(true).open(testbed.path("cache")).expect("the cache");
         [200, 4096 + 200].iter().for_each(|&at| file.write_all_at(&[0xff; 8], at).expect("damage"));
     }),
-    ("cache: of a newer version", |world| {
-        let file = fs::File::options().write(true).open(world.path("cache")).expect("the cache");
+    ("cache: of a newer version", |testbed| {
+        let file = fs::File::options().write(true).open(testbed.path("cache")).expect("the cache");
         [8, 4096 + 8].iter().for_each(|&at| file.write_all_at(&[4, 0, 0, 0], at).expect("a version"));
     }),
-    ("cache: an XFS file system", |world| {
+    ("cache: an XFS file system", |testbed| {
         let mut bytes = vec![0; CACHE_BYTES as usize];
         bytes[..4].copy_from_slice(b"XFSB");
-        world.scratch.file("cache", bytes);
+        testbed.scratch.file("cache", bytes);
     }),
-    ("cache: bytes of something else", |world| world.scratch.file("cache", vec![7; CACHE_BYTES as usize])),
-    ("backing store: empty", |world| {
-        fs::rename(world.path("backing"), world.path("away")).expect("another name");
-        if world.is_store() {
-            world.scratch.file("backing", "");
+    ("cache: bytes of something else", |testbed| testbed.scratch.file("cache", vec![7; CACHE_BYTES as usize])),
+    ("backing store: empty", |testbed| {
+        fs::rename(testbed.path("backing"), testbed.path("away")).expect("another name");
+        if testbed.is_store() {
+            testbed.scratch.file("backing", "");
         } else {
-            fs::create_dir(world.path("backing")).expect("a directory");
+            fs::create_dir(testbed.path("backing")).expect("a directory");
         }
     }),
-    ("backing store: missing", |world| {
-        fs::rename(world.path("backing"), world.path("away")).expect("another name");
+    ("backing store: missing", |testbed| {
+        fs::rename(testbed.path("backing"), testbed.path("away")).expect("another name");
     }),
-    ("backing store: another one", |world| {
-        fs::rename(world.path("backing"), world.path("away")).expect("another name");
-        fs::rename(world.path("backing2"), world.path("backing")).expect("another name");
+    ("backing store: another one", |testbed| {
+        fs::rename(testbed.path("backing"), testbed.path("away")).expect("another name");
+        fs::rename(testbed.path("backing2"), testbed.path("backing")).expect("another name");
     }),
 ];
 
 /// A world whose cache was used twice, so that there is an older copy of it, and left so; beside it another backing store whose
 /// cache has dirty pages. The beginning was written last with 2.
-fn used(command: &'static str, left: Left) -> Option<World> {
-    let world = World::new(command, &[]);
-    world.make_backing("backing2");
-    world.format("cache2", "backing2", &[]);
+fn used(command: &'static str, left: Left) -> Option<Testbed> {
+    let testbed = Testbed::new(command, &[]);
+    testbed.make_backing("backing2");
+    testbed.format("cache2", "backing2", &[]);
     let options = if left == Left::Through { ["--mode", "write-through"] } else { ["--mode", "write-back"] };
-    world.start("cache2", "backing2", &["--mode", "write-back"], Some(9))?;
-    world.start("cache", "backing", &options, Some(1))?;
-    fs::copy(world.path("cache"), world.path("older")).expect("a copy");
-    world.start("cache", "backing", &options, Some(2))?;
+    testbed.start("cache2", "backing2", &["--mode", "write-back"], Some(9))?;
+    testbed.start("cache", "backing", &options, Some(1))?;
+    fs::copy(testbed.path("cache"), testbed.path("older")).expect("a copy");
+    testbed.start("cache", "backing", &options, Some(2))?;
     if left == Left::Drained {
-        world.scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "backing"]);
+        testbed.scratch.ok(&["-q", "drain", "--cache", "cache", "--backing", "backing"]);
     }
-    Some(world)
+    Some(testbed)
 }
 
 /// In a word what became of a start, after it was found right.
-fn judged(world: &World, left: Left, change: &str, outcome: &Outcome, before: &[Option<Vec<u8>>]) -> &'static str {
-    let what = format!("{}, {}, {change}: {outcome:?}", world.command, left.name());
+fn judged(testbed: &Testbed, left: Left, change: &str, outcome: &Outcome, before: &[Option<Vec<u8>>]) -> &'static str {
+    let what = format!("{}, {}, {change}: {outcome:?}", testbed.command, left.name());
     match outcome {
         Outcome::Refused(said) => {
             assert_eq!(said.lines().count(), 1, "{what}");
-            assert!(before == state(world), "a refusal changes nothing: {what}");
+            assert!(before == state(testbed), "a refusal changes nothing: {what}");
             "refused"
         }
         Outcome::Served(bytes, said) => {
@@ -284,12 +284,12 @@ fn judged(world: &World, left: Left, change: &str, outcome: &Outcome, before: &[
 }
 
 /// All bytes of the cache and the backing store, and what is kept beside that.
-fn state(world: &World) -> Vec<Option<Vec<u8>>> {
+fn state(testbed: &Testbed) -> Vec<Option<Vec<u8>>> {
     let mut record = vec![0; 4096];
-    let length = rustix::fs::getxattr(world.path("backing"), "user.entresol", &mut record[..]).unwrap_or(0);
+    let length = rustix::fs::getxattr(testbed.path("backing"), "user.entresol", &mut record[..]).unwrap_or(0);
     record.truncate(length);
     let bytes =
-        ["cache", "backing", "backing/file", "backing/.entresol/map"].map(|name| fs::read(world.path(name)).ok());
+        ["cache", "backing", "backing/file", "backing/.entresol/map"].map(|name| fs::read(testbed.path(name)).ok());
     bytes.into_iter().chain([Some(record)]).collect()
 }
 
@@ -302,11 +302,11 @@ fn table_of_what_each_start_does() {
         let mut cells = Vec::new();
         for left in LEFT {
             for command in COMMANDS {
-                let Some(world) = used(command, left) else { return };
-                make(&world);
-                let before = state(&world);
-                let Some(outcome) = world.start("cache", "backing", &[], None) else { return };
-                let word = judged(&world, left, change, &outcome, &before);
+                let Some(testbed) = used(command, left) else { return };
+                make(&testbed);
+                let before = state(&testbed);
+                let Some(outcome) = testbed.start("cache", "backing", &[], None) else { return };
+                let word = judged(&testbed, left, change, &outcome, &before);
                 // The table itself: nothing is lost in silence, and nothing that is complete stops a start without need.
                 let expected = match change.split_once(": ") {
                     None => "opened",
@@ -343,37 +343,37 @@ fn table_of_what_each_start_does() {
 #[test]
 fn a_cache_that_comes_back_blank_after_each_stop_is_the_ordinary_case() {
     for device in [false, true] {
-        let world = World { scratch: Scratch::new(), command: "serve nbd" };
-        world.make_backing("backing");
-        world.scratch.file("instance", vec![0; CACHE_BYTES as usize]);
-        let attached = device.then(|| Loop::new(&world.path("instance")));
+        let testbed = Testbed { scratch: Scratch::new(), command: "serve nbd" };
+        testbed.make_backing("backing");
+        testbed.scratch.file("instance", vec![0; CACHE_BYTES as usize]);
+        let attached = device.then(|| Loop::new(&testbed.path("instance")));
         let cache = match &attached {
             None => "instance".to_owned(),
             Some(Ok(attached)) => attached.0.clone(),
             Some(Err(why)) => return println!("skipped: no loop devices here: {why}"),
         };
-        world.scratch.ok(&["-q", "format", "--cache", &cache, "--backing", "backing", "--mode", "write-through"]);
+        testbed.scratch.ok(&["-q", "format", "--cache", &cache, "--backing", "backing", "--mode", "write-through"]);
         let blank = || {
             let file = fs::File::options().write(true).open(&cache);
-            let file = file.or_else(|_| fs::File::options().write(true).open(world.path(&cache)));
+            let file = file.or_else(|_| fs::File::options().write(true).open(testbed.path(&cache)));
             file.and_then(|file| file.write_all_at(&vec![0; CACHE_BYTES as usize], 0).and(file.sync_all()))
                 .expect("zeros");
         };
-        let Some(Outcome::Served(_, said)) = world.start(&cache, "backing", &[], Some(1)) else {
+        let Some(Outcome::Served(_, said)) = testbed.start(&cache, "backing", &[], Some(1)) else {
             panic!("it was refused")
         };
         says(&said, &["mode write-through, as `entresol format` was told"]);
         assert!(!said.contains("made anew"), "{said}");
         for stop in 1..=2 {
             blank();
-            let served = world.start(&cache, "backing", &[], Some(stop + 1));
+            let served = testbed.start(&cache, "backing", &[], Some(stop + 1));
             let Some(Outcome::Served(bytes, said)) = served else { panic!("{served:?}") };
             assert_eq!(bytes, [stop; 8]);
             says(&said, &["is blank; it was made anew, and is empty: nothing was lost with it"]);
             says(&said, &["mode write-through, as `entresol format` was told", "0 pages dirty in the cache"]);
         }
         // What was made anew is a cache like any other: the next start finds it.
-        let Some(Outcome::Served(bytes, said)) = world.start(&cache, "backing", &[], None) else {
+        let Some(Outcome::Served(bytes, said)) = testbed.start(&cache, "backing", &[], None) else {
             panic!("it was refused")
         };
         assert_eq!(bytes, [3; 8]);
@@ -392,15 +392,15 @@ fn command_of(said: &str, how: &str) -> Vec<String> {
 /// The command that a refusal names is run word for word, and works.
 #[test]
 fn the_command_that_a_refusal_names_accepts_the_loss() {
-    let world = used("serve nbd", Left::Dirty).expect("no mount is needed");
-    fs::write(world.path("cache"), "").expect("it is blank");
-    let Some(Outcome::Refused(said)) = world.start("cache", "backing", &[], None) else { panic!("it was served") };
+    let testbed = used("serve nbd", Left::Dirty).expect("no mount is needed");
+    fs::write(testbed.path("cache"), "").expect("it is blank");
+    let Some(Outcome::Refused(said)) = testbed.start("cache", "backing", &[], None) else { panic!("it was served") };
     says(&said, &["cache: is blank; backing is not complete without what only the cache has"]);
     let words = command_of(&said, "to lose that");
     assert_eq!(words[..4], ["serve", "nbd", "--if-lost", "recreate"], "{said}");
     // The same command serves what is below: what was in the cache alone is lost, and that is said.
     let options: Vec<&str> = words[2..4].iter().map(String::as_str).collect();
-    let Some(Outcome::Served(bytes, said)) = world.start("cache", "backing", &options, Some(5)) else {
+    let Some(Outcome::Served(bytes, said)) = testbed.start("cache", "backing", &options, Some(5)) else {
         panic!("it was refused")
     };
     assert_eq!(bytes, [0; 8]);
@@ -408,16 +408,16 @@ fn the_command_that_a_refusal_names_accepts_the_loss() {
     // A file system takes `format --force`, in the words that were given.
     let mut bytes = vec![0; CACHE_BYTES as usize];
     bytes[..4].copy_from_slice(b"XFSB");
-    world.scratch.file("cache", bytes);
-    let Some(Outcome::Refused(said)) = world.start("cache", "backing", &["--if-lost", "recreate"], None) else {
+    testbed.scratch.file("cache", bytes);
+    let Some(Outcome::Refused(said)) = testbed.start("cache", "backing", &["--if-lost", "recreate"], None) else {
         panic!("it was served")
     };
     says(&said, &["cache: holds an XFS file system", "--if-lost bypass"]);
     let words = command_of(&said, "to lose that");
     assert_eq!((words[0].as_str(), words.last().map(String::as_str)), ("format", Some("--force")), "{said}");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    world.scratch.ok(&[&["-q"], &words[..]].concat());
-    let served = world.start("cache", "backing", &[], None);
+    testbed.scratch.ok(&[&["-q"], &words[..]].concat());
+    let served = testbed.start("cache", "backing", &[], None);
     assert!(matches!(&served, Some(Outcome::Served(bytes, _)) if bytes == &[0; 8]), "{served:?}");
 }
 
@@ -426,9 +426,9 @@ fn the_command_that_a_refusal_names_accepts_the_loss() {
 fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
     for command in COMMANDS {
         for left in LEFT {
-            let Some(world) = used(command, left) else { return };
-            fs::rename(world.path("cache"), world.path("kept")).expect("another name");
-            let bypassed = world.start("cache", "backing", &["--if-lost", "bypass"], Some(6));
+            let Some(testbed) = used(command, left) else { return };
+            fs::rename(testbed.path("cache"), testbed.path("kept")).expect("another name");
+            let bypassed = testbed.start("cache", "backing", &["--if-lost", "bypass"], Some(6));
             let what = format!("{command}, {}: {bypassed:?}", left.name());
             let Some(Outcome::Served(bytes, said)) = bypassed else { panic!("{what}") };
             assert_eq!(bytes, [if left.is_complete() { 2 } else { 0 }; 8], "{what}");
@@ -439,17 +439,18 @@ fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
                     "backing is served without a cache, and this one is out of date from now on",
                 ],
             );
-            assert_eq!(world.below(), [6; 8], "{what}");
-            assert!(!world.path("cache").exists(), "{what}");
-            fs::rename(world.path("kept"), world.path("cache")).expect("its name");
-            let before = state(&world);
-            let Some(Outcome::Refused(said)) = world.start("cache", "backing", &[], None) else {
+            assert_eq!(testbed.below(), [6; 8], "{what}");
+            assert!(!testbed.path("cache").exists(), "{what}");
+            fs::rename(testbed.path("kept"), testbed.path("cache")).expect("its name");
+            let before = state(&testbed);
+            let Some(Outcome::Refused(said)) = testbed.start("cache", "backing", &[], None) else {
                 panic!("{what}, and then it came back unnoticed")
             };
             says(&said, &["cache: this cache is an older copy"]);
-            assert!(before == state(&world), "{what}");
+            assert!(before == state(&testbed), "{what}");
             // By the command that was named it is a cache again, of what is below by now.
-            let Some(Outcome::Served(bytes, said)) = world.start("cache", "backing", &["--if-lost", "recreate"], None)
+            let Some(Outcome::Served(bytes, said)) =
+                testbed.start("cache", "backing", &["--if-lost", "recreate"], None)
             else {
                 panic!("{what}, and then it was refused")
             };
@@ -463,35 +464,35 @@ fn a_cache_that_was_passed_by_does_not_come_back_unnoticed() {
 #[test]
 fn the_wrong_backing_store_is_not_marked() {
     for command in COMMANDS {
-        let Some(world) = used(command, Left::Dirty) else { return };
-        let before = state(&world);
+        let Some(testbed) = used(command, Left::Dirty) else { return };
+        let before = state(&testbed);
         for asked in ["refuse", "recreate", "bypass"] {
-            let swapped = world.start("cache2", "backing", &["--if-lost", asked], None);
+            let swapped = testbed.start("cache2", "backing", &["--if-lost", asked], None);
             let Some(Outcome::Refused(said)) = swapped else { panic!("{command}, {asked}: {swapped:?}") };
             says(&said, &["cache2: this is the cache of another backing store than ", "1 dirty pages of that"]);
-            assert!(before == state(&world), "{command}, {asked}");
+            assert!(before == state(&testbed), "{command}, {asked}");
         }
-        let kept = world.start("cache", "backing", &[], None);
+        let kept = testbed.start("cache", "backing", &[], None);
         assert!(matches!(&kept, Some(Outcome::Served(bytes, _)) if bytes == &[2; 8]), "{command}: {kept:?}");
     }
 }
 
 /// A server in this mode, and a client of it.
-fn begun(world: &World, mode: &str) -> (Child, Client) {
+fn begun(testbed: &Testbed, mode: &str) -> (Child, Client) {
     let words = ["serve", "nbd", "--cache", "cache", "--backing", "backing", "--socket", "s", "--mode", mode];
-    let mut child = world.spawn(&words, &[]);
+    let mut child = testbed.spawn(&words, &[]);
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("text");
     assert!(!line.is_empty(), "it was refused");
-    (child, Client::connect(&world.path("s"), false).expect("a connection"))
+    (child, Client::connect(&testbed.path("s"), false).expect("a connection"))
 }
 
 /// Kills the server, loses the cache, and starts anew.
-fn after_a_kill(world: &World, mut child: Child) -> Option<Outcome> {
+fn after_a_kill(testbed: &Testbed, mut child: Child) -> Option<Outcome> {
     child.kill().expect("it runs");
     child.wait().expect("an end");
-    fs::remove_file(world.path("cache")).expect("it is lost");
-    world.start("cache", "backing", &[], None)
+    fs::remove_file(testbed.path("cache")).expect("it is lost");
+    testbed.start("cache", "backing", &[], None)
 }
 
 /// The mark follows the mode while a cache is in use, and a kill leaves what it says.
@@ -506,11 +507,11 @@ fn the_mark_follows_the_mode_of_a_cache_in_use() {
         (&["write-around", "write-back", "read-only"], true),
         (&["write-back", "write-around", "write-back"], false),
     ] {
-        let world = World::new("serve nbd", &[]);
-        let (child, mut client) = begun(&world, modes[0]);
+        let testbed = Testbed::new("serve nbd", &[]);
+        let (child, mut client) = begun(&testbed, modes[0]);
         client.write(0, &[1; PAGE], FUA);
         for mode in &modes[1..] {
-            world.scratch.ok(&["-q", "set", "--cache", "cache", &format!("mode={mode}")]);
+            testbed.scratch.ok(&["-q", "set", "--cache", "cache", &format!("mode={mode}")]);
         }
         let value = if *modes.last().expect("a mode") == "read-only" {
             1
@@ -518,7 +519,7 @@ fn the_mark_follows_the_mode_of_a_cache_in_use() {
             client.write(0, &[2; PAGE], FUA);
             2
         };
-        match after_a_kill(&world, child) {
+        match after_a_kill(&testbed, child) {
             Some(Outcome::Served(bytes, _)) if complete => assert_eq!(bytes, [value; 8], "{modes:?}"),
             Some(Outcome::Refused(said)) if !complete => says(&said, &["is not complete without"]),
             other => panic!("{modes:?}: {other:?}"),
@@ -529,11 +530,11 @@ fn the_mark_follows_the_mode_of_a_cache_in_use() {
 /// A start in another mode than write-back has what was dirty below before the mark says so.
 #[test]
 fn a_start_in_write_through_completes_what_write_back_left() {
-    let world = used("serve nbd", Left::Dirty).expect("no mount is needed");
-    assert_eq!(world.below(), [0; 8]);
-    let (child, client) = begun(&world, "write-through");
+    let testbed = used("serve nbd", Left::Dirty).expect("no mount is needed");
+    assert_eq!(testbed.below(), [0; 8]);
+    let (child, client) = begun(&testbed, "write-through");
     drop(client);
-    let Some(Outcome::Served(bytes, said)) = after_a_kill(&world, child) else { panic!("it was refused") };
+    let Some(Outcome::Served(bytes, said)) = after_a_kill(&testbed, child) else { panic!("it was refused") };
     assert_eq!(bytes, [2; 8]);
     says(&said, &["made anew"]);
 }
@@ -541,24 +542,24 @@ fn a_start_in_write_through_completes_what_write_back_left() {
 /// A missing cache is made where it was, and nowhere else.
 #[test]
 fn a_missing_cache_is_made_where_it_was_and_nowhere_else() {
-    let world = used("serve nbd", Left::Through).expect("no mount is needed");
-    fs::remove_file(world.path("cache")).expect("it goes");
+    let testbed = used("serve nbd", Left::Through).expect("no mount is needed");
+    fs::remove_file(testbed.path("cache")).expect("it goes");
     for (cache, why) in [
         ("/dev/no-such-device-of-entresol", "no such device"),
         ("absent/cache", "nor is its folder"),
         ("cachee", "it was at another path"),
         ("/dev/shm/entresol-lost-cache-test", "no such device"),
     ] {
-        let before = state(&world);
-        let Some(Outcome::Refused(said)) = world.start(cache, "backing", &["--if-lost", "recreate"], None) else {
+        let before = state(&testbed);
+        let Some(Outcome::Refused(said)) = testbed.start(cache, "backing", &["--if-lost", "recreate"], None) else {
             panic!("{cache}: it was served")
         };
         says(&said, &["is not there", why]);
-        assert!(before == state(&world) && !Path::new(cache).exists() && !world.path(cache).exists(), "{cache}");
+        assert!(before == state(&testbed) && !Path::new(cache).exists() && !testbed.path(cache).exists(), "{cache}");
     }
     // Its folder is on another file system than then.
-    let there = world.path("cache");
-    let made = world.start("cache", "backing", &[], None);
+    let there = testbed.path("cache");
+    let made = testbed.start("cache", "backing", &[], None);
     assert!(matches!(made, Some(Outcome::Served(..))) && there.exists(), "{made:?}");
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&there).expect("it").permissions());
     assert_eq!((mode & 0o777, fs::metadata(&there).expect("it").len()), (0o600, CACHE_BYTES));

@@ -40,7 +40,7 @@ impl Random {
 }
 
 /// One of the two worlds: a directory and the files that are open in it.
-struct World {
+struct Testbed {
     root: PathBuf,
     open: Vec<Option<File>>,
 }
@@ -154,7 +154,7 @@ fn look(found: io::Result<fs::Metadata>) -> Answer {
     })
 }
 
-impl World {
+impl Testbed {
     fn at(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -265,7 +265,7 @@ fn mapped(file: &File, bytes: usize, protection: ProtFlags, act: impl FnOnce(&mu
 fn run(mut mounted: Mounted, time: Duration, seed: u64) {
     println!("seed {seed:#x}");
     let worlds = [mounted.above(), mounted.plain()];
-    let mut worlds = worlds.map(|root| World { root, open: (0..SLOTS).map(|_| None).collect() });
+    let mut worlds = worlds.map(|root| Testbed { root, open: (0..SLOTS).map(|_| None).collect() });
     let mut random = Random(seed);
     let (start, mut steps, mut refused) = (Instant::now(), 0_u64, 0_u64);
     while start.elapsed() < time {

@@ -43,7 +43,7 @@ enum Left {
     /// Killed after a flush.
     Killed,
     /// Killed while a file that was removed was open: its pages are in the cache, and the map does not say that it went.
-    Held,
+    StillOpen,
 }
 
 /// A cache of the earlier release.
@@ -147,7 +147,7 @@ impl Fixture {
     }
 
     fn is_killed(&self) -> bool {
-        matches!(self.left, Left::Killed | Left::Held)
+        matches!(self.left, Left::Killed | Left::StillOpen)
     }
 
     fn unpack(&self, name: &str) -> Vec<u8> {
@@ -229,7 +229,7 @@ impl Fixture {
     /// Has a map know files by their new inodes, and how they are now.
     fn rewrite_map(&self, map: &mut [u8], restored: &HashMap<[u64; 2], PathBuf>) {
         let state = match self.left {
-            Left::Killed | Left::Held => 0,
+            Left::Killed | Left::StillOpen => 0,
             Left::Clean => 1,
             Left::Dirty => 2,
         };
@@ -307,7 +307,7 @@ fn an_old_cache_of_a_directory_is_checked_and_drained() {
 #[test]
 fn an_old_cache_with_pages_of_a_file_that_was_removed_while_open_asks_before_it_drops_them() {
     for layout in ["log", "slots"] {
-        let fixture = Fixture { name: format!("directory-{layout}-held"), left: Left::Held };
+        let fixture = Fixture { name: format!("directory-{layout}-held"), left: Left::StillOpen };
         let scratch = fixture.restore_directory();
         for command in ["check", "drain"] {
             let line = scratch.refused(&[&[command], &OF_DIRECTORY[..]].concat());

@@ -7,7 +7,6 @@ mod common;
 mod posix {
     pub mod attributes;
     pub mod bytes;
-    pub mod ground;
     pub mod known;
     pub mod matrix;
     pub mod names;
@@ -15,14 +14,15 @@ mod posix {
     pub mod record;
     pub mod scenario;
     pub mod services;
+    pub mod setups;
     pub mod sys;
-    pub mod worlds;
+    pub mod testbed;
 }
 
-use posix::ground::{Ground, Kind};
 use posix::known::{self, Difference};
 use posix::scenario::Scenario;
-use posix::worlds::{self, World};
+use posix::setups::{self, Setup};
+use posix::testbed::{Kind, Testbed};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One of so many pairs of a call and a path, and all other scenarios; of these those whose names have `ENTRESOL_POSIX_ONLY`.
@@ -37,56 +37,56 @@ fn scenarios(one_in: usize) -> Vec<Scenario> {
 /// The answers of all worlds that are not those of the file system below.
 #[derive(Default)]
 struct Compared {
-    worlds: Vec<World>,
+    setups: Vec<Setup>,
     runs: usize,
     differences: Vec<Difference>,
 }
 
 /// Runs scenarios below and in these worlds, as far as there can be such; why not is said, and counted.
-fn run(worlds: &[World], ground: &Ground, scenarios: &[Scenario]) -> Compared {
+fn run(setups: &[Setup], testbed: &Testbed, scenarios: &[Scenario]) -> Compared {
     let mut compared = Compared::default();
     for nobody in [false, true] {
-        let worlds: Vec<&World> = worlds.iter().filter(|world| world.how.nobody == nobody).collect();
-        if worlds.is_empty() {
+        let setups: Vec<&Setup> = setups.iter().filter(|setup| setup.how.nobody == nobody).collect();
+        if setups.is_empty() {
             continue;
         }
         if !rustix::process::getuid().is_root() {
             entresol_skip::skipped!("root", "only root can make what belongs to others, and be two users");
             break;
         }
-        let below = worlds::below(scenarios, ground, nobody);
-        for world in worlds {
-            let Some(above) = worlds::above(scenarios, ground, world) else { continue };
+        let below = setups::below(scenarios, testbed, nobody);
+        for setup in setups {
+            let Some(above) = setups::above(scenarios, testbed, setup) else { continue };
             compared.runs += below.len();
-            compared.differences.extend(known::differences(world, &below, &above));
-            compared.worlds.push(*world);
+            compared.differences.extend(known::differences(setup, &below, &above));
+            compared.setups.push(*setup);
         }
     }
     compared
 }
 
 /// Runs scenarios below and in these worlds, and judges what differs. Only where these are `all` must each known difference be seen.
-fn compare(worlds: &[World], ground: &Ground, scenarios: Vec<Scenario>, all: bool) {
+fn compare(setups: &[Setup], testbed: &Testbed, scenarios: Vec<Scenario>, all: bool) {
     let names: BTreeSet<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
     assert_eq!(names.len(), scenarios.len(), "each has its name");
-    let Compared { worlds, runs, differences } = run(worlds, ground, &scenarios);
-    let (unknown, unseen) = known::judge(&differences, &worlds, ground.kind());
+    let Compared { setups, runs, differences } = run(setups, testbed, &scenarios);
+    let (unknown, unseen) = known::judge(&differences, &setups, testbed.kind());
     println!(
         "{} scenarios, {runs} runs in {} worlds, {} answers differ, {} of them for no known reason",
         scenarios.len(),
-        worlds.len(),
+        setups.len(),
         differences.len(),
         unknown.len()
     );
     let mut said: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for Difference { world, scenario, label, below, above } in unknown {
-        said.entry(format!("{scenario} | {label} | below: {below} | mount: {above}")).or_default().push(world);
+    for Difference { setup, scenario, label, below, above } in unknown {
+        said.entry(format!("{scenario} | {label} | below: {below} | mount: {above}")).or_default().push(setup);
     }
-    for (difference, worlds) in &said {
-        println!("DIFFERS: {difference} | {}", worlds.join("; "));
+    for (difference, setups) in &said {
+        println!("DIFFERS: {difference} | {}", setups.join("; "));
     }
     // A file system that nobody knows may do less itself, and be like the mount in that.
-    let filtered = !all || std::env::var_os("ENTRESOL_POSIX_ONLY").is_some() || ground.kind() == Kind::Other;
+    let filtered = !all || std::env::var_os("ENTRESOL_POSIX_ONLY").is_some() || testbed.kind() == Kind::Other;
     for known in unseen.iter().filter(|_| !filtered) {
         println!("NOT SEEN ANY MORE: {} | {} | {}", known.scenarios, known.labels, known.reason);
     }
@@ -97,30 +97,30 @@ fn compare(worlds: &[World], ground: &Ground, scenarios: Vec<Scenario>, all: boo
 
 #[test]
 fn every_call_answers_as_the_file_system_below_does() {
-    let short: Vec<World> = worlds::WORLDS.iter().copied().filter(|world| world.short).collect();
-    compare(&short, &Ground::here(), scenarios(10), true);
+    let short: Vec<Setup> = setups::SETUPS.iter().copied().filter(|setup| setup.short).collect();
+    compare(&short, &Testbed::here(), scenarios(10), true);
 }
 
 /// Scenarios over file systems that treat blocks and times in their own ways, in one world each.
 #[test]
 fn calls_about_bytes_blocks_times_and_attributes_answer_as_xfs_and_btrfs_do() {
-    let world = worlds::WORLDS.iter().find(|world| world.is("write-back") && world.short).expect("a world");
+    let setup = setups::SETUPS.iter().find(|setup| setup.is("write-back") && setup.short).expect("a world");
     let about = ["bytes:", "holes:", "fallocate:", "times that move:", "extended attributes:"];
     for name in ["xfs", "btrfs"] {
-        let Some(ground) = Ground::of(name) else { continue };
+        let Some(testbed) = Testbed::of(name) else { continue };
         println!("{name}:");
         let mut some = scenarios(10);
         some.retain(|scenario| about.iter().any(|about| scenario.name.starts_with(about)));
         assert!(some.len() >= 40, "{}", some.len());
-        compare(&[*world], &ground, some, false);
+        compare(&[*setup], &testbed, some, false);
     }
 }
 
 #[test]
 #[ignore = "takes five minutes: `make test-posix` and `make test-long` run it"]
 fn every_call_answers_as_the_file_system_below_does_in_every_world() {
-    let Some(ground) = Ground::chosen() else { return };
-    compare(worlds::WORLDS, &ground, scenarios(1), true);
+    let Some(testbed) = Testbed::chosen() else { return };
+    compare(setups::SETUPS, &testbed, scenarios(1), true);
 }
 
 /// The table in docs/SEMANTICS.md is made of the list: its lines, as a failure prints them, are to be put there.

@@ -7,18 +7,18 @@
 mod common;
 
 mod posix {
-    #[allow(dead_code, reason = "the other suite uses more of it")]
-    pub mod ground;
     pub mod model;
     pub mod sys;
+    #[allow(dead_code, reason = "the other suite uses more of it")]
+    pub mod testbed;
 }
 
 use common::mounted::{How, Mounted};
-use posix::ground::Ground;
 use posix::model::Run;
+use posix::testbed::Testbed;
 
 /// A world: its name, and how it is mounted at first. A new server may have another mode.
-type World = (&'static str, How);
+type Setup = (&'static str, How);
 
 const fn cached(
     mode: &'static str,
@@ -29,7 +29,7 @@ const fn cached(
     How { cache: Some(([mode, policy], format)), page_cache, passthrough: "on", nobody: false }
 }
 
-const WORLDS: [World; 8] = [
+const SETUPS: [Setup; 8] = [
     ("write-back, log", cached("write-back", "face-gsc", &[], "on")),
     ("write-back, slots, no page cache", cached("write-back", "lru", &["--layout", "slots"], "off")),
     ("write-through, log, no page cache", cached("write-through", "lru", &[], "off")),
@@ -48,13 +48,13 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// Runs so many operations in these worlds. Which worlds get how many files is drawn with the rest.
-fn run(worlds: &[World], ground: &Ground, ops: u64) {
+fn run(setups: &[Setup], testbed: &Testbed, ops: u64) {
     let (seed, ops) = (number("ENTRESOL_POSIX_SEED", 0x0d00_0040), number("ENTRESOL_POSIX_OPS", ops));
-    for (i, (name, how)) in worlds.iter().enumerate() {
+    for (i, (name, how)) in setups.iter().enumerate() {
         for files in [1, 4] {
             let seed = seed + 2 * i as u64 + u64::from(files > 1);
             println!("{name}, {files} files: ENTRESOL_POSIX_SEED={seed} (of this world), {ops} operations");
-            let mut mounted = Mounted::made(ground.scratch(), how);
+            let mut mounted = Mounted::made(testbed.scratch(), how);
             if !mounted.start() {
                 return;
             }
@@ -67,12 +67,12 @@ fn run(worlds: &[World], ground: &Ground, ops: u64) {
 
 #[test]
 fn bytes_are_those_that_were_written_last() {
-    run(&WORLDS[..2], &Ground::here(), 300);
+    run(&SETUPS[..2], &Testbed::here(), 300);
 }
 
 #[test]
 #[ignore = "takes ten minutes: `make test-posix` and `make test-long` run it"]
 fn bytes_are_those_that_were_written_last_in_every_world() {
-    let Some(ground) = Ground::chosen() else { return };
-    run(&WORLDS, &ground, 8000);
+    let Some(testbed) = Testbed::chosen() else { return };
+    run(&SETUPS, &testbed, 8000);
 }

@@ -4,8 +4,6 @@
 //! `ENTRESOL_CUTS` says how many cuts there are of each kind (`make test-power-cuts`: 300), and `ENTRESOL_CUTS_FIRST` the seed of the
 //! first. `ENTRESOL_MUTANTS_BINARY` names a program that was built with the feature `mutants`: it must be found out.
 
-#[path = "power/ground.rs"]
-mod ground;
 #[path = "power/load.rs"]
 mod load;
 #[path = "power/postgres.rs"]
@@ -14,11 +12,12 @@ mod postgres;
 mod servers;
 #[path = "power/sqlite.rs"]
 mod sqlite;
+#[path = "power/testbed.rs"]
+mod testbed;
 #[path = "power/withholding.rs"]
 mod withholding;
 
 use entresol_core::Random;
-use ground::{Ground, How, Program, Running};
 use load::{Load, Pace};
 use postgres::Cluster;
 use rustix::process::Signal;
@@ -28,6 +27,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
+use testbed::{How, Program, Running, Testbed};
 
 const CUTS: u64 = 2;
 /// Cuts within which a mutant is found out.
@@ -85,15 +85,15 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// Makes the load, lets the power go in the middle, and looks at what is there then.
     fn round(&self, seed: u64) -> Result<Round, String> {
-        let ground = Ground::new(self.program);
+        let testbed = Testbed::new(self.program);
         let mut random = Random::new(seed);
-        let running = Running::begin(&ground, self.cached);
+        let running = Running::begin(&testbed, self.cached);
         if let (Some(name), Some((_, layer))) = (self.lies, &running.withheld) {
-            layer.lie(fs::metadata(ground.image(name)).expect("an image").ino());
+            layer.lie(fs::metadata(testbed.image(name)).expect("an image").ino());
         }
         let mut load = Load::new(&running.directory, random.next_u64(), self.pace);
-        let at_cut = running.until_the_cut(&ground, &mut random, &AtomicBool::new(true), |is_over| load.run(is_over));
-        let running = Running::again(&ground, self.cached)?;
+        let at_cut = running.until_the_cut(&testbed, &mut random, &AtomicBool::new(true), |is_over| load.run(is_over));
+        let running = Running::again(&testbed, self.cached)?;
         let lost_unsynced = load.verify(&running.directory)?;
         let Load { done: calls, renames, unlinks, .. } = load;
         Ok(Round { calls, renames, unlinks, at_cut, lost_unsynced })
@@ -102,34 +102,34 @@ impl Trial<'_> {
 
 /// The same of SQLite: rows that were committed, and those that were found.
 fn round_of_sqlite(seed: u64, how: How, journal: &str) -> Result<(u64, u64), String> {
-    let ground = Ground::new(&Program::ours());
+    let testbed = Testbed::new(&Program::ours());
     let mut random = Random::new(seed);
-    let running = Running::begin(&ground, Some(how));
+    let running = Running::begin(&testbed, Some(how));
     let database = running.directory.join("database");
     sqlite::make(&database, journal);
     let mut committed = 0;
-    running.until_the_cut(&ground, &mut random, &AtomicBool::new(true), |is_over| {
+    running.until_the_cut(&testbed, &mut random, &AtomicBool::new(true), |is_over| {
         committed = sqlite::run(&database, journal, is_over);
     });
-    let running = Running::again(&ground, Some(how))?;
+    let running = Running::again(&testbed, Some(how))?;
     let found = sqlite::verify(&running.directory.join("database"), committed)?;
     Ok((committed, found))
 }
 
 /// The same of PostgreSQL, whose own end comes with the cut.
 fn round_of_postgres(program: Program, seed: u64, how: How, cluster: &Cluster) -> Result<(u64, u64), String> {
-    let ground = Ground::before(&program.run_by_nobody(), &cluster.disk());
+    let testbed = Testbed::before(&program.run_by_nobody(), &cluster.disk());
     let mut random = Random::new(seed);
-    let running = Running::begin(&ground, Some(how));
+    let running = Running::begin(&testbed, Some(how));
     let server = cluster.start(&running.directory)?;
     let mut committed = Default::default();
     let load = random.next_u64();
     let begun = AtomicBool::new(false);
-    running.until_the_cut(&ground, &mut random, &begun, |is_over| {
+    running.until_the_cut(&testbed, &mut random, &begun, |is_over| {
         committed = server.run(load, &begun, is_over);
         server.stop(Signal::QUIT);
     });
-    let running = Running::again(&ground, Some(how))?;
+    let running = Running::again(&testbed, Some(how))?;
     let server = cluster.start(&running.directory)?;
     let found = server.verify(committed)?;
     server.stop(Signal::INT);

@@ -197,7 +197,7 @@ fn put_units(scratch: &Scratch) {
 
 /// Front-end that serves the cache: each has its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
+enum FrontEnd {
     Mount,
     Nbd,
 }
@@ -205,31 +205,31 @@ enum Door {
 /// A cache in front of a file or directory, and the unit that serves it.
 struct Service {
     systemd: Systemd,
-    door: Door,
+    front_end: FrontEnd,
     unit: &'static str,
     /// Bytes of the unit's output that were looked at.
     seen: usize,
 }
 
 impl Service {
-    fn new(test: &str, door: Door, mode: &str) -> Option<Self> {
+    fn new(test: &str, front_end: FrontEnd, mode: &str) -> Option<Self> {
         let systemd = Systemd::start(test)?;
         ["fast", "slow"].iter().for_each(|disk| systemd.mounted(disk, true));
-        let places = match door {
-            Door::Mount => "[mount]\nmountpoint = \"/srv/mnt\"\n",
-            Door::Nbd => "[serve.nbd]\nsocket = \"/run/entresol-a/s\"\n",
+        let places = match front_end {
+            FrontEnd::Mount => "[mount]\nmountpoint = \"/srv/mnt\"\n",
+            FrontEnd::Nbd => "[serve.nbd]\nsocket = \"/run/entresol-a/s\"\n",
         };
         let backing = "/srv/slow/data";
         systemd.scratch.file("a.toml", format!("cache = \"{CACHE}\"\nbacking = \"{backing}\"\n{places}"));
-        match door {
-            Door::Mount => {
+        match front_end {
+            FrontEnd::Mount => {
                 fs::create_dir(systemd.scratch.path("mnt")).expect("a directory");
                 fs::create_dir(systemd.inside(backing)).expect("a directory");
             }
-            Door::Nbd => fs::write(systemd.inside(backing), vec![0; BYTES]).expect("a file"),
+            FrontEnd::Nbd => fs::write(systemd.inside(backing), vec![0; BYTES]).expect("a file"),
         }
-        let unit = if door == Door::Mount { "entresol@a.service" } else { "entresol-nbd@a.service" };
-        let service = Service { systemd, door, unit, seen: 0 };
+        let unit = if front_end == FrontEnd::Mount { "entresol@a.service" } else { "entresol-nbd@a.service" };
+        let service = Service { systemd, front_end, unit, seen: 0 };
         let format = ["-q", "format", "--cache", CACHE, "--backing", backing, "--size", "2MiB", "--mode", mode];
         service.systemd.ok("/srv/entresol", &format);
         service.ask("start");
@@ -268,12 +268,12 @@ impl Service {
 
     fn write(&self, byte: u8) {
         let bytes = vec![byte; BYTES];
-        match self.door {
-            Door::Mount => {
+        match self.front_end {
+            FrontEnd::Mount => {
                 let file = File::create(self.systemd.inside("/srv/mnt/f"));
                 file.and_then(|mut file| file.write_all(&bytes).and(file.sync_all())).expect("a write");
             }
-            Door::Nbd => {
+            FrontEnd::Nbd => {
                 let mut client = self.client();
                 client.write(0, &bytes, 0);
                 assert_eq!(client.call(FLUSH, 0, 0, 0, &[]).expect("an answer").errno, 0);
@@ -287,9 +287,9 @@ impl Service {
 
     /// All bytes are these.
     fn reads(&self, byte: u8) {
-        let found = match self.door {
-            Door::Mount => fs::read(self.systemd.inside("/srv/mnt/f")).expect("a read"),
-            Door::Nbd => self.client().read(0, BYTES as u32),
+        let found = match self.front_end {
+            FrontEnd::Mount => fs::read(self.systemd.inside("/srv/mnt/f")).expect("a read"),
+            FrontEnd::Nbd => self.client().read(0, BYTES as u32),
         };
         assert!(found == vec![byte; BYTES], "other bytes");
     }
@@ -307,8 +307,8 @@ impl Service {
 }
 
 /// A cache of instance storage, which is blank after each stop, where everything is below as well.
-fn write_through(test: &str, door: Door) {
-    let Some(mut service) = Service::new(test, door, "write-through") else { return };
+fn write_through(test: &str, front_end: FrontEnd) {
+    let Some(mut service) = Service::new(test, front_end, "write-through") else { return };
     service.write(1);
     for stop in 0..2 {
         service.ask("stop");
@@ -339,8 +339,8 @@ fn write_through(test: &str, door: Door) {
 }
 
 /// A cache that alone has what was written: it is waited for.
-fn write_back(test: &str, door: Door) {
-    let Some(mut service) = Service::new(test, door, "write-back") else { return };
+fn write_back(test: &str, front_end: FrontEnd) {
+    let Some(mut service) = Service::new(test, front_end, "write-back") else { return };
     service.write(7);
     // It is started again after a kill, and has what was synced.
     let before = service.systemd.property(service.unit, "MainPID");
@@ -363,20 +363,20 @@ fn write_back(test: &str, door: Door) {
 
 #[test]
 fn a_mount_whose_cache_comes_back_blank_is_served_again_by_systemd() {
-    write_through("a_mount_whose_cache_comes_back_blank_is_served_again_by_systemd", Door::Mount);
+    write_through("a_mount_whose_cache_comes_back_blank_is_served_again_by_systemd", FrontEnd::Mount);
 }
 
 #[test]
 fn a_server_whose_cache_comes_back_blank_is_served_again_by_systemd() {
-    write_through("a_server_whose_cache_comes_back_blank_is_served_again_by_systemd", Door::Nbd);
+    write_through("a_server_whose_cache_comes_back_blank_is_served_again_by_systemd", FrontEnd::Nbd);
 }
 
 #[test]
 fn a_mount_whose_cache_alone_has_bytes_waits_for_it_under_systemd() {
-    write_back("a_mount_whose_cache_alone_has_bytes_waits_for_it_under_systemd", Door::Mount);
+    write_back("a_mount_whose_cache_alone_has_bytes_waits_for_it_under_systemd", FrontEnd::Mount);
 }
 
 #[test]
 fn a_server_whose_cache_alone_has_bytes_waits_for_it_under_systemd() {
-    write_back("a_server_whose_cache_alone_has_bytes_waits_for_it_under_systemd", Door::Nbd);
+    write_back("a_server_whose_cache_alone_has_bytes_waits_for_it_under_systemd", FrontEnd::Nbd);
 }

@@ -4,7 +4,7 @@
 //!   [`Disk`](entresol_disk::Disk) like any other.
 //! - [`file_system`]: a file system in memory of which a crash keeps what one with a journal may keep.
 //! - [`pages`] and [`posix`]: the oracles of a block cache and of files.
-//! - [`lives`]: random lives of many seeds, with panics counted as violations.
+//! - [`runs`]: random lives of many seeds, with panics counted as violations.
 //!
 //! # Where the histories are
 //!
@@ -18,8 +18,8 @@
 
 mod disk;
 pub mod file_system;
-pub mod lives;
 pub mod pages;
 pub mod posix;
+pub mod runs;
 
 pub use disk::{Fault, Power, SimDisk};

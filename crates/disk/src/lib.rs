@@ -16,7 +16,7 @@ mod room;
 pub use aligned::AlignedBytes;
 pub use file::{Caching, FileDisk};
 pub use identity::file_identity;
-pub use metered::{CallCounts, DeviceCounts, Gauge, Metered, TIME_BUCKETS};
+pub use metered::{CallCounts, DeviceCounts, MeterReader, Metered, TIME_BUCKETS};
 pub use queue::{QueuedRead, ReadSource};
 pub use room::{Taken, take_room};
 

@@ -63,7 +63,7 @@ pub struct Metered<D> {
 }
 
 /// Reader of the meters of a device.
-pub struct Gauge(Arc<Meters>);
+pub struct MeterReader(Arc<Meters>);
 
 fn bucket(ns: u64) -> usize {
     let us = ns / 1000;
@@ -102,7 +102,7 @@ impl Meter {
     }
 }
 
-impl Gauge {
+impl MeterReader {
     /// Counts so far.
     pub fn counts(&self) -> DeviceCounts {
         let Meters { read, write, sync } = &*self.0;
@@ -117,8 +117,8 @@ impl<D: Disk> Metered<D> {
     }
 
     /// Returns a reader of the meters.
-    pub fn gauge(&self) -> Gauge {
-        Gauge(self.meters.clone())
+    pub fn meter(&self) -> MeterReader {
+        MeterReader(self.meters.clone())
     }
 }
 

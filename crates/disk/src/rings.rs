@@ -48,12 +48,12 @@ trait Work {
 }
 
 /// A ring in use. It ends with nothing under way, so that no panic leaves memory to the kernel.
-struct Flight<'r> {
+struct InFlight<'r> {
     ring: &'r mut IoUring,
     under_way: usize,
 }
 
-impl Flight<'_> {
+impl InFlight<'_> {
     /// Hands over what was pushed, waits for so many completions, and ends no more than those: what else has come can wait until
     /// the device has the next transfers. All at once would leave a device idle that completes its whole queue together.
     fn turn(&mut self, want: usize, mut ended: impl FnMut(u64, i32)) -> io::Result<()> {
@@ -89,7 +89,7 @@ impl Flight<'_> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.settle(|_, _| ());
     }
@@ -146,26 +146,26 @@ impl Rings {
     fn run(&self, work: &mut impl Work) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut ring = idle.map_or_else(|| IoUring::new(DEPTH as u32), Ok)?;
-        let mut flight = Flight { ring: &mut ring, under_way: 0 };
+        let mut in_flight = InFlight { ring: &mut ring, under_way: 0 };
         loop {
-            while flight.under_way < work.depth()
+            while in_flight.under_way < work.depth()
                 && let Some(entry) = work.next()
             {
                 // SAFETY: the work vouches for the memory until the transfer has ended or nothing is under way, and this
                 // returns, or unwinds, when nothing is.
-                unsafe { flight.ring.submission().push(&entry) }.expect("an entry for every transfer under way");
-                flight.under_way += 1;
+                unsafe { in_flight.ring.submission().push(&entry) }.expect("an entry for every transfer under way");
+                in_flight.under_way += 1;
             }
-            if flight.under_way == 0 {
+            if in_flight.under_way == 0 {
                 break;
             }
-            let worth = work.worth(flight.under_way);
-            if let Err(error) = flight.turn(worth, |id, result| work.ended(id, result)) {
-                flight.settle(|id, result| work.ended(id, result));
+            let worth = work.worth(in_flight.under_way);
+            if let Err(error) = in_flight.turn(worth, |id, result| work.ended(id, result)) {
+                in_flight.settle(|id, result| work.ended(id, result));
                 return Err(error);
             }
         }
-        drop(flight);
+        drop(in_flight);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(ring);

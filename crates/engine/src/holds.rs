@@ -63,7 +63,7 @@ mod counted {
 #[cfg(test)]
 mod tests {
     use crate::Block;
-    use crate::cache::{BlockCache, CacheConfig, LOOKED_AT, Mode, Upkeep};
+    use crate::cache::{BlockCache, CacheConfig, LOOKED_AT, Maintenance, Mode};
     use crate::disk::Disk;
     use crate::store::{Geometry, Layout};
     use entresol_core::Random;
@@ -144,7 +144,7 @@ mod tests {
         let (cache, backing) = (watched(geometry.size_bytes()), watched(2 * pages * PAGE));
         BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
         let lru = catalogue::info("lru").expect("a policy");
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[pages as usize]) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[pages as usize]) };
         let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
         let mut random = Random::new(pages);
         // Every second page of twice as many, some of them written.
@@ -221,7 +221,7 @@ mod tests {
                 let backing = Watched { disk: SimDisk::new(1 << 24, &power), calls, said_bytes: Some(bytes) };
                 BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
                 let lru = catalogue::info("lru").expect("a policy");
-                let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[600]) };
+                let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[600]) };
                 let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
                 for operation in [Operation::ChangeBelow, Operation::Discard] {
                     (0..500)

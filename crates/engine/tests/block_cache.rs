@@ -3,7 +3,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Maintenance, Mode};
 use entresol_engine::disk::{Caching, Disk, FileDisk};
 use entresol_engine::store::{Geometry, Layout, StoreError};
 use entresol_policy::catalogue;
@@ -26,7 +26,7 @@ fn config(policy: &str, mode: Mode) -> CacheConfig {
     let info = catalogue::info(policy).expect("a policy");
     let tiers: &[usize] = if info.tiers.len() == 1 { &[60] } else { &[10, 60] };
     // Without threads what is below when follows from the requests, and a cache that is left behind does nothing more.
-    CacheConfig { mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, tiers) }
+    CacheConfig { mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, tiers) }
 }
 
 fn formatted() -> (SimDisk, SimDisk) {
@@ -478,7 +478,7 @@ fn a_passing_read_error_of_the_cache_device_costs_nothing() {
         let mut bytes = [0; 1024];
         cache.read(0, &mut bytes).expect("it is read again");
         assert_eq!(bytes, [7; 1024]);
-        assert_eq!(cache.stats().expect("counts").keeper.pages_lost, 0);
+        assert_eq!(cache.stats().expect("counts").write_back.pages_lost, 0);
     }
 }
 
@@ -546,10 +546,10 @@ fn a_cache_filled_to_its_capacity_keeps_going_when_every_write_is_flushed() {
                 cache.write(page * 512, &[i as u8; 512], true).expect("a write");
             }
             let stats = cache.stats().expect("counts");
-            assert!(stats.failed.is_none() && stats.keeper.segments_reclaimed + stats.keeper.slots_freed > 0);
+            assert!(stats.failed.is_none() && stats.write_back.segments_reclaimed + stats.write_back.slots_freed > 0);
             println!(
                 "{geometry:?} {policy}: {} copied per page written",
-                stats.keeper.copied as f64 / (20 * capacity) as f64
+                stats.write_back.copied as f64 / (20 * capacity) as f64
             );
         }
     }
@@ -563,16 +563,16 @@ fn the_store_costs_what_its_format_says() {
     BlockCache::format(&cache, geometry, &backing, [1; 16], ID).expect("room");
     let info = catalogue::info("face").expect("face");
     // Without threads of the cache's own: when those sync is not the same each time.
-    let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(info, &[0, 2000]) };
+    let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(info, &[0, 2000]) };
     let cache = BlockCache::open(cache, backing, ID, &config).expect("a cache");
     for i in 0..20_000u64 {
         let page = Random::mix(i) % 8000;
         cache.write(page * 4096, &[i as u8; 4096], false).expect("a write");
     }
     let stats = cache.stats().expect("counts");
-    let (log, written) = (stats.log, 20_000.0);
+    let (log, written) = (stats.store, 20_000.0);
     let amplification = log.blocks as f64 / log.pages as f64;
-    let copied = stats.keeper.copied as f64 / written;
+    let copied = stats.write_back.copied as f64 / written;
     let syncs = log.syncs as f64 / written;
     let mean_kib = log.blocks as f64 * 4.0 / log.batches as f64;
     println!(
@@ -635,7 +635,7 @@ fn what_is_discarded_in_the_cache_is_not_written_back() {
     cache.discard(0, 40 * 1024).expect("a discard");
     cache.drain().expect("a drain");
     let stats = cache.stats().expect("counts");
-    assert_eq!((stats.keeper.below_pages, stats.dirty_pages), (0, 0));
+    assert_eq!((stats.write_back.below_pages, stats.dirty_pages), (0, 0));
     let mut bytes = vec![1; 40 * 1024];
     cache.read(0, &mut bytes).expect("a read");
     assert!(bytes.iter().all(|&byte| byte == 0));

@@ -274,8 +274,8 @@ fn threads_read_what_was_acknowledged_and_it_is_all_below_after_a_drain() {
             model.check(page, &bytes, model.page(page).acknowledged.load(SeqCst), "below");
         }
         let stats = cache.stats().expect("counts");
-        let reclaimed = stats.keeper.segments_reclaimed + stats.keeper.slots_freed;
-        assert!(reclaimed > 0 && stats.failed.is_none() && stats.keeper.pages_lost == 0, "{stats:?}");
+        let reclaimed = stats.write_back.segments_reclaimed + stats.write_back.slots_freed;
+        assert!(reclaimed > 0 && stats.failed.is_none() && stats.write_back.pages_lost == 0, "{stats:?}");
         at_once += model.at_once.load(SeqCst);
     }
     assert!(at_once > 500, "{at_once} reads were answered at once");

@@ -6,7 +6,7 @@ use entresol_core::{Address, Op, Page, Size};
 use entresol_engine::buffer::{BufferManager, BufferOptions, Clock, Decided, MemoryIo, OpenError, PageIo};
 use entresol_engine::table::PageTable;
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_trace::{Trace, generate};
 
 const SEED: u64 = 9;
@@ -21,11 +21,11 @@ fn trace(seed: u64) -> Trace {
 }
 
 /// Counts of the simulator's own loop.
-fn simulated(world: &World, info: &'static Info, pages: usize) -> Decided {
+fn simulated(addresses: &Addresses, info: &'static Info, pages: usize) -> Decided {
     let policy = PolicySpec { info, options: Options::defaults(info) };
     let layer = LayerSpec { policy, sizes: vec![Size::Pages(pages as u64)] };
     let options = CellOptions { seed: SEED, ..CellOptions::default() };
-    let row = run_cell(world, &[layer], String::new(), &options).expect("a cell that runs");
+    let row = run_cell(addresses, &[layer], String::new(), &options).expect("a cell that runs");
     Decided {
         requests: row.requests,
         read_hits: row.read_hits,
@@ -40,14 +40,14 @@ fn simulated(world: &World, info: &'static Info, pages: usize) -> Decided {
     }
 }
 
-fn options(world: &World, pages: usize, hit_batch: usize) -> BufferOptions {
+fn options(addresses: &Addresses, pages: usize, hit_batch: usize) -> BufferOptions {
     BufferOptions {
         hit_batch,
-        handles_per_page: world.trace.footprint().div_ceil(pages),
-        objects: world.trace.objects.len(),
+        handles_per_page: addresses.trace.footprint().div_ceil(pages),
+        objects: addresses.trace.objects.len(),
         clock: Clock::Requests,
         seed: SEED,
-        peak_temporal_distance: Some(entresol_trace::peak_temporal_distance(world.trace)),
+        peak_temporal_distance: Some(entresol_trace::peak_temporal_distance(addresses.trace)),
         ..BufferOptions::new(pages)
     }
 }
@@ -101,14 +101,19 @@ fn one_thread_counts_what_the_simulator_counts() {
     for info in live() {
         for (seed, pages) in [(1, 20), (2, 100)] {
             let trace = trace(seed);
-            let world = World::new(&trace);
+            let addresses = Addresses::new(&trace);
             let pages = pages.max(info.min_pages[0]);
             println!("{} {pages} pages, seed {seed}", info.name);
-            let manager =
-                BufferManager::hashed(options(&world, pages, 1), info, &Options::defaults(info), MemoryIo::new(), None)
-                    .expect("a manager");
+            let manager = BufferManager::hashed(
+                options(&addresses, pages, 1),
+                info,
+                &Options::defaults(info),
+                MemoryIo::new(),
+                None,
+            )
+            .expect("a manager");
             drive(&manager, &trace);
-            let (live, simulated) = (manager.stats(), simulated(&world, info, pages));
+            let (live, simulated) = (manager.stats(), simulated(&addresses, info, pages));
             assert_eq!(live.decided, simulated, "{} {pages} pages seed {seed}: (live, simulated)", info.name);
             assert_eq!(live.hits, live.decided.read_hits + live.decided.write_hits, "{}", info.name);
             assert_eq!(live.lost_hits, 0);
@@ -129,12 +134,12 @@ fn batches_of_hits_change_nothing_for_policies_that_move_pages_on_misses_only() 
     for name in ["lru", "clock", "arc", "car", "2q", "lirs", "clock-pro", "s3-fifo", "sieve", "w-tinylfu", "cflru"] {
         let info = catalogue::info(name).expect("a policy");
         let trace = trace(3);
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let manager =
-            BufferManager::hashed(options(&world, 80, 32), info, &Options::defaults(info), MemoryIo::new(), None)
+            BufferManager::hashed(options(&addresses, 80, 32), info, &Options::defaults(info), MemoryIo::new(), None)
                 .expect("a manager");
         drive(&manager, &trace);
-        let (mut live, mut simulated) = (manager.stats().decided, simulated(&world, info, 80));
+        let (mut live, mut simulated) = (manager.stats().decided, simulated(&addresses, info, 80));
         // The last hits may still lie in the ring.
         let undelivered = simulated.requests - live.requests;
         assert!(undelivered < 32, "{undelivered} hits undelivered");
@@ -166,9 +171,9 @@ fn a_full_directory_costs_history_and_no_bytes() {
     let mut restarts = 0;
     for info in live() {
         let trace = trace(4);
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let pages = 60.max(info.min_pages[0]);
-        let options = BufferOptions { handles_per_page: 1, ..options(&world, pages, 32) };
+        let options = BufferOptions { handles_per_page: 1, ..options(&addresses, pages, 32) };
         println!("{}", info.name);
         let manager =
             BufferManager::hashed(options, info, &Options::defaults(info), MemoryIo::new(), None).expect("a manager");
@@ -182,9 +187,10 @@ fn a_full_directory_costs_history_and_no_bytes() {
 fn the_policy_changes_and_the_contents_stay() {
     let info = catalogue::info("lru").expect("lru");
     let trace = trace(5);
-    let world = World::new(&trace);
-    let manager = BufferManager::hashed(options(&world, 100, 1), info, &Options::defaults(info), MemoryIo::new(), None)
-        .expect("a manager");
+    let addresses = Addresses::new(&trace);
+    let manager =
+        BufferManager::hashed(options(&addresses, 100, 1), info, &Options::defaults(info), MemoryIo::new(), None)
+            .expect("a manager");
     drive(&manager, &trace);
     for next in live() {
         // Refill with reads, so that every policy takes over a full pool.
@@ -212,12 +218,12 @@ fn the_policy_changes_and_the_contents_stay() {
 fn an_array_table_drives_as_a_hash_table_does() {
     let info = catalogue::info("arc").expect("arc");
     let trace = generate(&"zipf:n=5000:pages=400:seed=6:write=30:update=50".parse().expect("a trace specification"));
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let last = (0..trace.footprint() as u32).map(|page| trace.address(Page(page)).block).max().expect("pages");
-    let options = options(&world, 70, 1);
+    let options = options(&addresses, 70, 1);
     let manager =
         BufferManager::dense(options, last as usize + 1, info, &Options::defaults(info), MemoryIo::new(), None)
             .expect("a manager");
     drive(&manager, &trace);
-    assert_eq!(manager.stats().decided, simulated(&world, info, 70));
+    assert_eq!(manager.stats().decided, simulated(&addresses, info, 70));
 }

@@ -5,7 +5,7 @@ use entresol_core::{Address, ObjectId, Random, Size};
 use entresol_engine::buffer::{BufferError, BufferManager, BufferOptions, Cleaner, MemoryIo, PageIo};
 use entresol_engine::table::{HashTable, PageTable};
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_trace::{Column, Trace, generate};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -223,7 +223,7 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
     println!("seed {seed}");
     let spec = format!("zipf:n=400000:pages=20000:seed={seed}:write=5:update=80");
     let trace = generate(&spec.parse().expect("a trace specification"));
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let all = catalogue::ALL.iter().copied().filter(|info| info.tiers.len() == 1 && !info.future);
     let mut apart = Vec::new();
     let sharded = ["clock", "s3-fifo"].map(|policy| (catalogue::info(policy).expect("a policy"), 4));
@@ -231,7 +231,7 @@ fn the_hit_ratio_of_eight_threads_is_the_simulators() {
         let policy = info.name;
         let layer =
             LayerSpec { policy: PolicySpec { info, options: Options::defaults(info) }, sizes: vec![Size::Pages(2000)] };
-        let row = run_cell(&world, &[layer], String::new(), &CellOptions::default()).expect("a cell that runs");
+        let row = run_cell(&addresses, &[layer], String::new(), &CellOptions::default()).expect("a cell that runs");
         let simulated = (row.read_hits + row.write_hits) as f64 / row.requests as f64;
         let peak_temporal_distance = Some(entresol_trace::peak_temporal_distance(&trace));
         // Handles for all that a policy may want to remember: without them some begin anew now and then.
@@ -300,7 +300,8 @@ fn what_another_order_changes() {
         let ratio = |trace: &Trace| {
             let policy = PolicySpec { info, options: Options::defaults(info) };
             let layer = LayerSpec { policy, sizes: vec![Size::Pages(2000)] };
-            let row = run_cell(&World::new(trace), &[layer], String::new(), &CellOptions::default()).expect("a cell");
+            let row =
+                run_cell(&Addresses::new(trace), &[layer], String::new(), &CellOptions::default()).expect("a cell");
             (row.read_hits + row.write_hits) as f64 / row.requests as f64
         };
         let (in_order, others) = (ratio(&trace), orders.iter().map(ratio).collect::<Vec<f64>>());

@@ -9,7 +9,7 @@ use entresol_core::{Address, ObjectId, Op, Page, Random, Size};
 use entresol_device::emulated::{Calibration, Clock as _, Curve, Mapped, Slowdown, VirtualClock};
 use entresol_engine::buffer::{BufferError, Clock, MemoryIo, OpenError, PageIo, TieredBuffer, TieredOptions};
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_trace::{Column, OpByte, Trace, generate};
 use std::collections::HashMap;
 use std::io;
@@ -105,7 +105,7 @@ fn one_thread_counts_what_the_simulator_counts() {
     for (info, parts) in settings.chain(others) {
         for (seed, pages) in [(1, (20, 60)), (2, (5, 150)), (3, (60, 20))] {
             let (trace, policy) = (trace(seed), options(info, &parts));
-            let world = World::new(&trace);
+            let addresses = Addresses::new(&trace);
             let pages = (pages.0.max(info.min_pages[0]), pages.1.max(info.min_pages[1]));
             println!("{} {parts:?}, {pages:?} pages, seed {seed}", info.name);
             let io = Arc::new(MemoryIo::new());
@@ -116,7 +116,7 @@ fn one_thread_counts_what_the_simulator_counts() {
                 sizes: vec![Size::Pages(pages.0 as u64), Size::Pages(pages.1 as u64)],
             };
             let cell = CellOptions { seed: SEED, ..CellOptions::default() };
-            let row = run_cell(&world, &[layer], String::new(), &cell).expect("a cell that runs");
+            let row = run_cell(&addresses, &[layer], String::new(), &cell).expect("a cell that runs");
             let live = buffer.stats();
             let decided = live.decided;
             assert_eq!(
@@ -142,7 +142,7 @@ fn one_thread_counts_what_the_simulator_counts() {
                     simulated.name
                 );
             }
-            assert_eq!((live.without_handle, live.errors, live.rescued), (0, 0, 0));
+            assert_eq!((live.without_handle, live.errors, live.evicted_dirty), (0, 0, 0));
             compared += 1;
         }
     }
@@ -255,7 +255,7 @@ fn nothing_is_lost_when_the_storage_fails() {
             io.fail_reads.store(false, Ordering::SeqCst);
             io.fail_writes.store(false, Ordering::SeqCst);
             buffer.flush().expect("a flush with nothing failing");
-            assert_eq!(buffer.stats().rescued, 0);
+            assert_eq!(buffer.stats().evicted_dirty, 0);
             let mut below = vec![0; PAGE];
             for ((block, place), may) in &truth {
                 io.read_page(Address { object: ObjectId(0), block: *block }, &mut below).expect("a page below");
@@ -278,11 +278,11 @@ fn storage_that_takes_nothing_is_an_error_and_no_flood_of_memory() {
         failed += u64::from(buffer.write(at(block), 0, &[7; PAGE]).is_err());
     }
     assert!(failed > 400, "{failed} of 500 writes failed");
-    assert!(buffer.stats().rescued <= 66, "{:?}", buffer.stats());
+    assert!(buffer.stats().evicted_dirty <= 66, "{:?}", buffer.stats());
     assert!(matches!(buffer.flush(), Err(BufferError::Write { .. })));
     io.fail_writes.store(false, Ordering::SeqCst);
     buffer.flush().expect("the storage works again");
-    assert_eq!(buffer.stats().rescued, 0);
+    assert_eq!(buffer.stats().evicted_dirty, 0);
     let mut byte = [0];
     buffer.read(at(0), 9, &mut byte).expect("the first page");
     assert_eq!(byte, [7]);

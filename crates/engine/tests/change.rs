@@ -3,7 +3,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Mode, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Maintenance, Mode};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Options, catalogue};
@@ -24,11 +24,18 @@ fn disks() -> (SimDisk, SimDisk) {
 }
 
 fn open(disks: &(SimDisk, SimDisk), policy: &str, tiers: &[usize], mode: Mode) -> BlockCache {
-    open_with(disks, policy, tiers, mode, Upkeep::Threads)
+    open_with(disks, policy, tiers, mode, Maintenance::Threads)
 }
 
-fn open_with(disks: &(SimDisk, SimDisk), policy: &str, tiers: &[usize], mode: Mode, upkeep: Upkeep) -> BlockCache {
-    let config = CacheConfig { mode, upkeep, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
+fn open_with(
+    disks: &(SimDisk, SimDisk),
+    policy: &str,
+    tiers: &[usize],
+    mode: Mode,
+    maintenance: Maintenance,
+) -> BlockCache {
+    let config =
+        CacheConfig { mode, maintenance, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
     BlockCache::open(disks.0.clone(), disks.1.clone(), ID, &config).expect("a cache in order")
 }
 
@@ -76,7 +83,7 @@ fn clean_pages_that_only_memory_held_are_not_lost_to_a_policy_without_memory() {
     let disks = disks();
     let cache = open(&disks, "hibachi", &[20, 40], Mode::WriteBack);
     assert_eq!(hits_of(&cache, 0..15), 0);
-    assert_eq!(cache.stats().expect("counts").log.pages, 0, "they are in memory");
+    assert_eq!(cache.stats().expect("counts").store.pages, 0, "they are in memory");
     change(&cache, "lru", &[60]).expect("a change");
     assert_eq!(hits_of(&cache, 0..15), 15);
 }
@@ -89,7 +96,7 @@ fn apart(page: u64) -> u64 {
 #[test]
 fn a_tier_made_smaller_evicts_and_made_larger_keeps_more() {
     let disks = disks();
-    let cache = open_with(&disks, "lru", &[80], Mode::WriteBack, Upkeep::Requests);
+    let cache = open_with(&disks, "lru", &[80], Mode::WriteBack, Maintenance::Requests);
     for page in 0..80 {
         cache.write(apart(page) * PAGE, &[page as u8 + 1; PAGE as usize], false).expect("a write");
     }
@@ -125,7 +132,7 @@ fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let stats = cache.stats().expect("counts");
-    assert_eq!((stats.dirty_pages, stats.keeper.cleaned_ahead, stats.counts.write_backs), (30, 60, 0));
+    assert_eq!((stats.dirty_pages, stats.write_back.cleaned_ahead, stats.counts.write_backs), (30, 60, 0));
     assert!((0..60).all(|page| below(&disks, apart(page)) == page as u8 + 1), "the oldest are below");
     assert!((60..90).all(|page| below(&disks, apart(page)) == 0), "the others are not");
     for page in 0..40 {
@@ -149,7 +156,7 @@ fn above_the_limit_the_coldest_dirty_pages_are_written_below_and_stay_cached() {
 #[test]
 fn what_lies_beside_a_page_that_is_written_below_goes_along_if_it_is_as_cold() {
     let disks = disks();
-    let cache = open_with(&disks, "lru", &[60], Mode::WriteBack, Upkeep::Requests);
+    let cache = open_with(&disks, "lru", &[60], Mode::WriteBack, Maintenance::Requests);
     let write = |page: u64, byte: u8| cache.write(page * PAGE, &[byte; PAGE as usize], false).expect("a write");
     let read = |page: u64| cache.read(page * PAGE, &mut [0; PAGE as usize]).expect("a read");
     // Twenty neighbours and as many others; of the neighbours five are written again later, and eight are read again.
@@ -163,13 +170,17 @@ fn what_lies_beside_a_page_that_is_written_below_goes_along_if_it_is_as_cold() {
     (215..240).for_each(read);
     let stats = cache.stats().expect("counts");
     let is_below = |page: &u64| below(&disks, *page) != 0;
-    println!("{:?}, below: {:?}", stats.keeper, (0..140).filter(is_below).collect::<Vec<_>>());
-    assert!(stats.keeper.cleaned_beside > 0 && stats.keeper.below_ios < stats.keeper.below_pages, "{:?}", stats.keeper);
+    println!("{:?}, below: {:?}", stats.write_back, (0..140).filter(is_below).collect::<Vec<_>>());
+    assert!(
+        stats.write_back.cleaned_beside > 0 && stats.write_back.below_ios < stats.write_back.below_pages,
+        "{:?}",
+        stats.write_back
+    );
     assert!((12..20).all(|page| below(&disks, page) == 1), "they are read still, and as cold as what left");
     assert!((5..10).all(|page| below(&disks, page) == 0), "they were written lately");
     assert_eq!(hits_of(&cache, 5..20), 10 + 3, "all but two of them are held");
-    let left = stats.counts.write_backs + stats.keeper.cleaned_beside;
-    assert!(stats.keeper.below_pages <= left, "nothing else was written: {:?}", stats.keeper);
+    let left = stats.counts.write_backs + stats.write_back.cleaned_beside;
+    assert!(stats.write_back.below_pages <= left, "nothing else was written: {:?}", stats.write_back);
     cache.drain().expect("a drain");
     assert!((0..20).all(|page| below(&disks, page) == if (5..10).contains(&page) { 2 } else { 1 }));
 }

@@ -5,7 +5,7 @@
 use entresol_core::{Op, Page};
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance};
 use entresol_engine::store::Geometry;
 use entresol_policy::{Options, catalogue};
 use entresol_trace::{Trace, generate};
@@ -31,7 +31,7 @@ fn run(trace: &Trace, policy: &str) -> f64 {
     let mut parts = policy.split(':');
     let info = catalogue::info(parts.next().expect("a name")).expect("a policy");
     let options = Options::parse(info, parts).expect("options");
-    let config = CacheConfig { options, upkeep: Upkeep::Requests, ..CacheConfig::new(info, &[CACHED]) };
+    let config = CacheConfig { options, maintenance: Maintenance::Requests, ..CacheConfig::new(info, &[CACHED]) };
     let cache = BlockCache::open(cache, backing, [2; 16], &config).expect("a cache");
     let mut bytes = vec![0; PAGE as usize];
     let from = thread_ns();

@@ -346,7 +346,7 @@ fn a_device_that_stalls_delays_and_costs_nothing() {
     truth[0] = 77;
     (0..PAGES).for_each(|page| assert!(is_right(&cache, page, truth[page as usize])));
     let stats = cache.stats().expect("counts");
-    assert!(stats.failed.is_none() && stats.keeper.pages_lost == 0);
+    assert!(stats.failed.is_none() && stats.write_back.pages_lost == 0);
 }
 
 #[test]

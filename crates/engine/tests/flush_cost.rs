@@ -2,7 +2,7 @@
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 
@@ -19,7 +19,7 @@ fn a_flush_costs_one_sync_and_a_commit_record() {
         let disks = [SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(4000 * PAGE, &power)];
         BlockCache::format(&disks[0], geometry, &disks[1], [1; 16], ID).expect("room");
         let policy = catalogue::info("lru").expect("lru");
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[1000]) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &[1000]) };
         let cache = BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config).expect("a cache");
         let counts = || {
             let device = cache.devices()[0];

@@ -56,7 +56,7 @@ fn what_is_cached_stays_and_the_new_room_is_used() {
     assert!((0..room).all(|page| read(&cache, page) == if page < before { 1 } else { 2 }));
     let stats = cache.stats().expect("stats");
     assert_eq!(
-        (stats.counts.reads, stats.counts.read_hits, stats.keeper.below_pages),
+        (stats.counts.reads, stats.counts.read_hits, stats.write_back.below_pages),
         (before + room, before + room, 0)
     );
     // By its word and by a crash the larger cache is found again.

@@ -3,7 +3,7 @@
 
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -79,7 +79,7 @@ impl Stage {
 
     fn open(&self) -> Result<BlockCache, String> {
         let policy = catalogue::info("lru").expect("a policy");
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[30]) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &[30]) };
         let [cache, backing] = &self.disks;
         BlockCache::open(cache.clone(), backing.clone(), ID, &config).map_err(|error| error.to_string())
     }

@@ -5,7 +5,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance, Mode};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -43,7 +43,7 @@ impl Model {
 fn config(policy: &str, mode: Mode) -> CacheConfig {
     let info = catalogue::info(policy).expect("a policy");
     let tiers: &[usize] = if info.tiers.len() == 1 { &[30] } else { &[6, 30] };
-    CacheConfig { mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, tiers) }
+    CacheConfig { mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, tiers) }
 }
 
 fn work(cache: &BlockCache, model: &mut Model, random: &mut Random, requests: u64) {

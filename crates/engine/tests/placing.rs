@@ -21,13 +21,13 @@ fn place_of(object: usize, block: u64) -> u64 {
     if block < half { start + 100 + block } else { start + block - half }
 }
 
-struct World {
+struct Testbed {
     cache: BlockCache,
     backing: SimDisk,
     numbers: Vec<ObjectId>,
 }
 
-fn world(policy: &str) -> Result<World, CacheError> {
+fn testbed(policy: &str) -> Result<Testbed, CacheError> {
     let power = Power::steady();
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 16, segments: 40, layout: Layout::Log };
     let (cache, backing) = (SimDisk::new(geometry.size_bytes(), &power), SimDisk::new(600 * PAGE, &power));
@@ -46,10 +46,10 @@ fn world(policy: &str) -> Result<World, CacheError> {
     }
     let config = CacheConfig::new(catalogue::info(policy).expect("a policy"), &[TIER]);
     let cache = BlockCache::open_objects(cache, backing.clone(), [2; 16], &config, objects)?;
-    Ok(World { cache, backing, numbers })
+    Ok(Testbed { cache, backing, numbers })
 }
 
-impl World {
+impl Testbed {
     fn fill(&self) -> u64 {
         let (mut filling, mut brought) = (Filling::default(), 0);
         while let Filled::Some(pages) = self.cache.fill_some(&mut filling).expect("the cache runs") {
@@ -78,53 +78,53 @@ impl World {
 
 #[test]
 fn what_a_person_places_is_brought_whole_and_leaves_whole() {
-    let world = world("table-placement").expect("a cache");
-    let (a, b, c) = (world.numbers[0], world.numbers[1], world.numbers[2]);
-    assert_eq!(world.hits(0), 0, "without a word nothing is cached");
-    assert!(world.cache.place(a).expect("the cache runs"));
-    let before = world.cache.stats().expect("counts").counts;
-    assert_eq!(world.fill(), 60);
-    let after = world.cache.stats().expect("counts").counts;
+    let testbed = testbed("table-placement").expect("a cache");
+    let (a, b, c) = (testbed.numbers[0], testbed.numbers[1], testbed.numbers[2]);
+    assert_eq!(testbed.hits(0), 0, "without a word nothing is cached");
+    assert!(testbed.cache.place(a).expect("the cache runs"));
+    let before = testbed.cache.stats().expect("counts").counts;
+    assert_eq!(testbed.fill(), 60);
+    let after = testbed.cache.stats().expect("counts").counts;
     assert_eq!((after.placed, after.reads, after.fetches), (60, before.reads, before.fetches), "it is no request");
-    assert_eq!((world.hits(0), world.hits(1)), (60, 0));
-    assert_eq!(world.fill(), 0, "once is enough");
-    assert!(world.cache.place(b).expect("the cache runs"));
-    assert!(!world.cache.place(c).expect("the cache runs"), "there is no room beside what is pinned");
-    assert_eq!((world.fill(), world.gauge("held_pages")), (70, 130.0));
+    assert_eq!((testbed.hits(0), testbed.hits(1)), (60, 0));
+    assert_eq!(testbed.fill(), 0, "once is enough");
+    assert!(testbed.cache.place(b).expect("the cache runs"));
+    assert!(!testbed.cache.place(c).expect("the cache runs"), "there is no room beside what is pinned");
+    assert_eq!((testbed.fill(), testbed.gauge("held_pages")), (70, 130.0));
 
-    world.cache.write(place_of(0, 7) * PAGE, &[place_of(0, 7) as u8; PAGE as usize], false).expect("a write");
-    assert_eq!(world.cache.stats().expect("counts").dirty_pages, 1);
-    world.cache.unplace(a).expect("the cache runs");
-    world.cache.unplace(b).expect("the cache runs");
-    assert_eq!((world.fill(), world.gauge("held_pages")), (0, 0.0));
-    assert_eq!(world.cache.stats().expect("counts").counts.write_backs, 1, "what was dirty goes below");
-    assert_eq!(world.hits(0), 0);
-    assert!(world.cache.place(c).expect("the cache runs"));
-    assert_eq!((world.fill(), world.hits(2)), (120, 120));
+    testbed.cache.write(place_of(0, 7) * PAGE, &[place_of(0, 7) as u8; PAGE as usize], false).expect("a write");
+    assert_eq!(testbed.cache.stats().expect("counts").dirty_pages, 1);
+    testbed.cache.unplace(a).expect("the cache runs");
+    testbed.cache.unplace(b).expect("the cache runs");
+    assert_eq!((testbed.fill(), testbed.gauge("held_pages")), (0, 0.0));
+    assert_eq!(testbed.cache.stats().expect("counts").counts.write_backs, 1, "what was dirty goes below");
+    assert_eq!(testbed.hits(0), 0);
+    assert!(testbed.cache.place(c).expect("the cache runs"));
+    assert_eq!((testbed.fill(), testbed.hits(2)), (120, 120));
 }
 
 #[test]
 fn queries_place_their_tables_and_the_least_recently_required_makes_room() {
-    let world = world("table-placement").expect("a cache");
-    let (a, b, c) = (world.numbers[0], world.numbers[1], world.numbers[2]);
+    let testbed = testbed("table-placement").expect("a cache");
+    let (a, b, c) = (testbed.numbers[0], testbed.numbers[1], testbed.numbers[2]);
     // Random reads, which are what placing brings.
     for object in 0..3 {
         for block in [9, 2, 30, 4] {
-            let tag = world.cache.tag(false);
-            world.cache.read_tagged(place_of(object, block) * PAGE, &mut [0; PAGE as usize], tag).expect("a read");
+            let tag = testbed.cache.tag(false);
+            testbed.cache.read_tagged(place_of(object, block) * PAGE, &mut [0; PAGE as usize], tag).expect("a read");
         }
     }
-    world.cache.query_begins(1, &[a, b]).expect("the cache runs");
-    assert_eq!(world.fill(), 130);
-    assert_eq!(world.cache.verdicts(&[a, b, c]).expect("verdicts"), [Some("placed"), Some("placed"), None]);
-    world.cache.query_ends(1).expect("the cache runs");
-    world.cache.query_begins(2, &[c]).expect("the cache runs");
-    assert_eq!((world.fill(), world.hits(2), world.gauge("held_pages")), (120, 120, 120.0));
+    testbed.cache.query_begins(1, &[a, b]).expect("the cache runs");
+    assert_eq!(testbed.fill(), 130);
+    assert_eq!(testbed.cache.verdicts(&[a, b, c]).expect("verdicts"), [Some("placed"), Some("placed"), None]);
+    testbed.cache.query_ends(1).expect("the cache runs");
+    testbed.cache.query_begins(2, &[c]).expect("the cache runs");
+    assert_eq!((testbed.fill(), testbed.hits(2), testbed.gauge("held_pages")), (120, 120, 120.0));
 }
 
 #[test]
 fn a_policy_that_places_nothing_and_a_store_without_objects_say_so() {
-    let plain = world("lru").expect("a cache");
+    let plain = testbed("lru").expect("a cache");
     assert!(!plain.cache.places_objects());
     assert!(!plain.cache.place(plain.numbers[0]).expect("the cache runs"));
     assert_eq!((plain.fill(), plain.hits(0)), (0, 0));
@@ -143,23 +143,23 @@ fn a_policy_that_places_nothing_and_a_store_without_objects_say_so() {
 fn nothing_is_lost_or_old_while_tables_come_and_go() {
     let seed = 11;
     println!("seed {seed}");
-    let world = world("table-placement").expect("a cache");
-    let (world, over) = (&world, &AtomicBool::new(false));
+    let testbed = testbed("table-placement").expect("a cache");
+    let (testbed, over) = (&testbed, &AtomicBool::new(false));
     let truths: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let filler = scope.spawn(move || {
             let (mut random, mut filling) = (Random::new(seed), Filling::default());
             let mut placed = 0;
             while !over.load(Relaxed) {
-                let object = world.numbers[random.below(3) as usize];
+                let object = testbed.numbers[random.below(3) as usize];
                 if random.chance(0.5) {
-                    placed += u64::from(world.cache.place(object).expect("the cache runs"));
+                    placed += u64::from(testbed.cache.place(object).expect("the cache runs"));
                 } else {
-                    world.cache.unplace(object).expect("the cache runs");
+                    testbed.cache.unplace(object).expect("the cache runs");
                 }
                 for _ in 0..random.below(12) {
-                    world.cache.fill_some(&mut filling).expect("the cache runs");
+                    testbed.cache.fill_some(&mut filling).expect("the cache runs");
                 }
-                assert!(world.gauge("held_pages") <= TIER as f64);
+                assert!(testbed.gauge("held_pages") <= TIER as f64);
             }
             placed
         });
@@ -172,9 +172,12 @@ fn nothing_is_lost_or_old_while_tables_come_and_go() {
                     let mut bytes = [0; PAGE as usize];
                     if random.chance(0.4) {
                         truth[page as usize] = random.below(256) as u8;
-                        world.cache.write(page * PAGE, &[truth[page as usize]; PAGE as usize], false).expect("a write");
+                        testbed
+                            .cache
+                            .write(page * PAGE, &[truth[page as usize]; PAGE as usize], false)
+                            .expect("a write");
                     } else {
-                        world.cache.read(page * PAGE, &mut bytes).expect("a read");
+                        testbed.cache.read(page * PAGE, &mut bytes).expect("a read");
                         assert!(bytes.iter().all(|&byte| byte == truth[page as usize]), "step {step}, page {page}");
                     }
                 }
@@ -187,13 +190,13 @@ fn nothing_is_lost_or_old_while_tables_come_and_go() {
         assert!(filler.join().expect("no panic") > 0, "something was placed");
         truths
     });
-    let counts = world.cache.stats().expect("counts").counts;
+    let counts = testbed.cache.stats().expect("counts").counts;
     println!("{counts:?}");
     assert!(counts.placed > 0 && counts.read_hits > 0 && counts.bypasses > 0);
-    world.cache.drain().expect("a drain");
+    testbed.cache.drain().expect("a drain");
     for page in 0..600 {
         let mut bytes = [0; PAGE as usize];
-        world.backing.read_at(page * PAGE, &mut bytes).expect("a read");
+        testbed.backing.read_at(page * PAGE, &mut bytes).expect("a read");
         let truth = truths[page as usize % 4][page as usize];
         assert!(bytes.iter().all(|&byte| byte == truth), "page {page}");
     }

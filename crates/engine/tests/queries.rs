@@ -6,7 +6,7 @@ use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::cache::{BlockCache, CacheConfig, Objects};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::{Options, catalogue};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_trace::{EventKind, LoadOptions, Trace, generate, load};
 use std::path::Path;
 
@@ -27,7 +27,7 @@ fn simulated(trace: &Trace, policy: &str, pages: usize) -> Counted {
     let info = catalogue::info(policy).expect("a policy");
     let policy = PolicySpec { info, options: Options::defaults(info) };
     let layer = LayerSpec { policy, sizes: vec![Size::Pages(pages as u64)] };
-    let row = run_cell(&World::new(trace), &[layer], String::new(), &CellOptions::default()).expect("a row");
+    let row = run_cell(&Addresses::new(trace), &[layer], String::new(), &CellOptions::default()).expect("a row");
     Counted {
         read_hits: row.read_hits,
         write_hits: row.write_hits,

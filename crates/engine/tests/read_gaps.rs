@@ -5,7 +5,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, KeeperCounts, Tag, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Tag, WriteBackCounts};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -20,14 +20,14 @@ const ID: [u8; 16] = [5; 16];
 
 /// A disk all of which is in memory, unless it is said not to be.
 #[derive(Clone)]
-struct Held {
+struct HeldBelow {
     disk: SimDisk,
     in_memory: Arc<AtomicBool>,
     /// Pages that were read at once.
     at_once: Arc<AtomicU64>,
 }
 
-impl Disk for Held {
+impl Disk for HeldBelow {
     fn size_bytes(&self) -> u64 {
         self.disk.size_bytes()
     }
@@ -50,16 +50,16 @@ impl Disk for Held {
     }
 }
 
-fn cache(policy: &str, tiers: &[usize], layout: Layout, upkeep: Upkeep) -> (BlockCache, Held) {
+fn cache(policy: &str, tiers: &[usize], layout: Layout, maintenance: Maintenance) -> (BlockCache, HeldBelow) {
     // A journal of small pages takes much of a small store.
     let segments = if layout == Layout::Log { 60 } else { 80 };
     let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments, layout };
     let power = Power::steady();
     let device = SimDisk::new(geometry.size_bytes(), &power);
     let disk = SimDisk::new(PAGES * PAGE as u64, &power);
-    let below = Held { disk, in_memory: Arc::new(AtomicBool::new(true)), at_once: Arc::default() };
+    let below = HeldBelow { disk, in_memory: Arc::new(AtomicBool::new(true)), at_once: Arc::default() };
     BlockCache::format(&device, geometry, &below.disk, [1; 16], ID).expect("room");
-    let config = CacheConfig { upkeep, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
+    let config = CacheConfig { maintenance, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
     let cache = BlockCache::open(device, below.clone(), ID, &config).expect("a cache");
     cache.set_sequential_cutoff(CUTOFF * PAGE as u64).expect("a change");
     (cache, below)
@@ -85,8 +85,8 @@ const KINDS: [(&str, &[usize]); 4] =
 fn bytes_are_right_and_decisions_are_those_of_reads() {
     for layout in [Layout::Log, Layout::Slots] {
         for (policy, tiers) in KINDS {
-            let (asked, _) = cache(policy, tiers, layout, Upkeep::Requests);
-            let (plain, _) = cache(policy, tiers, layout, Upkeep::Requests);
+            let (asked, _) = cache(policy, tiers, layout, Maintenance::Requests);
+            let (plain, _) = cache(policy, tiers, layout, Maintenance::Requests);
             let seed = 0x6a95;
             println!("seed {seed:#x}");
             let mut random = Random::new(seed);
@@ -121,14 +121,14 @@ fn bytes_are_right_and_decisions_are_those_of_reads() {
             let (one, other) = (stats(&asked), stats(&plain));
             assert_eq!(one.counts, other.counts, "{policy}, {layout:?}");
             let kept = |stats: &CacheStats| {
-                let keeper = KeeperCounts { below_reads: 0, below_gap_reads: 0, ..stats.keeper };
-                (keeper, stats.log.pages, stats.log.batches, stats.log.rewritten, stats.dirty_pages)
+                let write_back = WriteBackCounts { below_reads: 0, below_gap_reads: 0, ..stats.write_back };
+                (write_back, stats.store.pages, stats.store.batches, stats.store.rewritten, stats.dirty_pages)
             };
             assert_eq!(kept(&one), kept(&other), "{policy}, {layout:?}");
-            let gaps = one.keeper.below_gap_reads;
+            let gaps = one.write_back.below_gap_reads;
             println!("{policy}, {layout:?}: {gaps} pages of gaps, {} passed", one.counts.passed);
             assert!(gaps > 500 && gaps <= one.counts.passed, "{policy}, {layout:?}: {gaps}");
-            assert_eq!(other.keeper.below_gap_reads, 0);
+            assert_eq!(other.write_back.below_gap_reads, 0);
         }
     }
 }
@@ -153,7 +153,7 @@ impl Drop for Stop<'_> {
 #[test]
 fn no_scan_reads_what_is_older_than_what_was_written_before_it() {
     for (policy, tiers) in KINDS {
-        let (cache, _) = cache(policy, tiers, Layout::Log, Upkeep::Threads);
+        let (cache, _) = cache(policy, tiers, Layout::Log, Maintenance::Threads);
         cache.set_dirty_limits(0.1, 0.02).expect("limits");
         for page in 0..PAGES {
             cache.write(page * PAGE as u64, &contents(page, 0), false).expect("a write");
@@ -200,15 +200,15 @@ fn no_scan_reads_what_is_older_than_what_was_written_before_it() {
                 }
             }
         });
-        println!("{policy}: {:?}", stats(cache).keeper);
-        assert!(stats(cache).keeper.below_gap_reads > 100, "{policy}: {:?}", stats(cache).keeper);
+        println!("{policy}: {:?}", stats(cache).write_back);
+        assert!(stats(cache).write_back.below_gap_reads > 100, "{policy}: {:?}", stats(cache).write_back);
         cache.close().expect("a close");
     }
 }
 
 /// A cache that holds every page of a range and of the rest nothing.
-fn holding(pages: std::ops::Range<u64>) -> (BlockCache, Held) {
-    let (cache, below) = cache("lru", &[200], Layout::Log, Upkeep::Requests);
+fn holding(pages: std::ops::Range<u64>) -> (BlockCache, HeldBelow) {
+    let (cache, below) = cache("lru", &[200], Layout::Log, Maintenance::Requests);
     cache.set_sequential_cutoff(0).expect("a change");
     for page in pages {
         cache.read(page * PAGE as u64, &mut [0; PAGE]).expect("a read");
@@ -229,7 +229,7 @@ fn gaps_are_paid_for_by_what_passes() {
     let (cache, below) = holding(80..240);
     // Without a stream nothing that is held is read below.
     scan(&cache, 96..112);
-    assert_eq!((below.at_once.load(SeqCst), stats(&cache).keeper.below_gap_reads), (0, 0));
+    assert_eq!((below.at_once.load(SeqCst), stats(&cache).write_back.below_gap_reads), (0, 0));
     // Nor is it elsewhere than where the stream passes.
     scan(&cache, 0..80);
     let before = below.at_once.load(SeqCst);
@@ -239,7 +239,7 @@ fn gaps_are_paid_for_by_what_passes() {
     // Of 80 pages 24 do not pass; twice the cutoff pays for no more than 48 of those that are held.
     scan(&cache, 0..240);
     let after = stats(&cache);
-    assert_eq!((after.counts.passed, after.keeper.below_gap_reads), (80 - CUTOFF, 2 * CUTOFF));
+    assert_eq!((after.counts.passed, after.write_back.below_gap_reads), (80 - CUTOFF, 2 * CUTOFF));
     assert_eq!(below.at_once.load(SeqCst), 80 + 2 * CUTOFF);
     assert_eq!(after.counts.read_hits, 160);
 }
@@ -248,13 +248,13 @@ fn gaps_are_paid_for_by_what_passes() {
 fn a_gap_that_is_not_in_memory_below_is_left_to_the_cache() {
     let (cache, below) = holding(80..240);
     scan(&cache, 0..96);
-    assert_eq!(stats(&cache).keeper.below_gap_reads, 16);
+    assert_eq!(stats(&cache).write_back.below_gap_reads, 16);
     below.in_memory.store(false, SeqCst);
     scan(&cache, 96..104);
     below.in_memory.store(true, SeqCst);
     // There is nothing left to pay with, until more has passed.
     scan(&cache, 104..240);
-    assert_eq!(stats(&cache).keeper.below_gap_reads, 16);
+    assert_eq!(stats(&cache).write_back.below_gap_reads, 16);
     assert_eq!(stats(&cache).counts.read_hits, 160);
 }
 

@@ -165,7 +165,7 @@ fn a_read_of_pages_asks_each_device_once() {
     let run = |pages: std::ops::Range<u64>| (pages.start * PAGE, ((pages.end - pages.start) * PAGE) as usize);
     assert_eq!(backing.taken(), (1, vec![run(0..2), run(3..5), run(6..8)]));
     let counts = stats(&cache);
-    assert_eq!((counts.keeper.below_reads, counts.counts.reads, counts.counts.read_hits), (8, 10, 2));
+    assert_eq!((counts.write_back.below_reads, counts.counts.reads, counts.counts.read_hits), (8, 10, 2));
     // More pages than are held together are several reads.
     let mut all = vec![0; SIZE as usize];
     cache.read(0, &mut all).expect("a read");
@@ -201,5 +201,5 @@ fn a_page_that_cannot_be_read_is_the_readers_error_and_takes_no_other_with_it() 
     cache.read(0, &mut bytes).expect("a read");
     assert!(bytes == model[..bytes.len()]);
     assert_eq!(backing.taken().1, [(2 * PAGE, PAGE as usize)]);
-    assert_eq!(stats(&cache).keeper.clean_copies_bad, 1);
+    assert_eq!(stats(&cache).write_back.clean_copies_bad, 1);
 }

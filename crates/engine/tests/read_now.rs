@@ -7,7 +7,7 @@ mod gate;
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, KeeperCounts, Mode, Tag, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheStats, Maintenance, Mode, Tag, WriteBackCounts};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -78,8 +78,8 @@ fn cache_over(policy: &str, tiers: &[usize], in_memory: u64) -> (BlockCache, Arc
     BlockCache::format(&device.disk, geometry, &backing.disk, [1; 16], ID).expect("room");
     let gates = (device.gate.clone(), backing.gate.clone());
     // All that is counted then follows from the requests.
-    let upkeep = Upkeep::Requests;
-    let config = CacheConfig { upkeep, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
+    let maintenance = Maintenance::Requests;
+    let config = CacheConfig { maintenance, ..CacheConfig::new(catalogue::info(policy).expect("a policy"), tiers) };
     (BlockCache::open(device, backing, ID, &config).expect("a cache"), gates.0, gates.1)
 }
 
@@ -125,7 +125,7 @@ fn a_read_at_once_gives_and_counts_what_a_read_does() {
         }
         let counts = |cache: &BlockCache| cache.stats().expect("counts");
         let (one, other): (CacheStats, CacheStats) = (counts(&asked), counts(&plain));
-        assert_eq!((one.counts, one.keeper, one.log), (other.counts, other.keeper, other.log), "{policy}");
+        assert_eq!((one.counts, one.write_back, one.store), (other.counts, other.write_back, other.store), "{policy}");
         println!("{policy}: {at_once} reads at once");
         assert!(at_once > if tiers.len() == 2 { 3000 } else { 20 }, "{policy}: {at_once} reads at once");
     }
@@ -246,12 +246,12 @@ fn as_much_as_is_there_is_read_and_counted_as_a_read_does() {
             assert_eq!(one.counts, other.counts, "{policy}, {in_memory:x}");
             // Where a page is read from is looked up before the pages before it in its row are decided on, which may drop
             // it, and the rows are not the same. A page of a gap may be in the cache's memory.
-            let read = |stats: &CacheStats| stats.keeper.below_reads + stats.log.reads;
-            let differ = read(&one).abs_diff(read(&other)).saturating_sub(one.keeper.below_gap_reads);
+            let read = |stats: &CacheStats| stats.write_back.below_reads + stats.store.reads;
+            let differ = read(&one).abs_diff(read(&other)).saturating_sub(one.write_back.below_gap_reads);
             assert!(differ * 1000 < read(&other), "{policy}, {in_memory:x}");
             let written = |stats: &CacheStats| {
-                let keeper = KeeperCounts { below_reads: 0, below_gap_reads: 0, ..stats.keeper };
-                (keeper, stats.log.pages, stats.log.batches, stats.log.rewritten, stats.dirty_pages)
+                let write_back = WriteBackCounts { below_reads: 0, below_gap_reads: 0, ..stats.write_back };
+                (write_back, stats.store.pages, stats.store.batches, stats.store.rewritten, stats.dirty_pages)
             };
             assert_eq!(written(&one), written(&other), "{policy}, {in_memory:x}");
             println!("{policy}, {in_memory:x}: {whole} reads at once and parts of {part}");

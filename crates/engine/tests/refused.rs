@@ -3,7 +3,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Mode, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance, Mode};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -67,7 +67,8 @@ impl Lab {
         BlockCache::format(&cache, geometry, &disk, [1; 16], ID).expect("room");
         let info = catalogue::info(policy).expect("a policy");
         let tiers: &[usize] = if info.tiers.len() == 1 { &[60] } else { &[10, 60] };
-        let config = CacheConfig { mode: Mode::WriteBack, upkeep: Upkeep::Requests, ..CacheConfig::new(info, tiers) };
+        let config =
+            CacheConfig { mode: Mode::WriteBack, maintenance: Maintenance::Requests, ..CacheConfig::new(info, tiers) };
         let below = Refusing { disk, pages: Arc::default(), syncs: Arc::default() };
         Lab { cache, below, config, truth: vec![vec![0]; PAGES as usize] }
     }
@@ -195,7 +196,8 @@ fn a_drain_past_refused_pages_is_patient_a_while_and_goes_on_elsewhere() {
     let (cache, disk) = (SimDisk::new(geometry.size_bytes(), &power), Counting::new(stretch));
     BlockCache::format(&cache, geometry, &disk, [1; 16], ID).expect("room");
     let info = catalogue::info("lru").expect("a policy");
-    let config = CacheConfig { mode: Mode::WriteBack, upkeep: Upkeep::Requests, ..CacheConfig::new(info, &[2000]) };
+    let config =
+        CacheConfig { mode: Mode::WriteBack, maintenance: Maintenance::Requests, ..CacheConfig::new(info, &[2000]) };
     let cache = BlockCache::open(cache, disk.clone(), ID, &config).expect("a cache in order");
     for page in (0..1000).chain(stretch..stretch + 100) {
         cache.write(page * PAGE as u64, &[7; PAGE], false).expect("a write");

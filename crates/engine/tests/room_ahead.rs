@@ -20,10 +20,10 @@ fn segments_become_free_by_the_syncs_that_users_ask_for() {
     let device = Metered::new(SimDisk::new(geometry.size_bytes(), &power));
     let backing = SimDisk::new(4096 * PAGE as u64, &power);
     BlockCache::format(&device, geometry, &backing, [1; 16], ID).expect("room");
-    let gauge = device.gauge();
+    let meter = device.meter();
     let lru = catalogue::info("lru").expect("a policy");
     let cache = BlockCache::open(device, backing, ID, &CacheConfig::new(lru, &[200])).expect("a cache in order");
-    let (mut flushes, before) = (0, gauge.counts().sync.calls);
+    let (mut flushes, before) = (0, meter.counts().sync.calls);
     for round in 0..300_u64 {
         // A segment's worth each, so that one has to be reclaimed each time once the log has gone round.
         for page in 0..7 {
@@ -36,8 +36,8 @@ fn segments_become_free_by_the_syncs_that_users_ask_for() {
         std::thread::sleep(Duration::from_millis(2));
     }
     let stats = cache.stats().expect("counts");
-    let syncs = gauge.counts().sync.calls - before;
-    println!("{syncs} syncs for {flushes} flushes; {} segments reclaimed", stats.keeper.segments_reclaimed);
-    assert!(stats.keeper.segments_reclaimed > 200, "the log went round");
+    let syncs = meter.counts().sync.calls - before;
+    println!("{syncs} syncs for {flushes} flushes; {} segments reclaimed", stats.write_back.segments_reclaimed);
+    assert!(stats.write_back.segments_reclaimed > 200, "the log went round");
     assert!(syncs < flushes * 5 / 4, "{syncs} syncs for {flushes} flushes");
 }

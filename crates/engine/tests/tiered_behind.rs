@@ -14,7 +14,7 @@ use entresol_engine::buffer::{
 };
 use entresol_engine::disk::AlignedBytes;
 use entresol_policy::{Info, Options, catalogue};
-use entresol_sim::{CellOptions, Hierarchy, LayerSpec, NamedDevice, PolicySpec, TimedOptions, World, run_timed};
+use entresol_sim::{Addresses, CellOptions, Hierarchy, LayerSpec, NamedDevice, PolicySpec, TimedOptions, run_timed};
 use entresol_trace::Trace;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -247,7 +247,7 @@ fn whatever_the_order_of_the_writes_nothing_is_lost() {
             waited += stats.waits_for_writes;
             failed += io.with(|inner, _| inner.failed);
             assert!(stats.errors >= io.with(|inner, _| inner.failed), "each failure is counted: {stats:?}");
-            assert_eq!((stats.rescued, stats.writes_under_way), (0, 0));
+            assert_eq!((stats.evicted_dirty, stats.writes_under_way), (0, 0));
             for (block, had) in had.iter().enumerate() {
                 let found = io.with(|inner, _| inner.pages.get(&(block as u64)).map_or(0, |page| record(page)[0]));
                 assert_eq!(Some(&found), had.last(), "page {block} below");
@@ -271,13 +271,13 @@ fn the_next_flush_reports_what_failed() {
     io.set(100, 100);
     // A page that leaves finds that those before it have failed, and its own write does not even start.
     let refused = (40..60).filter(|&block| buffer.write(at(block), 100, &[7]).is_err()).count();
-    assert!(refused > 0 && buffer.stats().rescued >= started, "{refused} refused, {:?}", buffer.stats());
+    assert!(refused > 0 && buffer.stats().evicted_dirty >= started, "{refused} refused, {:?}", buffer.stats());
     io.set(0, 0);
     let mut byte = [0];
     buffer.read(at(0), 100, &mut byte).expect("a page that waits");
     assert_eq!(byte, [7]);
     assert!(matches!(buffer.flush(), Err(BufferError::Write { .. })));
-    assert_eq!(buffer.stats().rescued, 0);
+    assert_eq!(buffer.stats().evicted_dirty, 0);
     buffer.flush().expect("it has been reported");
     io.with(|inner, _| assert!((0..40).all(|block| inner.pages[&block][100] == 7)));
 }
@@ -333,7 +333,7 @@ fn the_same_is_decided_whenever_writes_end() {
             assert_eq!((stats.decided, stats.tiers), (waiting.decided, waiting.tiers), "{}", spec.info.name);
             assert_eq!(stats.page_writes + stats.writes_under_way, waiting.page_writes, "{}", spec.info.name);
             assert!(stats.page_reads <= waiting.page_reads);
-            assert_eq!((stats.errors, stats.rescued), (0, 0));
+            assert_eq!((stats.errors, stats.evicted_dirty), (0, 0));
         }
     }
 }
@@ -408,7 +408,7 @@ fn ssd(trace: &Trace, parallelism: u32, clock: Arc<VirtualClock>) -> Ssd {
 /// Nanoseconds of a trace: simulated, where the tiers take no time, and those of a buffer, with what it was spared by
 /// reading pages that were on their way.
 fn times(trace: &Trace, spec: &PolicySpec, parallelism: u32) -> (u64, u64, u64) {
-    let world = World::new(trace);
+    let addresses = Addresses::new(trace);
     let sizes = PAGES.map(|pages| Size::Pages(pages as u64)).to_vec();
     let layer = LayerSpec { policy: spec.clone(), sizes };
     let tier =
@@ -418,7 +418,7 @@ fn times(trace: &Trace, spec: &PolicySpec, parallelism: u32) -> (u64, u64, u64) 
     let hierarchy = Hierarchy { tiers: PAGES.map(tier).into_iter().collect(), backing };
     let cell = CellOptions { seed: SEED, ..CellOptions::default() };
     let (row, timed) =
-        run_timed(&world, &[layer], String::new(), hierarchy, &cell, &TimedOptions::default()).expect("a run");
+        run_timed(&addresses, &[layer], String::new(), hierarchy, &cell, &TimedOptions::default()).expect("a run");
     let clock = Arc::new(VirtualClock::new());
     let buffer = buffer_of(trace, spec, clock.clone(), ssd(trace, parallelism, clock.clone()));
     drive(&buffer, trace);
@@ -482,7 +482,7 @@ fn threads_write_behind_threads() {
         });
         buffer.flush().expect("a flush");
         let stats = buffer.stats();
-        assert_eq!((stats.writes_under_way, stats.rescued, stats.errors), (0, 0, 0));
+        assert_eq!((stats.writes_under_way, stats.evicted_dirty, stats.errors), (0, 0, 0));
         assert!(stats.page_writes > 1000, "{stats:?}");
     }
 }
@@ -516,5 +516,5 @@ fn a_panic_behind_is_an_error_of_the_next_flush() {
     }
     assert!(matches!(buffer.flush(), Err(BufferError::Write { .. })));
     buffer.flush().expect("the flush wrote them itself");
-    assert!(buffer.stats().errors > 0 && buffer.stats().rescued == 0);
+    assert!(buffer.stats().errors > 0 && buffer.stats().evicted_dirty == 0);
 }

@@ -42,7 +42,7 @@ fn number(block: u64, bytes: &[u8]) -> u64 {
 
 /// Storage that can be held up, can fail and panic, and insists that nobody uses a page that is in use.
 #[derive(Default)]
-struct Held {
+struct HeldBelow {
     io: MemoryIo,
     gate: Gate,
     in_use: Mutex<HashSet<Address>>,
@@ -50,7 +50,7 @@ struct Held {
     panics: AtomicBool,
 }
 
-impl Held {
+impl HeldBelow {
     fn alone<T>(&self, at: Address, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         assert!(self.in_use.lock().expect("nobody panics there").insert(at), "{at:?} is in use");
         self.gate.pass();
@@ -61,7 +61,7 @@ impl Held {
     }
 }
 
-impl PageIo for Held {
+impl PageIo for HeldBelow {
     fn read_page(&self, at: Address, into: &mut [u8]) -> io::Result<()> {
         self.alone(at, || self.io.read_page(at, into))
     }
@@ -91,8 +91,8 @@ fn multi() -> &'static Info {
 }
 
 /// A buffer whose storage holds so many pages, each with its number and 7.
-fn filled(pages: u64) -> (Arc<Held>, Arc<Buffer<Arc<Held>>>) {
-    let io = Arc::new(Held::default());
+fn filled(pages: u64) -> (Arc<HeldBelow>, Arc<Buffer<Arc<HeldBelow>>>) {
+    let io = Arc::new(HeldBelow::default());
     (0..pages).for_each(|block| io.write_page(at(block), &page(block, 7)).expect("memory"));
     (io.clone(), Arc::new(buffer(multi(), io)))
 }
@@ -104,7 +104,7 @@ fn read<I: PageIo + 'static>(buffer: &Buffer<I>, block: u64) -> Result<u64, Buff
 
 fn reads<'s, 'e>(
     scope: &'s Scope<'s, 'e>,
-    buffer: &Arc<Buffer<Arc<Held>>>,
+    buffer: &Arc<Buffer<Arc<HeldBelow>>>,
     block: u64,
 ) -> std::thread::ScopedJoinHandle<'s, Result<u64, BufferError>> {
     let buffer = buffer.clone();
@@ -263,7 +263,7 @@ fn threads_find_what_they_wrote() {
     for (info, seed) in two_tiers().zip(1..) {
         println!("{}, seed {seed}", info.name);
         for threads in [0, 2] {
-            let io = Arc::new(Held::default());
+            let io = Arc::new(HeldBelow::default());
             let counts: Vec<u64> = if threads == 0 {
                 let buffer = buffer(info, io.clone());
                 shaken(&buffer, blocks, operations, seed);

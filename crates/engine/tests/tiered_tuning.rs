@@ -13,7 +13,7 @@ use entresol_engine::buffer::{MemoryIo, PageIo, TieredBuffer, TieredOptions, Tun
 use entresol_policy::miniature::{Access, Miniatures, Prices, Scale, Subject, Terms};
 use entresol_policy::{Config, Options, catalogue};
 use entresol_sim::{
-    Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, TimedOptions, Tuning as Simulated, World, parse_policies,
+    Addresses, Cell, CellOptions, Hierarchy, NamedDevice, PolicySpec, TimedOptions, Tuning as Simulated, parse_policies,
 };
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
@@ -108,9 +108,9 @@ fn simulated_with(
     tuner: &mut dyn Tuner,
     shadows: Option<Miniatures>,
 ) -> Vec<EpochRow> {
-    let world = World::new(trace);
+    let addresses = Addresses::new(trace);
     let pages = |at: usize| format!("{}p", PAGES[at]).parse().expect("a size");
-    let cell = Cell::single(policy, pages(1), Some(pages(0)), &world).expect("a cell");
+    let cell = Cell::single(policy, pages(1), Some(pages(0)), &addresses).expect("a cell");
     let device = |(bytes, read_ns): (u64, u64)| -> NamedDevice {
         let parameters = FixedParameters {
             read_ns,
@@ -123,13 +123,13 @@ fn simulated_with(
         };
         ("fixed".to_owned(), Box::new(Queued::new(FixedDevice::new(&parameters, bytes))))
     };
-    let mut devices: Vec<NamedDevice> = cell.needs(&world).into_iter().zip([0, 0, BELOW_NS]).map(device).collect();
+    let mut devices: Vec<NamedDevice> = cell.needs(&addresses).into_iter().zip([0, 0, BELOW_NS]).map(device).collect();
     let backing = devices.pop().expect("three");
     let tunables = (0..policy.info.tunables.len()).collect();
     let tuning = Simulated { tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows, tier: 1 };
     let options = CellOptions { seed: SEED, ..CellOptions::default() };
     let hierarchy = Hierarchy { tiers: devices, backing };
-    cell.run_tuned(&world, hierarchy, &options, &TimedOptions::default(), tuning).expect("a run").2
+    cell.run_tuned(&addresses, hierarchy, &options, &TimedOptions::default(), tuning).expect("a run").2
 }
 
 fn knobs(policy: &PolicySpec, trace: &Trace) -> Vec<Knob> {

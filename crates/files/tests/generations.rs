@@ -4,7 +4,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Fault, Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Objects, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, CacheError, Maintenance, Objects};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_files::record::{Mismatch, Pairing, Record, RecordPlace};
@@ -110,7 +110,7 @@ impl From<CacheError> for Error {
     }
 }
 
-struct World {
+struct Testbed {
     power: Power,
     cache: SimDisk,
     backing: SimDisk,
@@ -131,7 +131,7 @@ struct Live {
     pairing: Pairing,
 }
 
-impl World {
+impl Testbed {
     fn formatted(layout: Layout) -> Self {
         let geometry = Geometry { page_bytes: PAGE as u32, segment_pages: 8, segments: 40, layout };
         let power = Power::steady();
@@ -141,13 +141,13 @@ impl World {
         let record = Record::first(UUID, None, None);
         BlockCache::format_of(&cache, geometry, &backing, UUID, BACKING, record.generation).expect("room");
         place.write(&record).expect("a record");
-        World { power, cache, backing, place }
+        Testbed { power, cache, backing, place }
     }
 
     /// As every door opens a cache.
     fn open(&self) -> Result<Live, Error> {
         let config = CacheConfig {
-            upkeep: Upkeep::Requests,
+            maintenance: Maintenance::Requests,
             ..CacheConfig::new(catalogue::info("lru").expect("a policy"), &[40])
         };
         let (cache, backing) = (self.cache.clone(), self.backing.clone());
@@ -223,49 +223,49 @@ fn is_newer(why: &Mismatch) -> bool {
 
 /// Opens the state that a crash of a run left: with the power cut at every place of the open, and then without a cut.
 /// After that all earlier states are refused as old.
-fn survives(world: &World, before: &Moment, what: &str) {
-    let left = world.moment();
+fn survives(testbed: &Testbed, before: &Moment, what: &str) {
+    let left = testbed.moment();
     for cut in 1.. {
         let mut done = false;
         for how in CRASHES {
-            world.put(&left, &left);
-            world.power.fail_after(cut);
-            done = world.open().is_ok();
-            world.crash(how);
-            world.open().unwrap_or_else(|why| panic!("{what}, then an open cut at {cut}, {how:?}: {why:?}"));
+            testbed.put(&left, &left);
+            testbed.power.fail_after(cut);
+            done = testbed.open().is_ok();
+            testbed.crash(how);
+            testbed.open().unwrap_or_else(|why| panic!("{what}, then an open cut at {cut}, {how:?}: {why:?}"));
         }
         if done {
             break;
         }
     }
-    world.put(&left, &left);
+    testbed.put(&left, &left);
     // The last thing that one life leaves is its close; after two of them the cache knows no generation of the crash any more.
-    world.life(3).unwrap_or_else(|why| panic!("{what}: {why:?}"));
-    let now = world.moment();
+    testbed.life(3).unwrap_or_else(|why| panic!("{what}: {why:?}"));
+    let now = testbed.moment();
     for (name, old) in [("before the life", before), ("of the crash", &left)] {
-        world.refuses(old, &now, is_older).unwrap_or_else(|why| panic!("{what}, the cache {name}: {why}"));
-        world.refuses(&now, old, is_newer).unwrap_or_else(|why| panic!("{what}, the backing store {name}: {why}"));
+        testbed.refuses(old, &now, is_older).unwrap_or_else(|why| panic!("{what}, the cache {name}: {why}"));
+        testbed.refuses(&now, old, is_newer).unwrap_or_else(|why| panic!("{what}, the backing store {name}: {why}"));
     }
-    world.put(&now, &now);
-    world.open().unwrap_or_else(|why| panic!("{what}: the right ones are refused: {why:?}"));
+    testbed.put(&now, &now);
+    testbed.open().unwrap_or_else(|why| panic!("{what}: the right ones are refused: {why:?}"));
 }
 
 #[test]
 fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_short() {
     println!("seed {SEED}");
     for layout in [Layout::Log, Layout::Slots] {
-        let world = World::formatted(layout);
-        world.life(1).expect("a life");
-        let before = world.moment();
+        let testbed = Testbed::formatted(layout);
+        testbed.life(1).expect("a life");
+        let before = testbed.moment();
         let mut cuts = 0;
         for cut in 1.. {
             let mut done = false;
             for how in CRASHES {
-                world.put(&before, &before);
-                world.power.fail_after(cut);
-                done = world.life(2).is_ok();
-                world.crash(how);
-                survives(&world, &before, &format!("{layout:?}, a life cut at {cut}, {how:?}"));
+                testbed.put(&before, &before);
+                testbed.power.fail_after(cut);
+                done = testbed.life(2).is_ok();
+                testbed.crash(how);
+                survives(&testbed, &before, &format!("{layout:?}, a life cut at {cut}, {how:?}"));
             }
             if done {
                 break;
@@ -280,21 +280,21 @@ fn the_right_cache_is_accepted_and_an_old_copy_refused_whatever_a_crash_cuts_sho
 /// take it away.
 #[test]
 fn what_is_only_in_memory_after_a_kill_is_not_relied_on() {
-    let world = World::formatted(Layout::Log);
-    world.life(1).expect("a life");
-    let before = world.moment();
+    let testbed = Testbed::formatted(Layout::Log);
+    testbed.life(1).expect("a life");
+    let before = testbed.moment();
     for cut in 1.. {
         let mut done = false;
         for (cut_again, seed) in (1..12).flat_map(|again| [0, 1, 3].map(|seed| (again, seed))) {
-            world.put(&before, &before);
-            world.power.fail_after(cut);
-            done = world.life(2).is_ok();
+            testbed.put(&before, &before);
+            testbed.power.fail_after(cut);
+            done = testbed.life(2).is_ok();
             // The process alone: all that was written is read, whether it was synced or not.
-            world.power.fail_after(cut_again);
-            let _cut_short = world.open();
-            world.crash(Some(seed));
+            testbed.power.fail_after(cut_again);
+            let _cut_short = testbed.open();
+            testbed.crash(Some(seed));
             let what = format!("a life killed at {cut}, then power lost at {cut_again} of the open, seed {seed}");
-            world.open().unwrap_or_else(|why| panic!("{what}: {why:?}"));
+            testbed.open().unwrap_or_else(|why| panic!("{what}: {why:?}"));
         }
         if done {
             break;
@@ -307,21 +307,21 @@ fn a_record_whose_write_failed_is_written_again_before_another_is_proposed() {
     for (lies, how) in [(false, None), (true, None), (false, Some(3)), (true, Some(3))] {
         // The two are a pair then, and while the next attempt is under way, wherever that ends.
         for cut in 0.. {
-            let world = World::formatted(Layout::Log);
-            let live = world.open().expect("a cache in order");
+            let testbed = Testbed::formatted(Layout::Log);
+            let live = testbed.open().expect("a cache in order");
             if lies {
-                world.place.lies.store(true, Ordering::Relaxed);
+                testbed.place.lies.store(true, Ordering::Relaxed);
             } else {
-                world.place.disk.inject(Fault::SyncError);
+                testbed.place.disk.inject(Fault::SyncError);
             }
-            world.raise(&live).expect_err("the record is not written");
+            testbed.raise(&live).expect_err("the record is not written");
             let mut raised = false;
             if cut > 0 {
-                world.power.fail_after(cut);
-                raised = world.raise(&live).is_ok();
+                testbed.power.fail_after(cut);
+                raised = testbed.raise(&live).is_ok();
             }
-            world.crash(how);
-            world.open().unwrap_or_else(|why| panic!("lies {lies}, {how:?}, cut at {cut}: {why:?}"));
+            testbed.crash(how);
+            testbed.open().unwrap_or_else(|why| panic!("lies {lies}, {how:?}, cut at {cut}: {why:?}"));
             if raised {
                 assert!(cut > 6, "{cut} durable writes");
                 break;
@@ -332,30 +332,30 @@ fn a_record_whose_write_failed_is_written_again_before_another_is_proposed() {
 
 #[test]
 fn what_goes_on_apart_is_no_pair_and_a_lost_or_foreign_record_neither() {
-    let world = World::formatted(Layout::Log);
-    world.life(1).expect("a life");
-    let start = world.moment();
-    world.life(2).expect("a life");
-    let one = world.moment();
-    world.put(&start, &start);
-    world.life(3).expect("a life");
-    let other = world.moment();
-    world.refuses(&one, &other, |why| matches!(why, Mismatch::Parted(_))).expect("two lives of one cache");
+    let testbed = Testbed::formatted(Layout::Log);
+    testbed.life(1).expect("a life");
+    let start = testbed.moment();
+    testbed.life(2).expect("a life");
+    let one = testbed.moment();
+    testbed.put(&start, &start);
+    testbed.life(3).expect("a life");
+    let other = testbed.moment();
+    testbed.refuses(&one, &other, |why| matches!(why, Mismatch::Parted(_))).expect("two lives of one cache");
     let none = Moment { place: vec![0; 2 * SLOT as usize], ..one.clone() };
-    world.refuses(&one, &none, |why| matches!(why, Mismatch::NoRecord(_))).expect("a record that is lost");
-    world.put(&one, &one);
-    let record = world.place.read().expect("a place").expect("a record");
-    world.place.write(&Record { cache: [2; 16], ..record }).expect("a record");
-    let foreign = world.moment();
-    world.refuses(&one, &foreign, |why| matches!(why, Mismatch::Foreign { .. })).expect("another cache's record");
+    testbed.refuses(&one, &none, |why| matches!(why, Mismatch::NoRecord(_))).expect("a record that is lost");
+    testbed.put(&one, &one);
+    let record = testbed.place.read().expect("a place").expect("a record");
+    testbed.place.write(&Record { cache: [2; 16], ..record }).expect("a record");
+    let foreign = testbed.moment();
+    testbed.refuses(&one, &foreign, |why| matches!(why, Mismatch::Foreign { .. })).expect("another cache's record");
 }
 
 /// A raise costs two syncs of the cache device and one of the record, and nothing else does.
 #[test]
 fn generations_cost_three_syncs_each_and_nothing_in_between() {
-    let world = World::formatted(Layout::Log);
-    let live = world.open().expect("a cache in order");
-    let syncs = || [world.cache.counts()[2], world.place.disk.counts()[2]];
+    let testbed = Testbed::formatted(Layout::Log);
+    let live = testbed.open().expect("a cache in order");
+    let syncs = || [testbed.cache.counts()[2], testbed.place.disk.counts()[2]];
     let before = syncs();
     for version in 0..20 {
         live.cache.write(0, &[version; PAGE as usize], false).expect("a write");
@@ -363,7 +363,7 @@ fn generations_cost_three_syncs_each_and_nothing_in_between() {
     }
     let flushed = syncs();
     assert_eq!([flushed[0] - before[0], flushed[1] - before[1]], [20, 0], "one a flush, and none of the record");
-    world.raise(&live).expect("a raise");
+    testbed.raise(&live).expect("a raise");
     let raised = syncs();
     assert_eq!([raised[0] - flushed[0], raised[1] - flushed[1]], [2, 1]);
     assert_eq!(live.pairing.writes(), 2, "at the open and now");
@@ -372,13 +372,13 @@ fn generations_cost_three_syncs_each_and_nothing_in_between() {
 /// A format that was cut short before the record was there is no cache that lost it.
 #[test]
 fn a_cache_whose_record_was_never_written_is_taken() {
-    let world = World::formatted(Layout::Log);
-    let made = world.moment();
+    let testbed = Testbed::formatted(Layout::Log);
+    let made = testbed.moment();
     let unwritten = Moment { place: vec![0; 2 * SLOT as usize], ..made.clone() };
-    world.put(&made, &unwritten);
-    world.life(1).expect("a life");
+    testbed.put(&made, &unwritten);
+    testbed.life(1).expect("a life");
     // From then on it knows that there was one.
-    world
-        .refuses(&world.moment(), &unwritten, |why| matches!(why, Mismatch::NoRecord(_)))
+    testbed
+        .refuses(&testbed.moment(), &unwritten, |why| matches!(why, Mismatch::NoRecord(_)))
         .expect("a record that is lost");
 }

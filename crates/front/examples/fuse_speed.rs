@@ -36,8 +36,8 @@ fn main() -> Result<(), Failure> {
 }
 
 fn measure(directory: &Path, time: Duration, rounds: usize) -> Result<(), Failure> {
-    let inline = Door::open(&directory.join("inline"), false)?;
-    let pooled = Door::open(&directory.join("pooled"), true)?;
+    let inline = FuseServer::open(&directory.join("inline"), false)?;
+    let pooled = FuseServer::open(&directory.join("pooled"), true)?;
     let memory = tempfile::tempfile_in("/dev/shm")?;
     memory.set_len(PAGES * BYTES as u64)?;
     let contenders = [("memory file", &memory), ("hit, at once", &inline.file), ("hit, by a worker", &pooled.file)];
@@ -62,13 +62,13 @@ fn measure(directory: &Path, time: Duration, rounds: usize) -> Result<(), Failur
 }
 
 /// A mounted directory with one open file in it, whose pages are in memory.
-struct Door {
+struct FuseServer {
     mount: Mount,
     file: File,
     layer: Arc<CachedFiles>,
 }
 
-impl Door {
+impl FuseServer {
     fn open(directory: &Path, by_a_worker: bool) -> Result<Self, Failure> {
         let (backing, at) = (directory.join("backing"), directory.join("mount"));
         std::fs::create_dir_all(&backing)?;

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex};
 use support::MariaDb;
 
 /// A query, and the files that it begins with; none when it ends.
-type Told = (u32, Option<BTreeSet<u64>>);
+type Heard = (u32, Option<BTreeSet<u64>>);
 
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Told>>>);
+struct Notes(Arc<Mutex<Vec<Heard>>>);
 
 impl Advised for Notes {
     fn query_begins(&self, query: u32, files: &[FileId]) -> usize {

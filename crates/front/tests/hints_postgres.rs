@@ -14,32 +14,32 @@ use support::Postgres;
 
 /// Event that was told: the begin of a query with its number and the inodes of its files, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum Heard {
     Begin(u32, BTreeSet<u64>),
     End(u32),
 }
 
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Told>>>);
+struct Notes(Arc<Mutex<Vec<Heard>>>);
 
 impl Notes {
-    fn add(&self, told: Told) {
+    fn add(&self, told: Heard) {
         self.0.lock().expect("no panic while noting").push(told);
     }
 
-    fn take(&self) -> Vec<Told> {
+    fn take(&self) -> Vec<Heard> {
         std::mem::take(&mut self.0.lock().expect("no panic while noting"))
     }
 }
 
 impl Advised for Notes {
     fn query_begins(&self, query: u32, files: &[FileId]) -> usize {
-        self.add(Told::Begin(query, files.iter().map(|file| file.inode).collect()));
+        self.add(Heard::Begin(query, files.iter().map(|file| file.inode).collect()));
         files.len()
     }
 
     fn query_ends(&self, query: u32) {
-        self.add(Told::End(query));
+        self.add(Heard::End(query));
     }
 }
 
@@ -119,14 +119,14 @@ impl Listening {
         self.settled();
         let told = self.notes.take();
         let begun = told.iter().filter_map(|told| match told {
-            Told::Begin(query, files) => Some((*query, files.clone())),
-            Told::End(_) => None,
+            Heard::Begin(query, files) => Some((*query, files.clone())),
+            Heard::End(_) => None,
         });
         let begun: Vec<_> = begun.collect();
         for (query, _) in &begun {
-            let at = |wanted: &dyn Fn(&Told) -> bool| told.iter().position(wanted);
-            let begin = at(&|told| matches!(told, Told::Begin(number, _) if number == query));
-            let end = at(&|told| *told == Told::End(*query));
+            let at = |wanted: &dyn Fn(&Heard) -> bool| told.iter().position(wanted);
+            let begin = at(&|told| matches!(told, Heard::Begin(number, _) if number == query));
+            let end = at(&|told| *told == Heard::End(*query));
             assert!(begin < end, "{statement}: query {query} ends after it begins: {told:?}");
         }
         assert_eq!((begun.len(), told.len()), (queries, 2 * queries), "{statement}: {told:?}");

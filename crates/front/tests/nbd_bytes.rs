@@ -27,7 +27,7 @@ fn serve(input: &[u8], block: &Arc<MemoryBlock>) -> (Result<u64, Error>, Vec<u8>
 
 /// Request that a client may send once it has chosen the export.
 #[derive(Debug, Clone)]
-struct Sent {
+struct Reply {
     flags: u16,
     command: u16,
     offset: u64,
@@ -35,12 +35,12 @@ struct Sent {
     fill: u8,
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
+fn sent() -> impl Strategy<Value = Reply> {
     let flags = prop_oneof![8 => Just(0), 2 => Just(1), 1 => any::<u16>()];
     let command = prop_oneof![8 => 0..2_u16, 3 => 3..7_u16, 1 => 7..u16::MAX];
     let offset = prop_oneof![8 => 0..SIZE as u64 + 10, 1 => any::<u64>()];
     let length = prop_oneof![8 => 0..REQUEST_MAX + 2, 1 => any::<u32>()];
-    (flags, command, offset, length, any::<u8>()).prop_map(|(flags, command, offset, length, fill)| Sent {
+    (flags, command, offset, length, any::<u8>()).prop_map(|(flags, command, offset, length, fill)| Reply {
         flags,
         command,
         offset,
@@ -49,7 +49,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     })
 }
 
-impl Sent {
+impl Reply {
     fn bytes(&self, cookie: u64) -> Vec<u8> {
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend(self.flags.to_be_bytes());
@@ -137,7 +137,7 @@ proptest! {
         let mut lengths = std::collections::HashMap::new();
         for (cookie, mut request) in order.into_iter().zip(requests) {
             if cookie % 2 == 1 {
-                request = Sent { flags: request.flags & 1, command: WRITE, offset: cookie * slot, length: slot as u32, ..request };
+                request = Reply { flags: request.flags & 1, command: WRITE, offset: cookie * slot, length: slot as u32, ..request };
             } else if [WRITE, TRIM, WRITE_ZEROES].contains(&request.command) {
                 request.command = READ;
             }
@@ -178,7 +178,7 @@ proptest! {
 
     #[test]
     fn a_message_cut_off_anywhere_is_an_error(cut in 0..HANDSHAKE.len() + 28 + 100) {
-        let write = Sent { flags: 0, command: WRITE, offset: 5, length: 100, fill: 7 };
+        let write = Reply { flags: 0, command: WRITE, offset: 5, length: 100, fill: 7 };
         let input = [HANDSHAKE, &write.bytes(1)].concat();
         let (served, output) = serve(&input[..cut], &Arc::new(MemoryBlock::new(SIZE)));
         prop_assert_eq!(served.is_ok(), cut == HANDSHAKE.len());

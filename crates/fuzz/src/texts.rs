@@ -1,7 +1,7 @@
 //! Targets for input that a person gives: traces of every format, sizes, policies, stacks.
 
 use entresol_core::Size;
-use entresol_sim::{Cell, CellOptions, World, parse_policies, parse_stack, sweep};
+use entresol_sim::{Addresses, Cell, CellOptions, parse_policies, parse_stack, sweep};
 use entresol_trace::{Compression, Format, Input, LoadOptions, LoadReport, Meta, build, detect, native as own, source};
 use entresol_trace::{GenerateSpec, Trace, generate};
 use std::io::Cursor;
@@ -40,9 +40,9 @@ fn trace() -> &'static Trace {
 }
 
 /// Drives a cell if it can be; its options were accepted, so nothing may go wrong.
-fn drive(cell: Result<Cell, impl Sized>, world: &World) {
+fn drive(cell: Result<Cell, impl Sized>, addresses: &Addresses) {
     if let Ok(cell) = cell {
-        let swept = sweep(world, &[cell], &CellOptions::default(), 1, &mut |_| {});
+        let swept = sweep(addresses, &[cell], &CellOptions::default(), 1, &mut |_| {});
         assert_eq!(swept.expect("a cell that was built runs").rows[0].requests, 300);
     }
 }
@@ -50,20 +50,20 @@ fn drive(cell: Result<Cell, impl Sized>, world: &World) {
 /// Sizes, policies, stacks and generated traces as a person types them. What is understood and small is driven.
 pub(crate) fn specs(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let world = World::new(trace());
+    let addresses = Addresses::new(trace());
     if let Ok(size) = text.parse::<Size>() {
         let _ = size.pages(4096, 1_000_000);
         let _ = size.to_string();
     }
     if let Ok(policies) = parse_policies(text) {
         for policy in policies.iter().take(3) {
-            drive(Cell::single(policy, Size::Pages(12), None, &world), &world);
+            drive(Cell::single(policy, Size::Pages(12), None, &addresses), &addresses);
         }
     }
     if let Ok(layers) = parse_stack(text) {
         let small = |size: &Size| size.pages(4096, 60) <= 1000;
         if layers.len() <= 4 && layers.iter().all(|layer| layer.sizes.iter().all(small)) {
-            drive(Cell::stack(&layers, text.to_owned(), &world), &world);
+            drive(Cell::stack(&layers, text.to_owned(), &addresses), &addresses);
         }
     }
     let _ = GenerateSpec::parse(text, 4096);

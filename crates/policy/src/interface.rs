@@ -124,9 +124,10 @@ pub struct Switch {
 /// The world a policy lives in: it carries out movements and answers questions about pages.
 pub trait Driver {
     /// May the frame of this page in this tier be dropped? To be asked before every `Drop` but that of the page of
-    /// the current request, and of frames already superseded. The buffer manager refuses pinned frames and those with
-    /// I/O in flight. The block cache, whose requests lock pages and not frames, and the simulator always say yes. After
-    /// a no the policy looks for another victim; when it finds none it bypasses the request.
+    /// the current request, and of frames already superseded. Only `BufferManager` refuses: a frame that is pinned, owned
+    /// for a write, or being written. `TieredBuffer` and the block cache, whose requests hold no frame during a decision,
+    /// and the simulator always say yes. After a no the policy looks for another victim; when it finds none it bypasses
+    /// the request.
     fn may_evict(&mut self, page: Page, tier: Tier) -> bool;
 
     /// Carries out one movement.

@@ -46,9 +46,9 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// Bytes that are taken while a policy is held.
-struct Held;
+struct Pinned;
 
-impl Visitor for Held {
+impl Visitor for Pinned {
     type Output = usize;
 
     fn visit<P: Policy>(self, policy: P) -> usize {
@@ -66,7 +66,7 @@ fn build(info: &'static Info, tiers: &[usize], given: &[String]) {
     let options = Options::parse(info, given.iter().map(String::as_str)).expect("an option that there is");
     let config = Config { tiers: tiers.to_vec(), ..Config::single(PAGES, 0) };
     let before = TAKEN.load(Relaxed);
-    if let Ok(taken) = catalogue::build(info, &config, &options, Held) {
+    if let Ok(taken) = catalogue::build(info, &config, &options, Pinned) {
         let taken = taken.saturating_sub(before);
         assert!(taken <= BYTES_MAX, "{said}: {taken} bytes");
     }

@@ -144,16 +144,22 @@ fn s3_fifo_can_fill_the_main_queue_first() {
 /// The TinyLFU histogram with a byte for each counter and a bool for each bit of the doorkeeper.
 struct Histogram {
     counters: Vec<u8>,
-    door: Vec<bool>,
-    has_door: bool,
+    doorkeeper: Vec<bool>,
+    has_doorkeeper: bool,
     sample: usize,
     uses: usize,
 }
 
 impl Histogram {
-    fn new(capacity: usize, sample: usize, has_door: bool) -> Self {
+    fn new(capacity: usize, sample: usize, has_doorkeeper: bool) -> Self {
         let (lines, words) = (capacity.div_ceil(4), capacity.div_ceil(2));
-        Histogram { counters: vec![0; lines * 128], door: vec![false; words * 64], has_door, sample, uses: 0 }
+        Histogram {
+            counters: vec![0; lines * 128],
+            doorkeeper: vec![false; words * 64],
+            has_doorkeeper,
+            sample,
+            uses: 0,
+        }
     }
 
     /// Two lines of 128 counters, and a counter in each half of both.
@@ -166,9 +172,9 @@ impl Histogram {
         })
     }
 
-    fn door_of(&self, hash: u64) -> [usize; 3] {
+    fn doorkeeper_of(&self, hash: u64) -> [usize; 3] {
         let hash = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let word = ((hash >> 32) * (self.door.len() as u64 / 64)) >> 32;
+        let word = ((hash >> 32) * (self.doorkeeper.len() as u64 / 64)) >> 32;
         [0, 6, 12].map(|shift| (word * 64 + (hash >> shift) % 64) as usize)
     }
 
@@ -177,11 +183,11 @@ impl Histogram {
         if self.uses == self.sample {
             self.uses /= 2;
             self.counters.iter_mut().for_each(|counter| *counter /= 2);
-            self.door.fill(false);
+            self.doorkeeper.fill(false);
         }
-        let door = self.door_of(hash);
-        if self.has_door && !door.iter().all(|&bit| self.door[bit]) {
-            door.iter().for_each(|&bit| self.door[bit] = true);
+        let doorkeeper = self.doorkeeper_of(hash);
+        if self.has_doorkeeper && !doorkeeper.iter().all(|&bit| self.doorkeeper[bit]) {
+            doorkeeper.iter().for_each(|&bit| self.doorkeeper[bit] = true);
             return;
         }
         let counters = self.counters_of(hash);
@@ -191,7 +197,7 @@ impl Histogram {
     }
 
     fn estimate(&self, hash: u64) -> u8 {
-        let seen = self.has_door && self.door_of(hash).iter().all(|&bit| self.door[bit]);
+        let seen = self.has_doorkeeper && self.doorkeeper_of(hash).iter().all(|&bit| self.doorkeeper[bit]);
         self.counters_of(hash).into_iter().map(|at| self.counters[at]).min().unwrap() + u8::from(seen)
     }
 }
@@ -206,12 +212,12 @@ fn handle_hash(page: Page) -> u64 {
 }
 
 /// W-TinyLFU over vectors, the most recent page last.
-fn w_tinylfu(options: &[&str], [window, protected, sample]: [usize; 3], has_door: bool, hash: fn(Page) -> u64) {
+fn w_tinylfu(options: &[&str], [window, protected, sample]: [usize; 3], has_doorkeeper: bool, hash: fn(Page) -> u64) {
     for (capacity, seed) in cases() {
         let window_size = (capacity * window / 100).max(1);
         let main_size = capacity - window_size;
         let protected_size = main_size * protected / 100;
-        let mut histogram = Histogram::new(capacity, sample * capacity, has_door);
+        let mut histogram = Histogram::new(capacity, sample * capacity, has_doorkeeper);
         let (mut window, mut probation, mut protected) = (Vec::<Page>::new(), Vec::<Page>::new(), Vec::<Page>::new());
         compare::<WTinyLfu>(options, capacity, seed, |request, _, _| {
             let page = request.page;

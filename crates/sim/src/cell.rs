@@ -1,9 +1,9 @@
 //! One cell: a policy, or a stack of them, at one size.
 
+use crate::addresses::Addresses;
 use crate::layer::{Layer, LayerBuilder, LayerMode};
 use crate::row::{Interval, LayerRow, Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
-use crate::world::World;
 use entresol_core::{Hint, ObjectId, Page, Size, Tier};
 use entresol_policy::{BuildError, Config, Counts, catalogue};
 use entresol_trace::EventKind;
@@ -97,9 +97,9 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    pub fn new(layers: &[LayerSpec], size: String, world: &World) -> Result<Self, CellError> {
-        let footprint = world.trace.footprint() as u64;
-        let placed = layers.iter().map(|layer| Placed::new(layer, world.trace.page_bytes, footprint));
+    pub fn new(layers: &[LayerSpec], size: String, addresses: &Addresses) -> Result<Self, CellError> {
+        let footprint = addresses.trace.footprint() as u64;
+        let placed = layers.iter().map(|layer| Placed::new(layer, addresses.trace.page_bytes, footprint));
         let layers = placed.collect::<Result<Vec<_>, _>>()?;
         if let Some(below) = layers.iter().skip(1).find(|layer| layer.spec.info.future) {
             return Err(CellError::FutureBelow { policy: below.spec.info.name });
@@ -108,15 +108,15 @@ impl Stack {
     }
 
     /// Returns the configuration of the policy of the layer at `depth`.
-    pub fn config(&self, depth: usize, world: &World, options: &CellOptions) -> Config {
+    pub fn config(&self, depth: usize, addresses: &Addresses, options: &CellOptions) -> Config {
         let placed = &self.layers[depth];
         Config {
-            pages: world.trace.footprint(),
-            objects: world.trace.objects.len(),
+            pages: addresses.trace.footprint(),
+            objects: addresses.trace.objects.len(),
             tiers: placed.tiers.clone(),
-            page_bytes: world.trace.page_bytes,
+            page_bytes: addresses.trace.page_bytes,
             seed: options.seed.wrapping_add(depth as u64),
-            peak_temporal_distance: (placed.spec.info.name == "mq").then(|| world.peak_distance()),
+            peak_temporal_distance: (placed.spec.info.name == "mq").then(|| addresses.peak_distance()),
         }
     }
 }
@@ -128,22 +128,27 @@ pub(crate) fn thread_cpu_time() -> Duration {
 }
 
 /// Drives a stack of layers (most often one) over the trace of a world. `size` is what the row says it is.
-pub fn run_cell(world: &World, layers: &[LayerSpec], size: String, options: &CellOptions) -> Result<Row, CellError> {
-    run_stack(world, &Stack::new(layers, size, world)?, options)
+pub fn run_cell(
+    addresses: &Addresses,
+    layers: &[LayerSpec],
+    size: String,
+    options: &CellOptions,
+) -> Result<Row, CellError> {
+    run_stack(addresses, &Stack::new(layers, size, addresses)?, options)
 }
 
-pub(crate) fn run_stack(world: &World, stack: &Stack, options: &CellOptions) -> Result<Row, CellError> {
+pub(crate) fn run_stack(addresses: &Addresses, stack: &Stack, options: &CellOptions) -> Result<Row, CellError> {
     let started = thread_cpu_time();
-    let mut run = Run::build(world, stack, options, false)?;
-    let warm = (world.trace.len() as f64 * options.warmup) as usize;
+    let mut run = Run::build(addresses, stack, options, false)?;
+    let warm = (addresses.trace.len() as f64 * options.warmup) as usize;
     run.drive(0..warm);
     run.layers.iter_mut().for_each(|layer| layer.reset());
     let mut series = Vec::new();
     let step = options.interval.map_or(usize::MAX, |n| n.max(1) as usize);
     let mut at = warm;
-    while at < world.trace.len() {
+    while at < addresses.trace.len() {
         let before = run.totals();
-        let end = world.trace.len().min(at.saturating_add(step));
+        let end = addresses.trace.len().min(at.saturating_add(step));
         run.drive(at..end);
         at = end;
         if options.interval.is_some() {
@@ -158,7 +163,7 @@ pub(crate) fn run_stack(world: &World, stack: &Stack, options: &CellOptions) -> 
 
 /// Layers in motion.
 pub(crate) struct Run<'w> {
-    world: &'w World<'w>,
+    addresses: &'w Addresses<'w>,
     pub layers: Vec<Box<dyn Layer + 'w>>,
     /// Index of the next event of the trace.
     event: usize,
@@ -168,18 +173,23 @@ pub(crate) struct Run<'w> {
 pub(crate) type Totals = [u64; 3];
 
 impl<'w> Run<'w> {
-    pub fn build(world: &'w World<'w>, stack: &Stack, options: &CellOptions, log: bool) -> Result<Self, CellError> {
+    pub fn build(
+        addresses: &'w Addresses<'w>,
+        stack: &Stack,
+        options: &CellOptions,
+        log: bool,
+    ) -> Result<Self, CellError> {
         let mut layers = Vec::new();
         for (depth, placed) in stack.layers.iter().enumerate() {
-            let config = stack.config(depth, world, options);
+            let config = stack.config(depth, addresses, options);
             let forward = stack.layers.len() > 1 && !log;
             let cuts = options.sequential_cutoff > 0 && depth + 1 == stack.layers.len();
-            let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(world.trace.page_bytes)));
+            let cutoff_pages = cuts.then(|| options.sequential_cutoff.div_ceil(u64::from(addresses.trace.page_bytes)));
             let mode = LayerMode { forward, parts: options.parts && depth == 0, log, cutoff_pages };
-            let builder = LayerBuilder { world, mode };
+            let builder = LayerBuilder { addresses, mode };
             layers.push(catalogue::build(placed.spec.info, &config, &placed.spec.options, builder)?);
         }
-        Ok(Run { world, layers, event: 0 })
+        Ok(Run { addresses, layers, event: 0 })
     }
 
     /// Drives all layers over a range of the trace, its events included.
@@ -187,7 +197,7 @@ impl<'w> Run<'w> {
         let mut at = range.start;
         while at < range.end {
             self.pass_events(at);
-            let events = &self.world.trace.events;
+            let events = &self.addresses.trace.events;
             let next_event = events.get(self.event).map_or(usize::MAX, |event| event.at as usize);
             let end = range.end.min(next_event);
             self.drive_quiet(at..end);
@@ -196,8 +206,8 @@ impl<'w> Run<'w> {
     }
 
     fn pass_events(&mut self, at: usize) {
-        let world = self.world;
-        while let Some(event) = world.trace.events.get(self.event).filter(|event| event.at as usize <= at) {
+        let addresses = self.addresses;
+        while let Some(event) = addresses.trace.events.get(self.event).filter(|event| event.at as usize <= at) {
             self.event += 1;
             let objects: Vec<ObjectId>;
             let hint = match &event.kind {
@@ -304,7 +314,7 @@ impl<'w> Run<'w> {
             cpu_seconds: 0.0,
             size: stack.size.clone(),
             write_bypasses: below.write_bypasses,
-            drain_ios: options.drain.then(|| contiguous_runs(self.world, &dirty)),
+            drain_ios: options.drain.then(|| contiguous_runs(self.addresses, &dirty)),
             memory_bytes: self.layers.iter().map(|layer| layer.memory_bytes() as u64).sum(),
             layers: if lower.is_empty() { Vec::new() } else { self.layer_rows(stack) },
             series: Vec::new(),
@@ -356,8 +366,8 @@ impl<'w> Run<'w> {
 }
 
 /// The number of I/Os it takes to write these pages: runs of neighbours.
-fn contiguous_runs(world: &World, pages: &[Page]) -> u64 {
-    let mut addresses: Vec<_> = pages.iter().map(|&page| world.address(page)).collect();
+fn contiguous_runs(addresses: &Addresses, pages: &[Page]) -> u64 {
+    let mut addresses: Vec<_> = pages.iter().map(|&page| addresses.address(page)).collect();
     addresses.sort_unstable();
     let joined = addresses.windows(2).filter(|w| w[0].object == w[1].object && w[0].block + 1 == w[1].block).count();
     (addresses.len() - joined) as u64

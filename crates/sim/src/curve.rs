@@ -4,7 +4,7 @@
 //! Write-backs follow from the same distances (Thompson, Smith 1989): a page is dirty in a cache of `c` pages as long
 //! as no distance since its last write exceeded `c`, and is written back the first time one does.
 
-use crate::world::World;
+use crate::addresses::Addresses;
 use entresol_core::{NEVER, Op, Page};
 
 /// Counts of LRU at one capacity.
@@ -98,8 +98,8 @@ impl Histograms {
 /// out: an eviction is seen only when the page comes back.)
 ///
 /// Memory: 28 bytes a page of the footprint and 8 a request of the largest gap; time O(n log footprint).
-pub fn lru_curve(world: &World, capacities: &[usize]) -> Vec<CurvePoint> {
-    let trace = world.trace;
+pub fn lru_curve(addresses: &Addresses, capacities: &[usize]) -> Vec<CurvePoint> {
+    let trace = addresses.trace;
     let footprint = trace.footprint();
     // Times are renumbered when they run out, so the tree stays within the processor's cache for small footprints.
     let times = (footprint * 2).max(1 << 16);

@@ -1,7 +1,7 @@
 //! A policy driven over requests: the loop that everything else is built on.
 
+use crate::addresses::Addresses;
 use crate::row::PartCounts;
-use crate::world::World;
 use entresol_core::{Address, Hint, Movement, ObjectId, Op, Outcome, Page, Request, Tier, Verb, prefetch};
 use entresol_policy::catalogue::Visitor;
 use entresol_policy::{Counts, Driver, Info, Policy, Streams};
@@ -78,7 +78,7 @@ pub struct LayerMode {
 
 /// Builds a layer around a policy of the catalogue.
 pub(crate) struct LayerBuilder<'w> {
-    pub world: &'w World<'w>,
+    pub addresses: &'w Addresses<'w>,
     pub mode: LayerMode,
 }
 
@@ -88,9 +88,9 @@ impl<'w> Visitor for LayerBuilder<'w> {
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let needs = &P::INFO;
         let mut driver = Counting {
-            world: self.world,
-            next_use: if needs.future { self.world.next_use() } else { &[] },
-            neighbours: if needs.addresses { self.world.neighbours() } else { &[] },
+            addresses: self.addresses,
+            next_use: if needs.future { self.addresses.next_use() } else { &[] },
+            neighbours: if needs.addresses { self.addresses.neighbours() } else { &[] },
             at: 0,
             writing: false,
             for_write: false,
@@ -102,14 +102,14 @@ impl<'w> Visitor for LayerBuilder<'w> {
             return Box::new(Driven { policy, driver, streams, watch: Watch { parts: None, hits_for_write: 0 } });
         }
         driver.tap = (self.mode.forward || self.mode.log).then(|| Tap { log: self.mode.log, ..Tap::default() });
-        let parts = self.mode.parts.then(|| PartCounts::new(self.world.trace));
+        let parts = self.mode.parts.then(|| PartCounts::new(self.addresses.trace));
         Box::new(Driven { policy, driver, streams, watch: Watch { parts, hits_for_write: 0 } })
     }
 }
 
 /// The simulator's driver: carries movements out by counting them.
 struct Counting<'w> {
-    world: &'w World<'w>,
+    addresses: &'w Addresses<'w>,
     next_use: &'w [u32],
     neighbours: &'w [[u32; 2]],
     at: usize,
@@ -145,8 +145,8 @@ impl Counting<'_> {
             Verb::Bypass if self.writing => push(request(movement.page, Op::Write), false),
             Verb::Bypass => push(request(movement.page, Op::Read), self.for_write),
             Verb::FetchObject { object, .. } => {
-                for page in (0..self.world.trace.footprint() as u32).map(Page) {
-                    if self.world.address(page).object == object {
+                for page in (0..self.addresses.trace.footprint() as u32).map(Page) {
+                    if self.addresses.address(page).object == object {
                         push(Request { page, op: Op::Read, sequential: true }, false);
                     }
                 }
@@ -188,7 +188,7 @@ impl Driver for Counting<'_> {
 
     #[inline(always)]
     fn now_us(&self) -> u64 {
-        self.world.now_us(self.at)
+        self.addresses.now_us(self.at)
     }
 
     #[inline(always)]
@@ -198,21 +198,21 @@ impl Driver for Counting<'_> {
 
     #[inline(always)]
     fn address(&self, page: Page) -> Address {
-        self.world.address(page)
+        self.addresses.address(page)
     }
 
     #[inline(always)]
     fn successor(&self, page: Page) -> Option<Page> {
-        World::neighbour(self.neighbours, page, 1)
+        Addresses::neighbour(self.neighbours, page, 1)
     }
 
     #[inline(always)]
     fn predecessor(&self, page: Page) -> Option<Page> {
-        World::neighbour(self.neighbours, page, 0)
+        Addresses::neighbour(self.neighbours, page, 0)
     }
 
     fn object_pages(&self, object: ObjectId) -> u64 {
-        self.world.object_pages(object)
+        self.addresses.object_pages(object)
     }
 }
 
@@ -257,14 +257,14 @@ impl<P: Policy> Driven<'_, P> {
             self.driver.send_completion(request, before);
         }
         if let Some(parts) = &mut self.watch.parts {
-            parts.outcome(self.driver.world.trace, at, request, outcome);
+            parts.outcome(self.driver.addresses.trace, at, request, outcome);
         }
     }
 }
 
 impl<P: Policy> Layer for Driven<'_, P> {
     fn run(&mut self, range: Range<usize>) {
-        let trace = self.driver.world.trace;
+        let trace = self.driver.addresses.trace;
         if self.driver.tap.is_some() || self.watch.parts.is_some() {
             range.for_each(|at| self.step_watched(at, trace.request(at), false));
             return;
@@ -299,7 +299,7 @@ impl<P: Policy> Layer for Driven<'_, P> {
         let outcome = self.step(at, request);
         self.watch.hits_for_write += u64::from(for_write && outcome.is_hit() && !request.op.is_write());
         if let Some(parts) = &mut self.watch.parts {
-            parts.outcome(self.driver.world.trace, at, request, outcome);
+            parts.outcome(self.driver.addresses.trace, at, request, outcome);
         }
         self.driver.take_movements(movements);
         outcome
@@ -361,7 +361,7 @@ impl<P: Policy> Layer for Driven<'_, P> {
     }
 
     fn dirty_pages(&self) -> Vec<Page> {
-        let pages = 0..self.driver.world.trace.footprint() as u32;
+        let pages = 0..self.driver.addresses.trace.footprint() as u32;
         pages.map(Page).filter(|&page| self.policy.state(page).dirty).collect()
     }
 

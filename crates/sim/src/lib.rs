@@ -3,6 +3,7 @@
 //! A *cell* is one policy, or a stack of them, at one size over one trace. [`run_cell`] drives one, [`sweep()`] many
 //! over all cores; [`lru_curve`] gives all sizes of LRU in one pass, [`sample()`] a quick estimate for any policy.
 
+mod addresses;
 mod cell;
 mod curve;
 mod layer;
@@ -11,8 +12,8 @@ mod sample;
 mod spec;
 mod sweep;
 mod timed;
-mod world;
 
+pub use addresses::Addresses;
 pub use cell::{CellError, CellOptions, run_cell};
 pub use curve::{CurvePoint, lru_curve};
 pub use entresol_policy::{Counts, TierCounts};
@@ -25,4 +26,3 @@ pub use timed::{
     Behind, DeviceRow, Hierarchy, LatencyRow, NamedDevice, TimedError, TimedOptions, TimedRow, Tuning, Work, prices,
     run_timed,
 };
-pub use world::World;

@@ -5,9 +5,9 @@
 //! miniature simulations", ATC 2017. Groups of neighbouring pages are kept or left out together, so that policies
 //! which look for runs and blocks still find them. Disjoint samples give the standard error.
 
+use crate::addresses::Addresses;
 use crate::cell::{CellError, CellOptions, run_cell};
 use crate::spec::LayerSpec;
-use crate::world::World;
 use entresol_core::{Page, Size};
 use entresol_policy::parts::Sampler;
 use entresol_trace::{Column, Trace};
@@ -115,7 +115,7 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 /// # Panics
 /// When the samples together are larger than the trace.
 pub fn sample(
-    world: &World,
+    addresses: &Addresses,
     layers: &[LayerSpec],
     size: String,
     options: &CellOptions,
@@ -123,14 +123,14 @@ pub fn sample(
     samples: usize,
 ) -> Result<Estimate, CellError> {
     assert!(rate > 0.0 && rate * samples as f64 <= 1.0, "samples of {rate} x {samples} do not fit into the trace");
-    let scaled: Vec<LayerSpec> = layers.iter().map(|layer| scale(layer, world, rate)).collect();
+    let scaled: Vec<LayerSpec> = layers.iter().map(|layer| scale(layer, addresses, rate)).collect();
     let width = (Sampler::RANGE as f64 * rate) as u64;
     let (mut misses, mut writes) = (Vec::new(), Vec::new());
     let mut estimate = Estimate { size, rate, ..Estimate::default() };
     for i in 0..samples as u64 {
-        let Some(trace) = sampled(world.trace, options.seed, i * width, (i + 1) * width) else { continue };
-        let row = run_cell(&World::new(&trace), &scaled, estimate.size.clone(), options)?;
-        let expected = world.trace.len() as f64 * rate * (1.0 - options.warmup);
+        let Some(trace) = sampled(addresses.trace, options.seed, i * width, (i + 1) * width) else { continue };
+        let row = run_cell(&Addresses::new(&trace), &scaled, estimate.size.clone(), options)?;
+        let expected = addresses.trace.len() as f64 * rate * (1.0 - options.warmup);
         misses.push((row.requests - row.read_hits - row.write_hits) as f64 / expected);
         writes.push(row.written_below() as f64 / expected);
         estimate.cpu_seconds += row.cpu_seconds;
@@ -143,8 +143,8 @@ pub fn sample(
 }
 
 /// The layer at a size scaled down with the trace: at least one page where there was one.
-fn scale(layer: &LayerSpec, world: &World, rate: f64) -> LayerSpec {
-    let (page_bytes, footprint) = (world.trace.page_bytes, world.trace.footprint() as u64);
+fn scale(layer: &LayerSpec, addresses: &Addresses, rate: f64) -> LayerSpec {
+    let (page_bytes, footprint) = (addresses.trace.page_bytes, addresses.trace.footprint() as u64);
     let sizes = layer.sizes.iter().map(|size| {
         let pages = size.pages(page_bytes, footprint);
         Size::Pages(((pages as f64 * rate).round() as u64).max(u64::from(pages > 0)))

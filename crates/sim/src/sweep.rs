@@ -1,10 +1,10 @@
 //! Many cells over all cores.
 
+use crate::addresses::Addresses;
 use crate::cell::{CellError, CellOptions, Stack, run_stack, thread_cpu_time};
 use crate::curve::{CurvePoint, lru_curve};
 use crate::row::{Row, TierRow};
 use crate::spec::{LayerSpec, PolicySpec};
-use crate::world::World;
 use entresol_core::Size;
 use entresol_policy::{BuildError, Options, catalogue};
 use std::sync::Mutex;
@@ -44,7 +44,12 @@ impl std::error::Error for Skipped {}
 impl Cell {
     /// A policy at a size. `dram` is the size of the DRAM above it: the top tier of a policy that manages two, an LRU
     /// pool of its own above any other.
-    pub fn single(policy: &PolicySpec, size: Size, dram: Option<Size>, world: &World) -> Result<Self, Box<Skipped>> {
+    pub fn single(
+        policy: &PolicySpec,
+        size: Size,
+        dram: Option<Size>,
+        addresses: &Addresses,
+    ) -> Result<Self, Box<Skipped>> {
         let label = match dram {
             Some(dram) => format!("{dram}+{size}"),
             None => size.to_string(),
@@ -59,13 +64,13 @@ impl Cell {
             }
             (None, _) => vec![layer(policy, vec![size])],
         };
-        Cell::stack(&layers, label, world)
+        Cell::stack(&layers, label, addresses)
     }
 
     /// A stack of layers.
-    pub fn stack(layers: &[LayerSpec], label: String, world: &World) -> Result<Self, Box<Skipped>> {
-        let stack = Stack::new(layers, label.clone(), world).and_then(|stack| {
-            check(&stack, world)?;
+    pub fn stack(layers: &[LayerSpec], label: String, addresses: &Addresses) -> Result<Self, Box<Skipped>> {
+        let stack = Stack::new(layers, label.clone(), addresses).and_then(|stack| {
+            check(&stack, addresses)?;
             Ok(stack)
         });
         let name = || layers.iter().map(|layer| layer.policy.info.name).collect::<Vec<_>>().join("+");
@@ -89,7 +94,7 @@ impl Cell {
 }
 
 /// Builds the layers once over no pages, so that a cell that cannot run is known before the sweep starts.
-fn check(stack: &Stack, world: &World) -> Result<(), CellError> {
+fn check(stack: &Stack, addresses: &Addresses) -> Result<(), CellError> {
     struct Nothing;
     impl catalogue::Visitor for Nothing {
         type Output = ();
@@ -98,9 +103,9 @@ fn check(stack: &Stack, world: &World) -> Result<(), CellError> {
     for placed in &stack.layers {
         let config = entresol_policy::Config {
             pages: 0,
-            objects: world.trace.objects.len(),
+            objects: addresses.trace.objects.len(),
             tiers: placed.tiers.clone(),
-            page_bytes: world.trace.page_bytes,
+            page_bytes: addresses.trace.page_bytes,
             seed: 0,
             peak_temporal_distance: Some(1),
         };
@@ -134,7 +139,7 @@ pub struct SweepOutcome {
 /// Four or more cells of plain LRU are answered by one pass over the trace, when no warm-up, cutoff, series or parts are asked
 /// for; their rows share its processor time evenly.
 pub fn sweep(
-    world: &World,
+    addresses: &Addresses,
     cells: &[Cell],
     options: &CellOptions,
     threads: usize,
@@ -154,9 +159,9 @@ pub fn sweep(
     let work = || -> Result<(), CellError> {
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let rows = if job.len() > 1 {
-                lru_rows(world, job.iter().map(|&i| &cells[i]).collect::<Vec<_>>().as_slice())
+                lru_rows(addresses, job.iter().map(|&i| &cells[i]).collect::<Vec<_>>().as_slice())
             } else {
-                vec![run_stack(world, &cells[job[0]].stack, options)?]
+                vec![run_stack(addresses, &cells[job[0]].stack, options)?]
             };
             let mut guard = shared.lock().expect("no thread panics while it reports");
             let (results, done, report) = &mut *guard;
@@ -176,13 +181,13 @@ pub fn sweep(
     Ok(SweepOutcome { rows: results.into_iter().map(|row| row.expect("every cell was run")).collect() })
 }
 
-fn lru_rows(world: &World, cells: &[&Cell]) -> Vec<Row> {
+fn lru_rows(addresses: &Addresses, cells: &[&Cell]) -> Vec<Row> {
     let started = thread_cpu_time();
     let capacities: Vec<usize> = cells.iter().map(|cell| cell.stack.layers[0].tiers[0]).collect();
-    let points = lru_curve(world, &capacities);
+    let points = lru_curve(addresses, &capacities);
     let share = (thread_cpu_time() - started).as_secs_f64() / cells.len() as f64;
-    let requests = world.trace.len() as u64;
-    let writes = (0..world.trace.len()).filter(|&at| world.trace.request(at).op.is_write()).count() as u64;
+    let requests = addresses.trace.len() as u64;
+    let writes = (0..addresses.trace.len()).filter(|&at| addresses.trace.request(at).op.is_write()).count() as u64;
     let whole = |cell: &&Cell, point: &CurvePoint| lru_row(cell, point, requests, writes, share);
     cells.iter().zip(&points).map(|(cell, point)| whole(cell, point)).collect()
 }

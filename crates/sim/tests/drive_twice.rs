@@ -8,7 +8,7 @@
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Random, Request, Tier, Verb};
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Driver, Info, Options, Policy};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_trace::{EventKind, Trace, generate};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -81,8 +81,8 @@ struct Engine<'t> {
 }
 
 impl<'t> Engine<'t> {
-    fn new(world: &'t World, capacities: &[usize], handles: usize, refuse_percent: u64) -> Self {
-        let trace = world.trace;
+    fn new(addresses: &'t Addresses, capacities: &[usize], handles: usize, refuse_percent: u64) -> Self {
+        let trace = addresses.trace;
         let last = capacities.len() - 1;
         let tier = |t: usize, &capacity: &usize| {
             // The top tier of two is the pool; a single tier, and the second of two, is the cache file.
@@ -98,7 +98,7 @@ impl<'t> Engine<'t> {
         (0..trace.footprint() as u64).for_each(|block| backing.write(block, &initial(block)));
         Engine {
             trace,
-            next_use: world.next_use(),
+            next_use: addresses.next_use(),
             tiers: capacities.iter().enumerate().map(|(t, c)| tier(t, c)).collect(),
             backing,
             slots: vec![None; handles],
@@ -312,7 +312,7 @@ fn modify(bytes: &mut [u8; PAGE], op: Op, payload: u8) {
 
 /// Drives a policy over the trace, checks every read against a plain map, and returns the counts.
 struct Drive<'a> {
-    world: &'a World<'a>,
+    addresses: &'a Addresses<'a>,
     config: &'a Config,
     refuse_percent: u64,
 }
@@ -321,8 +321,8 @@ impl Visitor for Drive<'_> {
     type Output = EngineCounts;
 
     fn visit<P: Policy>(self, mut policy: P) -> EngineCounts {
-        let trace = self.world.trace;
-        let mut engine = Engine::new(self.world, &self.config.tiers, self.config.pages, self.refuse_percent);
+        let trace = self.addresses.trace;
+        let mut engine = Engine::new(self.addresses, &self.config.tiers, self.config.pages, self.refuse_percent);
         let mut truth: Vec<[u8; PAGE]> = (0..trace.footprint() as u64).map(initial).collect();
         for at in 0..trace.len() {
             let (op, page) = (trace.request(at).op, trace.pages[at] as usize);
@@ -362,11 +362,11 @@ fn tiers(info: &Info) -> Vec<Vec<usize>> {
     }
 }
 
-fn simulated(world: &World, info: &'static Info, tiers: &[usize]) -> EngineCounts {
+fn simulated(addresses: &Addresses, info: &'static Info, tiers: &[usize]) -> EngineCounts {
     let policy = PolicySpec { info, options: Options::defaults(info) };
     let sizes = tiers.iter().map(|&pages| entresol_core::Size::Pages(pages as u64)).collect();
     let options = CellOptions { seed: 9, ..CellOptions::default() };
-    let row = run_cell(world, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
+    let row = run_cell(addresses, &[LayerSpec { policy, sizes }], String::new(), &options).expect("a cell that runs");
     EngineCounts {
         read_hits: row.read_hits,
         write_hits: row.write_hits,
@@ -377,14 +377,14 @@ fn simulated(world: &World, info: &'static Info, tiers: &[usize]) -> EngineCount
     }
 }
 
-fn config(world: &World, tiers: &[usize]) -> Config {
+fn config(addresses: &Addresses, tiers: &[usize]) -> Config {
     Config {
-        pages: world.trace.footprint(),
-        objects: world.trace.objects.len(),
+        pages: addresses.trace.footprint(),
+        objects: addresses.trace.objects.len(),
         tiers: tiers.to_vec(),
-        page_bytes: world.trace.page_bytes,
+        page_bytes: addresses.trace.page_bytes,
         seed: 9,
-        peak_temporal_distance: Some(entresol_trace::peak_temporal_distance(world.trace)),
+        peak_temporal_distance: Some(entresol_trace::peak_temporal_distance(addresses.trace)),
     }
 }
 
@@ -393,15 +393,15 @@ fn the_engine_counts_what_the_simulator_counts_and_every_byte_is_right() {
     for info in catalogue::ALL {
         for seed in [1, 2] {
             let trace = trace(seed);
-            let world = World::new(&trace);
+            let addresses = Addresses::new(&trace);
             for tiers in tiers(info) {
                 println!("{} {tiers:?} seed {seed}", info.name);
-                let config = config(&world, &tiers);
-                let drive = Drive { world: &world, config: &config, refuse_percent: 0 };
+                let config = config(&addresses, &tiers);
+                let drive = Drive { addresses: &addresses, config: &config, refuse_percent: 0 };
                 let live = catalogue::build(info, &config, &Options::defaults(info), drive).expect("a policy");
                 assert_eq!(
                     live,
-                    simulated(&world, info, &tiers),
+                    simulated(&addresses, info, &tiers),
                     "{} {tiers:?} seed {seed}: (live, simulated)",
                     info.name
                 );
@@ -415,11 +415,11 @@ fn bytes_stay_right_when_evictions_are_refused() {
     for info in catalogue::ALL {
         for refuse_percent in [20, 70, 100] {
             let trace = trace(3);
-            let world = World::new(&trace);
+            let addresses = Addresses::new(&trace);
             for tiers in tiers(info) {
                 println!("{} {tiers:?} refused {refuse_percent} %", info.name);
-                let config = config(&world, &tiers);
-                let drive = Drive { world: &world, config: &config, refuse_percent };
+                let config = config(&addresses, &tiers);
+                let drive = Drive { addresses: &addresses, config: &config, refuse_percent };
                 catalogue::build(info, &config, &Options::defaults(info), drive).expect("a policy");
             }
         }
@@ -431,14 +431,14 @@ fn bytes_stay_right_when_evictions_are_refused() {
 fn query_boundaries_of_a_trace_become_hints() {
     let trace = generate(&"olap:n=3000:pages=1000".parse().expect("a trace specification"));
     let begins = trace.events.iter().filter(|event| matches!(event.kind, EventKind::QueryBegin { .. })).count();
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let info = catalogue::info("lru").expect("lru");
     let layer = LayerSpec {
         policy: PolicySpec { info, options: Options::defaults(info) },
         sizes: vec![entresol_core::Size::Pages(50)],
     };
     let options = CellOptions { parts: true, ..CellOptions::default() };
-    let row = run_cell(&world, &[layer], String::new(), &options).expect("a cell that runs");
+    let row = run_cell(&addresses, &[layer], String::new(), &options).expect("a cell that runs");
     assert!(begins > 1);
     assert_eq!(row.queries.len(), begins, "every query has a row");
     let counted: u64 = row.queries.iter().map(|query| query.requests).sum();

@@ -2,7 +2,7 @@
 //! (`data/oracles/policies/libcachesim_zipf10m.csv`). Its LeCaR, CACHEUS and CLOCK-Pro are known not to be those of
 //! their papers and are left out.
 
-use entresol_sim::{Cell, CellOptions, World, parse_policies, sweep};
+use entresol_sim::{Addresses, Cell, CellOptions, parse_policies, sweep};
 use entresol_trace::generate;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,17 +48,17 @@ fn oracle() -> Option<BTreeMap<(String, u64), u64>> {
 fn misses_of_ten_million_requests_are_those_of_an_independent_simulator() {
     let Some(oracle) = oracle() else { return };
     let trace = generate(&"zipf:n=10M:pages=1M:seed=42:ids=hashed".parse().expect("a trace specification"));
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let (mut cells, mut expected) = (Vec::new(), Vec::new());
     for &(name, policy, bound) in EXPECTED {
         let spec = &parse_policies(policy).expect("a policy")[0];
         for ((_, pages), &misses) in oracle.iter().filter(|((known, _), _)| known == name) {
-            cells.push(Cell::single(spec, entresol_core::Size::Pages(*pages), None, &world).expect("a cell"));
+            cells.push(Cell::single(spec, entresol_core::Size::Pages(*pages), None, &addresses).expect("a cell"));
             expected.push((policy, *pages, misses, bound));
         }
     }
     assert_eq!(cells.len(), 2 * EXPECTED.len(), "the file has two sizes of each");
-    let swept = sweep(&world, &cells, &CellOptions { seed: 42, ..CellOptions::default() }, 2, &mut |_| {});
+    let swept = sweep(&addresses, &cells, &CellOptions { seed: 42, ..CellOptions::default() }, 2, &mut |_| {});
     let mut wrong = Vec::new();
     for (row, (policy, pages, expected, bound)) in swept.expect("a sweep that runs").rows.iter().zip(expected) {
         let misses = row.requests - row.read_hits - row.write_hits;

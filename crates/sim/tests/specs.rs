@@ -3,7 +3,7 @@
 
 use entresol_core::Size;
 use entresol_policy::catalogue;
-use entresol_sim::{Cell, CellOptions, World, parse_policies, parse_stack, sweep};
+use entresol_sim::{Addresses, Cell, CellOptions, parse_policies, parse_stack, sweep};
 use entresol_trace::{GenerateSpec, Trace, generate};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
@@ -70,10 +70,10 @@ proptest! {
         });
         let text = format!("{}{}", info.name, given.collect::<String>());
         let trace = trace();
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let Ok(policies) = parse_policies(&text) else { return Ok(()) };
-        let Ok(cell) = Cell::single(&policies[0], Size::Pages(pages), None, &world) else { return Ok(()) };
-        let swept = sweep(&world, &[cell], &CellOptions::default(), 1, &mut |_| {});
+        let Ok(cell) = Cell::single(&policies[0], Size::Pages(pages), None, &addresses) else { return Ok(()) };
+        let swept = sweep(&addresses, &[cell], &CellOptions::default(), 1, &mut |_| {});
         prop_assert!(swept.is_ok(), "{text} at {pages} pages was accepted and could not be run");
         prop_assert_eq!(swept.expect("checked").rows[0].requests, 200);
     }

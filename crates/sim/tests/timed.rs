@@ -4,7 +4,7 @@ use entresol_core::Size;
 use entresol_device::{Calendar, Completion, Device, Io, IoKind, Latency, Nanos, Queued, Wear};
 use entresol_policy::{Options, catalogue};
 use entresol_sim::{
-    Behind, CellOptions, Hierarchy, LayerSpec, PolicySpec, Row, TimedError, TimedOptions, TimedRow, Work, World,
+    Addresses, Behind, CellOptions, Hierarchy, LayerSpec, PolicySpec, Row, TimedError, TimedOptions, TimedRow, Work,
     parse_stack, run_cell, run_timed,
 };
 use entresol_trace::{Trace, generate};
@@ -51,10 +51,10 @@ fn hierarchy(tiers: usize) -> Hierarchy {
 }
 
 fn timed(trace: &Trace, layers: &[LayerSpec], clients: u32) -> (Row, TimedRow) {
-    let world = World::new(trace);
+    let addresses = Addresses::new(trace);
     let tiers = layers.iter().map(|layer| layer.policy.info.tiers.len()).sum();
     let options = TimedOptions { clients, ..TimedOptions::default() };
-    run_timed(&world, layers, String::new(), hierarchy(tiers), &CellOptions::default(), &options).expect("a run")
+    run_timed(&addresses, layers, String::new(), hierarchy(tiers), &CellOptions::default(), &options).expect("a run")
 }
 
 fn without_time(row: Row) -> Row {
@@ -65,11 +65,11 @@ fn without_time(row: Row) -> Row {
 #[test]
 fn counts_are_those_of_the_simulation_without_time() {
     let trace = traced("zipf:n=1500:pages=300:seed=2:write=40:update=40 + loop:n=500:pages=80:write=60");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     for info in catalogue::ALL {
         let sizes = info.min_pages.iter().map(|&min| Size::Pages(min.max(20) as u64)).collect();
         let layers = [LayerSpec { policy: PolicySpec { info, options: Options::defaults(info) }, sizes }];
-        let alone = run_cell(&world, &layers, String::new(), &CellOptions::default()).expect("a cell");
+        let alone = run_cell(&addresses, &layers, String::new(), &CellOptions::default()).expect("a cell");
         for clients in [1, 7] {
             println!("{} {clients}", info.name);
             let (row, timed) = timed(&trace, &layers, clients);
@@ -78,7 +78,7 @@ fn counts_are_those_of_the_simulation_without_time() {
         }
     }
     let layers = parse_stack("lru:20,face-gsc:0:100:scan=8,wrb:16:block=8").expect("a stack");
-    let alone = run_cell(&world, &layers, String::new(), &CellOptions::default()).expect("a cell");
+    let alone = run_cell(&addresses, &layers, String::new(), &CellOptions::default()).expect("a cell");
     assert_eq!(without_time(timed(&trace, &layers, 5).0), without_time(alone));
 }
 
@@ -117,8 +117,8 @@ fn work_waits_for_a_processor() {
         let trace = traced(spec);
         let options = TimedOptions { clients, work: Work { ns, processors }, ..TimedOptions::default() };
         let layers = parse_stack("lru:10").expect("a stack");
-        let world = World::new(&trace);
-        run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run").1
+        let addresses = Addresses::new(&trace);
+        run_timed(&addresses, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run").1
     };
     // Every read is a miss of 5 ms; after the last one nothing is left to do.
     let alone = with_work("scan:n=100", 1, 3_000_000, 1);
@@ -136,8 +136,8 @@ fn work_waits_for_a_processor() {
     let layers = parse_stack("lru:100").expect("a stack");
     let run = |work: Work, think_ns: Nanos| {
         let options = TimedOptions { clients: 6, think_ns, work, ..TimedOptions::default() };
-        let world = World::new(&trace);
-        let run = run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options);
+        let addresses = Addresses::new(&trace);
+        let run = run_timed(&addresses, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options);
         run.expect("a run").1.elapsed_seconds
     };
     assert_eq!(run(Work { ns: 700_000, processors: 6 }, 0), run(Work::NONE, 700_000));
@@ -172,12 +172,12 @@ fn what_is_found_in_memory_is_touched_and_what_moves_moves_whole() {
     };
     let bytes = |spec: &str, touched_bytes: Vec<u32>| {
         let trace = traced(spec);
-        let world = World::new(&trace);
+        let addresses = Addresses::new(&trace);
         let tiers = Hierarchy { tiers: vec![("m".to_owned(), memory())], ..hierarchy(1) };
         let options = TimedOptions { touched_bytes, ..TimedOptions::default() };
         let layers = parse_stack("lru:10").expect("a stack");
         let (_, row) =
-            run_timed(&world, &layers, String::new(), tiers, &CellOptions::default(), &options).expect("a run");
+            run_timed(&addresses, &layers, String::new(), tiers, &CellOptions::default(), &options).expect("a run");
         (row.devices[0].read_bytes, row.devices[0].write_bytes)
     };
     // Ten pages come from below; 990 requests find them.
@@ -223,10 +223,10 @@ fn write_backs_contend_with_reads() {
 fn writes_cannot_run_ahead_of_the_disk_for_ever() {
     let trace = traced("scan:n=3000:write=100");
     let layers = parse_stack("lru:10").expect("a stack");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let options = TimedOptions { clients: 8, background: 16, ..TimedOptions::default() };
     let (row, timed) =
-        run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run");
+        run_timed(&addresses, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run");
     let disk_seconds = row.write_backs as f64 * 6e-3;
     assert!(timed.elapsed_seconds >= disk_seconds && timed.elapsed_seconds < disk_seconds * 1.05);
     let slowest = timed.latencies[0].max_us;
@@ -239,10 +239,10 @@ fn writes_cannot_run_ahead_of_the_disk_for_ever() {
 fn a_thread_writes_back_a_few_at_a_time() {
     let trace = traced("uniform:n=6000:pages=400:seed=5:write=90");
     let layers = parse_stack("lru:100").expect("a stack");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let run = |behind: Option<Behind>| {
         let options = TimedOptions { clients: 1, behind, ..TimedOptions::default() };
-        run_timed(&world, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run")
+        run_timed(&addresses, &layers, String::new(), hierarchy(1), &CellOptions::default(), &options).expect("a run")
     };
     let few = Behind { queue: 200, soft: 8, least: 1, most: 1 };
     let ((row, by_itself), (same, with_thread)) = (run(None), run(Some(few)));
@@ -277,12 +277,13 @@ fn a_log_is_written_in_batches_and_in_order() {
 #[test]
 fn an_open_loop_follows_the_trace() {
     let trace = traced("loop:n=1000:pages=10:gap=1000");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let fast =
         Hierarchy { tiers: vec![("c".to_owned(), device(100, 100))], backing: ("d".to_owned(), device(500, 500)) };
     let layers = parse_stack("lru:10").expect("a stack");
     let options = TimedOptions { clients: 0, ..TimedOptions::default() };
-    let (_, row) = run_timed(&world, &layers, String::new(), fast, &CellOptions::default(), &options).expect("a run");
+    let (_, row) =
+        run_timed(&addresses, &layers, String::new(), fast, &CellOptions::default(), &options).expect("a run");
     assert_eq!(row.requests, 1000);
     assert!((row.elapsed_seconds - 0.999).abs() < 1e-3, "{}", row.elapsed_seconds);
     assert!(row.latencies[0].max_us <= 0.51);
@@ -291,10 +292,10 @@ fn an_open_loop_follows_the_trace() {
 #[test]
 fn what_does_not_fit_together_is_refused() {
     let trace = traced("zipf:n=100:pages=50");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let layers = parse_stack("lru:10").expect("a stack");
     let run = |hierarchy| {
-        run_timed(&world, &layers, String::new(), hierarchy, &CellOptions::default(), &TimedOptions::default())
+        run_timed(&addresses, &layers, String::new(), hierarchy, &CellOptions::default(), &TimedOptions::default())
     };
     assert!(matches!(run(hierarchy(2)), Err(TimedError::Devices { .. })));
     let fixed = Fixed { read_ns: 1, write_ns: 1, capacity: 4096, free_at: 0, wear: Wear::default() };

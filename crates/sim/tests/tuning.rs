@@ -4,7 +4,7 @@ use entresol_core::{Demand, Shadow};
 use entresol_device::profile;
 use entresol_policy::miniature::{Scale, Terms};
 use entresol_sim::{
-    Cell, CellOptions, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, World, parse_policies, prices,
+    Addresses, Cell, CellOptions, Hierarchy, NamedDevice, Row, TimedOptions, TimedRow, Tuning, parse_policies, prices,
 };
 use entresol_trace::{Trace, generate};
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
@@ -18,18 +18,18 @@ fn traced(spec: &str) -> Trace {
 }
 
 /// DRAM and NVM of a few per cent of the pages above an SSD.
-fn cell(policy: &str, world: &World) -> Cell {
+fn cell(policy: &str, addresses: &Addresses) -> Cell {
     let policy = &parse_policies(policy).expect("a policy")[0];
     let size = |text: &str| text.parse().expect("a size");
-    Cell::single(policy, size("20%"), Some(size("2%")), world).expect("a cell")
+    Cell::single(policy, size("20%"), Some(size("2%")), addresses).expect("a cell")
 }
 
-fn hierarchy(cell: &Cell, world: &World) -> Hierarchy {
+fn hierarchy(cell: &Cell, addresses: &Addresses) -> Hierarchy {
     let device = |(name, bytes): (&str, u64)| -> NamedDevice {
         let profile = profile::load(name).expect("a profile of the house");
         (name.to_owned(), profile.build(bytes, SEED).expect("a device"))
     };
-    let needs = cell.needs(world);
+    let needs = cell.needs(addresses);
     let mut devices: Vec<NamedDevice> =
         ["dram", "optane-dimm", "arulraj-ssd"].into_iter().zip(needs).map(device).collect();
     let backing = devices.pop().expect("three");
@@ -42,7 +42,7 @@ fn options(warmup: f64) -> CellOptions {
 
 fn tuned(
     cell: &Cell,
-    world: &World,
+    addresses: &Addresses,
     tunables: usize,
     tuner: &mut dyn Tuner,
     warmup: f64,
@@ -50,11 +50,11 @@ fn tuned(
     let timed = TimedOptions { clients: 4, ..TimedOptions::default() };
     let tunables = (0..tunables).collect();
     let tuning = Tuning { tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
-    cell.run_tuned(world, hierarchy(cell, world), &options(warmup), &timed, tuning).expect("a run")
+    cell.run_tuned(addresses, hierarchy(cell, addresses), &options(warmup), &timed, tuning).expect("a run")
 }
 
-fn tuners(cell: &Cell, world: &World) -> Vec<(&'static str, Guarded)> {
-    let knobs = cell.knobs(0, world, &options(0.0)).expect("knobs");
+fn tuners(cell: &Cell, addresses: &Addresses) -> Vec<(&'static str, Guarded)> {
+    let knobs = cell.knobs(0, addresses, &options(0.0)).expect("knobs");
     let (space, start) = Space::new(knobs).expect("a space");
     let searches = [
         ("annealing", Search::Annealing(Annealing::new(Schedule::FAST, &start, SEED))),
@@ -73,13 +73,13 @@ fn without_time(row: Row) -> Row {
 #[test]
 fn settings_that_never_change_are_a_simulation_without_a_tuner() {
     let trace = traced("zipf:n=30000:pages=3000:seed=3:write=30");
-    let world = World::new(&trace);
-    let cell = cell("multi-tier:preset=c", &world);
+    let addresses = Addresses::new(&trace);
+    let cell = cell("multi-tier:preset=c", &addresses);
     for warmup in [0.0, 0.3] {
         let timed = TimedOptions { clients: 4, ..TimedOptions::default() };
-        let plain = cell.run_timed(&world, hierarchy(&cell, &world), &options(warmup), &timed).expect("a run");
+        let plain = cell.run_timed(&addresses, hierarchy(&cell, &addresses), &options(warmup), &timed).expect("a run");
         let mut fixed = Fixed(vec![0.01, 0.01, 0.2, 0.5]);
-        let (row, timed, epochs) = tuned(&cell, &world, 4, &mut fixed, warmup);
+        let (row, timed, epochs) = tuned(&cell, &addresses, 4, &mut fixed, warmup);
         assert_eq!(without_time(row), without_time(plain.0));
         assert_eq!(timed.elapsed_seconds, plain.1.elapsed_seconds);
         // Of four clients' requests those under way at the end of the warm-up are completed after it.
@@ -96,12 +96,12 @@ fn settings_that_never_change_are_a_simulation_without_a_tuner() {
 #[test]
 fn each_tuner_makes_the_eager_policy_faster_and_is_the_same_twice() {
     let trace = traced("zipf:n=600k:pages=8000:exponent=0.8:seed=7:write=20");
-    let world = World::new(&trace);
-    let cell = cell("multi-tier:preset=eager", &world);
-    let eager = tuned(&cell, &world, 4, &mut Fixed(vec![1.0; 4]), 0.1).1.requests_per_second;
-    for (name, mut tuner) in tuners(&cell, &world) {
-        let twin = tuned(&cell, &world, 4, &mut tuner.clone(), 0.1).2;
-        let (_, timed, epochs) = tuned(&cell, &world, 4, &mut tuner, 0.1);
+    let addresses = Addresses::new(&trace);
+    let cell = cell("multi-tier:preset=eager", &addresses);
+    let eager = tuned(&cell, &addresses, 4, &mut Fixed(vec![1.0; 4]), 0.1).1.requests_per_second;
+    for (name, mut tuner) in tuners(&cell, &addresses) {
+        let twin = tuned(&cell, &addresses, 4, &mut tuner.clone(), 0.1).2;
+        let (_, timed, epochs) = tuned(&cell, &addresses, 4, &mut tuner, 0.1);
         assert_eq!(epochs, twin, "{name}");
         let gain = timed.requests_per_second / eager - 1.0;
         println!("{name}: {:+.1} %, {:?}, {} epochs", gain * 100.0, tuner.held(), epochs.len());
@@ -115,10 +115,10 @@ fn each_tuner_makes_the_eager_policy_faster_and_is_the_same_twice() {
 #[test]
 fn the_settings_of_the_last_epoch_are_the_policys_at_the_end() {
     let trace = traced("zipf:n=60000:pages=3000:seed=3:write=30");
-    let world = World::new(&trace);
-    let cell = cell("multi-tier:preset=eager", &world);
-    for (name, mut tuner) in tuners(&cell, &world) {
-        let (row, _, epochs) = tuned(&cell, &world, 4, &mut tuner, 0.0);
+    let addresses = Addresses::new(&trace);
+    let cell = cell("multi-tier:preset=eager", &addresses);
+    for (name, mut tuner) in tuners(&cell, &addresses) {
+        let (row, _, epochs) = tuned(&cell, &addresses, 4, &mut tuner, 0.0);
         let last = epochs.last().expect("epochs");
         let gauges: Vec<f64> = row.gauges.iter().map(|gauge| gauge.1).collect();
         assert_eq!(gauges, last.values, "{name}");
@@ -131,10 +131,10 @@ fn the_settings_of_the_last_epoch_are_the_policys_at_the_end() {
 #[test]
 fn any_policy_with_a_tunable_can_be_tuned() {
     let trace = traced("zipf:n=100k:pages=4000:seed=9:write=50");
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     for (policy, layer, expected) in [("expcache", 1, "tolerance"), ("lc", 0, "dirty")] {
-        let cell = cell(policy, &world);
-        let knobs = cell.knobs(layer, &world, &options(0.0)).expect("knobs");
+        let cell = cell(policy, &addresses);
+        let knobs = cell.knobs(layer, &addresses, &options(0.0)).expect("knobs");
         assert_eq!(knobs.iter().map(|knob| knob.name.as_str()).collect::<Vec<_>>(), [expected]);
         let (space, start) = Space::new(knobs).expect("a space");
         let search = Search::Climb(Climb::new(&start));
@@ -142,7 +142,7 @@ fn any_policy_with_a_tunable_can_be_tuned() {
         let timed = TimedOptions::default();
         let tuning =
             Tuning { tuner: &mut tuner, layer, tunables: vec![0], epoch_requests: EPOCH, shadows: None, tier: 1 };
-        let run = cell.run_tuned(&world, hierarchy(&cell, &world), &options(0.0), &timed, tuning);
+        let run = cell.run_tuned(&addresses, hierarchy(&cell, &addresses), &options(0.0), &timed, tuning);
         let epochs = run.expect("a run").2;
         assert_eq!(epochs.iter().map(|epoch| epoch.requests).sum::<u64>(), 100_000, "{policy}");
         assert!(epochs.iter().any(|epoch| epoch.role == Role::Trial), "{policy}");
@@ -154,13 +154,13 @@ fn any_policy_with_a_tunable_can_be_tuned() {
 fn miniatures_put_settings_in_the_order_of_the_whole() {
     const CLIENTS: u32 = 4;
     let trace = traced("tpcc:n=300k:warehouses=2:seed=3");
-    let world = World::new(&trace);
-    let cell = cell("multi-tier:preset=eager", &world);
+    let addresses = Addresses::new(&trace);
+    let cell = cell("multi-tier:preset=eager", &addresses);
     let levels = [0.0, 0.2, 1.0];
     let settings: Vec<[f64; 4]> =
         (0..81).step_by(4).map(|at| [at / 27, at / 9 % 3, at / 3 % 3, at % 3].map(|level| levels[level])).collect();
 
-    let needs = cell.needs(&world);
+    let needs = cell.needs(&addresses);
     let place = |(name, &need): (&str, &u64)| {
         let profile = profile::load(name).expect("a profile of the house");
         prices(|| profile.build(need, SEED), trace.page_bytes, trace.page_bytes, CLIENTS as usize, SEED)
@@ -169,7 +169,7 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
     let places = places.collect::<Result<Vec<_>, _>>().expect("devices");
     let terms = Terms { places, wears: 1, ..Terms::default() };
     let scale = Scale { share: 0.01, pages_min: 64 };
-    let mut small = cell.miniatures(&[0, 1, 2, 3], &world, &options(0.0), scale, terms).expect("a small policy");
+    let mut small = cell.miniatures(&[0, 1, 2, 3], &addresses, &options(0.0), scale, terms).expect("a small policy");
     assert!(small.rate() < 0.3, "a sample of {}", small.rate());
     let shadow = |(id, values): (usize, &[f64; 4])| Shadow { id: id as u64, values: values.to_vec(), from: None };
     small.arrange(&settings.iter().enumerate().map(shadow).collect::<Vec<_>>());
@@ -189,7 +189,8 @@ fn miniatures_put_settings_in_the_order_of_the_whole() {
     let simulated = |values: &[f64; 4]| {
         let (tunables, mut tuner) = (vec![0, 1, 2, 3], Fixed(values.to_vec()));
         let tuning = Tuning { tuner: &mut tuner, layer: 0, tunables, epoch_requests: EPOCH, shadows: None, tier: 1 };
-        let run = cell.run_tuned(&world, hierarchy(&cell, &world), &options(0.0), &timed, tuning).expect("a run");
+        let run =
+            cell.run_tuned(&addresses, hierarchy(&cell, &addresses), &options(0.0), &timed, tuning).expect("a run");
         run.1.requests_per_second
     };
     let rates: Vec<[f64; 2]> =

@@ -71,7 +71,7 @@ fn stats(shared: &Shared) -> io::Result<String> {
         ("write_backs", counts.write_backs),
         ("bypasses", counts.bypasses),
         ("dirty_pages", stats.dirty_pages),
-        ("lost_pages", stats.keeper.pages_lost),
+        ("lost_pages", stats.write_back.pages_lost),
     ];
     let mut text = format!("mode {}", mode_name(stats.mode));
     for (name, value) in lines {

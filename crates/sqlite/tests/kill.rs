@@ -77,7 +77,7 @@ fn open_in(directory: &Path, journal: &str, parameters: &str) -> Connection {
 }
 
 /// Runs the child for a while and kills it: the last transaction that it was told is committed, 0 for none.
-fn run_and_kill(directory: &Path, how: usize, lives: Duration) -> i64 {
+fn run_and_kill(directory: &Path, how: usize, lifetime: Duration) -> i64 {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "the_process_that_is_killed", "--nocapture"])
         .env(DIRECTORY, directory)
@@ -85,7 +85,7 @@ fn run_and_kill(directory: &Path, how: usize, lives: Duration) -> i64 {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child");
-    std::thread::sleep(lives);
+    std::thread::sleep(lifetime);
     child.kill().expect("it has not ended by itself");
     let said = BufReader::new(child.stdout.take().expect("a pipe"));
     let lines = said.lines().map_while(Result::ok);
@@ -132,8 +132,8 @@ fn rounds(rounds: u64, seed: u64) {
             let mut committed = last;
             let kills = 1 + random.below(2) as i64;
             for _ in 0..kills {
-                let lives = Duration::from_millis(5 + random.below(150));
-                committed = committed.max(run_and_kill(&directory, how, lives));
+                let lifetime = Duration::from_millis(5 + random.below(150));
+                committed = committed.max(run_and_kill(&directory, how, lifetime));
             }
             kills_within += u64::from(committed > last);
             last = check(&open_in(&directory, journal, parameters), committed, kills);

@@ -250,7 +250,7 @@ impl Notes {
 }
 
 /// Numbers of orders, payments and deliveries that clients were told are committed.
-pub fn told(ledger: &Ledger) -> [u64; 3] {
+pub fn acknowledged(ledger: &Ledger) -> [u64; 3] {
     let count = |of: fn(&Entry) -> bool| ledger.committed.iter().filter(|entry| of(entry)).count() as u64;
     [
         count(|entry| matches!(entry, Entry::Order { .. })),

@@ -2,7 +2,7 @@
 
 use super::analysts::{Analysts, Asked};
 use super::ch_report as report;
-use super::ground::Wanted;
+use super::testbed::Wanted;
 use super::tpcc::{Bench, LoadArgs, Measured as Loaded};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
@@ -60,7 +60,7 @@ pub fn run(arguments: &ChArgs, quiet: bool) -> Result<()> {
     if of_load.warehouses > WAREHOUSES_MAX {
         bail!("--warehouses: with these queries {WAREHOUSES_MAX} at most");
     }
-    let seed = of_load.run.ground.seed;
+    let seed = of_load.run.testbed.seed;
     let connections = (of_load.run.clients + analysts) as usize;
     let wanted = Wanted { connections, checkpoint: of_load.run.checkpoint };
     let mut bench = Bench::prepare(of_load, wanted, quiet, |session, ended| {
@@ -69,22 +69,22 @@ pub fn run(arguments: &ChArgs, quiet: bool) -> Result<()> {
     })?;
     let queries: Vec<&'static Query> = queries.iter().filter_map(|&number| query(number)).collect();
     let analysts = Analysts { queries: &queries, sessions: *analysts, seed, hints: !no_hints };
-    let bar = of_load.run.bar(&bench.ground);
-    let (variants, name) = (bench.ground.variants.clone(), |its: &Variant| its.name().to_owned());
+    let bar = of_load.run.bar(&bench.testbed);
+    let (variants, name) = (bench.testbed.variants.clone(), |its: &Variant| its.name().to_owned());
     let measure = |variant: &Variant, repeat| {
-        let database = bench.ground.server.database();
+        let database = bench.testbed.server.database();
         let ran = bench.measure(variant, repeat, &bar, &|watch, mounted| analysts.ask(&*database, watch, mounted));
         ran.map(|(load, asked)| Measured { load, asked })
     };
-    let turns = Turns::take(&variants, of_load.run.ground.repeat, &bar, name, measure, |run| {
+    let turns = Turns::take(&variants, of_load.run.testbed.repeat, &bar, name, measure, |run| {
         if !quiet {
             say!("{}", report::line(run));
         }
     });
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments, ground: &bench.ground, queries: &queries, runs: &turns.runs };
-    tell(&of_load.run.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let report = report::Report { arguments, testbed: &bench.testbed, queries: &queries, runs: &turns.runs };
+    tell(&of_load.run.testbed, &report::text(&report), || report::json(&report), || report::page(&report))?;
     let runs = turns.end()?;
     match runs.iter().map(|run| &run.load).find(|run| !run.faults.is_empty()) {
         Some(run) => bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; ")),

@@ -1,9 +1,9 @@
 //! Report of a benchmark of a load and queries at the same time: on the terminal, as JSON and as a page.
 
 use super::ch::{ChArgs, Measured};
-use super::ground::Ground;
 use super::parts::median;
 use super::report;
+use super::testbed::Testbed;
 use super::variant::Variant;
 use anyhow::Result;
 use entresol_bench::ch::Query;
@@ -12,9 +12,9 @@ use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Pag
 use serde_json::{Value, json};
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a ChArgs,
-    pub ground: &'a Ground,
+    pub testbed: &'a Testbed,
     pub queries: &'a [&'static Query],
     pub runs: &'a [Measured],
 }
@@ -24,11 +24,11 @@ pub fn line(run: &Measured) -> String {
     format!("{}, {:.0} queries/h", report::line(&run.load), run.queries_an_hour())
 }
 
-impl Told<'_> {
+impl Report<'_> {
     /// Report on the clients, without the queries.
-    fn load(&self) -> report::Told<'_> {
+    fn load(&self) -> report::Report<'_> {
         let runs = self.runs.iter().map(|run| &run.load).collect();
-        report::Told { arguments: &self.arguments.load, ground: self.ground, runs }
+        report::Report { arguments: &self.arguments.load, testbed: self.testbed, runs }
     }
 
     fn of(&self, variant: &Variant) -> impl Iterator<Item = &Measured> {
@@ -133,21 +133,21 @@ impl Told<'_> {
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
+pub fn text(report: &Report) -> String {
     let mut text = String::new();
-    for table in [told.table(), told.query_table()].into_iter().chain(told.load().device_table()) {
+    for table in [report.table(), report.query_table()].into_iter().chain(report.load().device_table()) {
         text += &table.to_text(TextStyle::stdout());
         text += "\n";
     }
-    for (name, value) in told.setting() {
+    for (name, value) in report.setting() {
         text += &format!("{name}: {value}\n");
     }
     text + "Like CH-benCHmark: not audited, not comparable with published results.\n"
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
-    let load = told.load();
+pub fn page(report: &Report) -> Page {
+    let load = report.load();
     let variants = load.variants();
     let bars = |title: &str, what: &str, of: &dyn Fn(&Variant) -> f64| {
         let axis = Axis::new(what, NumberFormat::Count);
@@ -155,17 +155,17 @@ pub fn page(told: &Told) -> Page {
             .series("median", variants.iter().map(|variant| of(variant)))
     };
     let orders = bars("Clients", "new orders per minute", &|variant| load.rate(variant));
-    let queries = bars("Queries", "queries per hour", &|variant| told.queries_an_hour(variant));
+    let queries = bars("Queries", "queries per hour", &|variant| report.queries_an_hour(variant));
     let mut page = Page::new(format!("TPC-C-like load and CH's queries on {}", load.server()))
         .command(output::command_line())
-        .section(Section::new("In short").table(told.table()).chart(orders).chart(queries))
+        .section(Section::new("In short").table(report.table()).chart(orders).chart(queries))
         .section(Section::new("Over time").chart(load.over_time()))
-        .section(Section::new("Queries").table(told.query_table()))
+        .section(Section::new("Queries").table(report.query_table()))
         .section(Section::new("Latency").table(load.latency_table()));
     if let Some(devices) = load.device_table() {
         page = page.section(Section::new("Devices").table(devices));
     }
-    page.section(Section::new("How it was run").facts(told.setting()).note(
+    page.section(Section::new("How it was run").facts(report.setting()).note(
         "The five transactions of TPC-C in its mix, without think times, and beside them nine of the 22 queries that CH-benCHmark \
          makes of TPC-H's. Nobody audited it, and it must not be compared with published results; what can be compared are the \
          runs on this page.",
@@ -173,13 +173,13 @@ pub fn page(told: &Told) -> Page {
 }
 
 /// All figures: those of the clients, and in each run what was asked beside them.
-pub fn json(told: &Told) -> Result<String> {
-    let mut all = report::figures(&told.load());
-    let setting = told.setting().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
+pub fn json(report: &Report) -> Result<String> {
+    let mut all = report::figures(&report.load());
+    let setting = report.setting().into_iter().map(|(name, value)| (name.to_owned(), Value::from(value)));
     all["setting"] = Value::Object(setting.collect());
     let sql = |query: &&Query| json!({"number": query.number, "sql": query.sql()});
-    all["queries"] = told.queries.iter().map(sql).collect();
-    for (run, at) in told.runs.iter().zip(0usize..) {
+    all["queries"] = report.queries.iter().map(sql).collect();
+    for (run, at) in report.runs.iter().zip(0usize..) {
         all["runs"][at]["queries_per_hour"] = run.queries_an_hour().into();
         all["runs"][at]["queries"] = run
             .asked

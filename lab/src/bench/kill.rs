@@ -5,7 +5,7 @@ use super::mounted::Mounted;
 use super::tpcc::{Bench, Victim};
 use super::variant::Variant;
 use anyhow::{Context, Result, bail};
-use entresol_bench::drive::{self, Ran, Watch, told};
+use entresol_bench::drive::{self, Ran, Watch, acknowledged};
 use entresol_bench::server::Server;
 use entresol_bench::tpcc::Ledger;
 use entresol_cli::shared as output;
@@ -23,7 +23,7 @@ struct Killed {
     /// Seconds of load before it.
     after_s: f64,
     /// Orders, payments and deliveries that clients were told are committed, in this round.
-    told: [u64; 3],
+    acknowledged: [u64; 3],
     in_doubt: usize,
     /// Figures of the cache's open after the kill; none if the cache was not killed.
     opened: Option<OpenFigures>,
@@ -37,17 +37,17 @@ pub const CLIENTS_A_ROUND: u64 = 1000;
 
 /// Runs the rounds on every variant and prints the verdict.
 pub fn run(bench: &mut Bench, victim: Victim, rounds: u32) -> Result<()> {
-    let total = u64::from(rounds) * bench.ground.variants.len() as u64;
-    let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.ground.quiet);
+    let total = u64::from(rounds) * bench.testbed.variants.len() as u64;
+    let bar = Progress::start("killing", Some(total), Unit::Items("rounds"), bench.testbed.quiet);
     let mut all = Vec::new();
-    for variant in bench.ground.variants.clone() {
+    for variant in bench.testbed.variants.clone() {
         let mut killed = bench.rounds(victim, rounds, &variant, &bar)?;
-        bench.ground.place.clear()?;
+        bench.testbed.place.clear()?;
         all.append(&mut killed);
     }
     drop(bar);
-    output::print(&text(bench.ground.server.name(), &all))?;
-    if let Some(path) = &bench.arguments.run.ground.json {
+    output::print(&text(bench.testbed.server.name(), &all))?;
+    if let Some(path) = &bench.arguments.run.testbed.json {
         output::write_file(path, (serde_json::to_string_pretty(&all)? + "\n").as_bytes())?;
     }
     match all.iter().find(|killed| !killed.faults.is_empty()) {
@@ -71,9 +71,9 @@ pub fn pause(time: Duration, over: &dyn Fn() -> bool) {
 
 impl Bench<'_> {
     fn rounds(&mut self, victim: Victim, rounds: u32, variant: &Variant, bar: &Progress) -> Result<Vec<Killed>> {
-        let mut random = Random::new(Random::mix(self.arguments.run.ground.seed ^ 0x6b));
+        let mut random = Random::new(Random::mix(self.arguments.run.testbed.seed ^ 0x6b));
         let (mut ledger, mut killed) = (Ledger::default(), Vec::new());
-        let (mut mounted, _) = self.ground.start(variant)?;
+        let (mut mounted, _) = self.testbed.start(variant)?;
         for round in 1..=rounds {
             let note = |doing: &str| bar.note(format!("{}, round {round}: {doing}", variant.name()));
             note("load");
@@ -85,35 +85,35 @@ impl Bench<'_> {
             };
             let struck = self.strike(victim, &mut mounted, first_client, wait);
             let (ran, ()) = struck.with_context(|| format!("{}, round {round}", variant.name()))?;
-            if self.ground.ended.load(Relaxed) {
+            if self.testbed.ended.load(Relaxed) {
                 bail!("interrupted");
             }
             note("recovery");
             let mut opened = None;
             if victim != Victim::Server {
                 drop(mounted);
-                let (again, found) = self.ground.devices.mount(&self.ground.place, variant)?;
+                let (again, found) = self.testbed.devices.mount(&self.testbed.place, variant)?;
                 mounted = again;
                 opened = Some(found.opened);
             }
             let started = Instant::now();
-            self.ground.server.start(&self.ground.ended)?;
+            self.testbed.server.start(&self.testbed.ended)?;
             let ready_s = started.elapsed().as_secs_f64();
             note("checks");
             mounted.ask("hurry")?;
-            let (told, in_doubt) = (told(&ran.ledger), ran.ledger.in_doubt.len());
+            let (acknowledged, in_doubt) = (acknowledged(&ran.ledger), ran.ledger.in_doubt.len());
             ledger.append(ran.ledger);
             let mut faults = self.faults(&ledger)?;
-            faults.extend(self.ground.server.check()?);
+            faults.extend(self.testbed.server.check()?);
             mounted.ask("pace")?;
             let (variant, after_s) = (variant.name().to_owned(), after.as_secs_f64());
-            killed.push(Killed { variant, round, after_s, told, in_doubt, opened, ready_s, faults });
+            killed.push(Killed { variant, round, after_s, acknowledged, in_doubt, opened, ready_s, faults });
             bar.advance(1);
             if killed.last().is_some_and(|killed| !killed.faults.is_empty()) {
                 break;
             }
         }
-        self.ground.server.stop()?;
+        self.testbed.server.stop()?;
         mounted.close()?;
         Ok(killed)
     }
@@ -130,25 +130,25 @@ impl Bench<'_> {
         let plan = self.plan(first_client, Duration::ZERO, Duration::from_secs(3600));
         // Its own, for who tells the clients of the kill does not want an end of all.
         let watch = Watch::default();
-        let database = self.ground.server.database();
+        let database = self.testbed.server.database();
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, &plan, &watch));
             let finished = || clients.is_finished();
-            let ended = || finished() || self.ground.ended.load(Relaxed);
+            let ended = || finished() || self.testbed.ended.load(Relaxed);
             // Not before all are connected and at work.
             pause(CONNECTED_WITHIN, &|| ended() || watch.counting.load(Relaxed));
-            let passed = until(&*self.ground.server, &ended);
+            let passed = until(&*self.testbed.server, &ended);
             if !clients.is_finished() {
                 watch.crash.store(true, Relaxed);
                 if victim != Victim::Server {
                     mounted.kill();
                 }
                 if victim != Victim::Daemon {
-                    self.ground.server.kill();
+                    self.testbed.server.kill();
                 }
                 pause(NOTICED_WITHIN, &finished);
                 watch.ended.store(true, Relaxed);
-                self.ground.server.kill();
+                self.testbed.server.kill();
             }
             let ran = clients.join().expect("clients do not panic")?;
             Ok((ran, passed?))
@@ -177,9 +177,9 @@ fn text(server: &str, all: &[Killed]) -> String {
             Cell::from(killed.variant.as_str()),
             u64::from(killed.round).into(),
             Cell::fixed(killed.after_s, 2),
-            killed.told[0].into(),
-            killed.told[1].into(),
-            killed.told[2].into(),
+            killed.acknowledged[0].into(),
+            killed.acknowledged[1].into(),
+            killed.acknowledged[2].into(),
             (killed.in_doubt as u64).into(),
             opened.map_or_else(Cell::missing, |opened| opened.dirty_pages.into()),
             opened.map_or_else(Cell::missing, |opened| Cell::fixed(opened.seconds * 1e3, 1)),
@@ -190,10 +190,10 @@ fn text(server: &str, all: &[Killed]) -> String {
             },
         ]);
     }
-    let told: u64 = all.iter().flat_map(|killed| killed.told).sum();
+    let acknowledged: u64 = all.iter().flat_map(|killed| killed.acknowledged).sum();
     let sound = all.iter().filter(|killed| killed.faults.is_empty()).count();
     format!(
-        "{}\n{sound} of {} rounds sound: {told} commits that clients were told of are there, conditions 1 to 10 and 12 hold, \
+        "{}\n{sound} of {} rounds sound: {acknowledged} commits that clients were told of are there, conditions 1 to 10 and 12 hold, \
          and the database's own checker found nothing.\n",
         table.to_text(TextStyle::stdout()),
         all.len()

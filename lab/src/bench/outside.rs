@@ -1,8 +1,8 @@
 //! `entresol-lab bench pgbench` and `entresol-lab bench sysbench`: load generators that the distribution has.
 
-use super::ground::{Db, Ground, RunArgs, Wanted, said};
 use super::outside_report as report;
 use super::span::{Look, Span};
+use super::testbed::{Db, RunArgs, Testbed, Wanted, said};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use anyhow::{Context, Result, anyhow, bail};
@@ -137,7 +137,7 @@ pub struct Measured {
 /// Runs the command.
 pub fn pgbench(arguments: &PgbenchArgs, quiet: bool) -> Result<()> {
     let with = &arguments.run;
-    if with.ground.db != Db::Postgresql {
+    if with.testbed.db != Db::Postgresql {
         bail!("--db: pgbench drives PostgreSQL alone");
     }
     let (work, what) = arguments.work()?;
@@ -147,35 +147,35 @@ pub fn pgbench(arguments: &PgbenchArgs, quiet: bool) -> Result<()> {
 /// Runs the command.
 pub fn sysbench(arguments: &SysbenchArgs, quiet: bool) -> Result<()> {
     let SysbenchArgs { tables, rows, test, run: with } = arguments;
-    if with.ground.db == Db::Sqlite {
+    if with.testbed.db == Db::Sqlite {
         bail!("--db: SQLite has no server, which sysbench needs; take mariadb or postgresql");
     }
-    let postgresql = with.ground.db == Db::Postgresql;
+    let postgresql = with.testbed.db == Db::Postgresql;
     let what = format!("sysbench, {}, {tables} tables of {rows} rows", test.name());
     run(Box::new(Sysbench { tables: *tables, rows: *rows, test: *test, postgresql }), what, with, quiet)
 }
 
 fn run(generator: Box<dyn Generator>, what: String, arguments: &RunArgs, quiet: bool) -> Result<()> {
     // Whether it is there is known before anything is made.
-    let program = Program::find(generator, Owner::dropping(&arguments.ground.user)?)?;
+    let program = Program::find(generator, Owner::dropping(&arguments.testbed.user)?)?;
     let load = |database: &dyn Database, ended: &AtomicBool| {
         let _bar = Progress::start("loading", Some(1), Unit::Items("database"), quiet);
         Ok(program.load(database, ended)?)
     };
     let wanted = Wanted { connections: arguments.clients as usize, checkpoint: arguments.checkpoint };
-    let mut ground = arguments.prepare(wanted, quiet, load)?;
-    let bar = arguments.bar(&ground);
-    let (variants, name) = (ground.variants.clone(), |its: &Variant| its.name().to_owned());
-    let take = |variant: &Variant, repeat| measure(&program, arguments, &mut ground, variant, repeat, &bar);
-    let turns = Turns::take(&variants, arguments.ground.repeat, &bar, name, take, |run| {
+    let mut testbed = arguments.prepare(wanted, quiet, load)?;
+    let bar = arguments.bar(&testbed);
+    let (variants, name) = (testbed.variants.clone(), |its: &Variant| its.name().to_owned());
+    let take = |variant: &Variant, repeat| measure(&program, arguments, &mut testbed, variant, repeat, &bar);
+    let turns = Turns::take(&variants, arguments.testbed.repeat, &bar, name, take, |run| {
         if !quiet {
             say!("{}", report::line(run));
         }
     });
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments, what: &what, ground: &ground, runs: &turns.runs };
-    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let report = report::Report { arguments, what: &what, testbed: &testbed, runs: &turns.runs };
+    tell(&arguments.testbed, &report::text(&report), || report::json(&report), || report::page(&report))?;
     match turns.end()?.iter().find(|run| !run.faults.is_empty()) {
         Some(run) => bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; ")),
         None => Ok(()),
@@ -186,36 +186,38 @@ fn run(generator: Box<dyn Generator>, what: String, arguments: &RunArgs, quiet: 
 fn measure(
     program: &Program,
     arguments: &RunArgs,
-    ground: &mut Ground,
+    testbed: &mut Testbed,
     variant: &Variant,
     repeat: u32,
     bar: &Progress,
 ) -> Result<Measured> {
     bar.note(format!("{}, run {repeat}: starting", variant.name()));
-    let (mut mounted, ready) = ground.start(variant)?;
-    let database = ground.server.database();
+    let (mut mounted, ready) = testbed.start(variant)?;
+    let database = testbed.server.database();
     let each_second = |rate: f64| {
         bar.advance(1);
         bar.note(format!("{}: {rate:.0} transactions/s", variant.name()));
     };
     let go = |time, seed| {
         let pace = Pace { clients: arguments.clients, time, seed };
-        program.run(&*database, &pace, &ground.ended, &each_second).map_err(|error| said(&*ground.server, error.into()))
+        program
+            .run(&*database, &pace, &testbed.ended, &each_second)
+            .map_err(|error| said(&*testbed.server, error.into()))
     };
     // What comes before is a run of its own, of other keys.
-    let warm = go(arguments.warmup, arguments.ground.seed.wrapping_add(1))?;
+    let warm = go(arguments.warmup, arguments.testbed.seed.wrapping_add(1))?;
     let pid = mounted.pid();
-    let before = Look::take(ground, variant, pid, || mounted.ask("figures"))?;
-    let ran = go(arguments.duration, arguments.ground.seed)?;
-    let after = Look::take(ground, variant, pid, || mounted.ask("figures"))?;
+    let before = Look::take(testbed, variant, pid, || mounted.ask("figures"))?;
+    let ran = go(arguments.duration, arguments.testbed.seed)?;
+    let after = Look::take(testbed, variant, pid, || mounted.ask("figures"))?;
     // What comes now is not measured.
     mounted.ask("hurry")?;
     bar.note(format!("{}, run {repeat}: checking", variant.name()));
     let faults = program.faults(&mut *database.connect()?, warm.transactions + ran.transactions)?;
-    ground.server.stop()?;
+    testbed.server.stop()?;
     mounted.close()?;
-    ground.keep_recording(variant)?;
-    ground.place.clear()?;
+    testbed.keep_recording(variant)?;
+    testbed.place.clear()?;
     Ok(Measured { variant: variant.clone(), repeat, said: ran, span: before.until(&after), ready, faults })
 }
 

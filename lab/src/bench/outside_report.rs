@@ -1,9 +1,9 @@
 //! Report of a benchmark by another's load generator: on the terminal, as JSON and as a page.
 
-use super::ground::{Ground, RunArgs, mib};
 use super::outside::Measured;
 use super::parts::{Asked, device_table, median};
 use super::span::joined;
+use super::testbed::{RunArgs, Testbed, mib};
 use super::variant::{Devices, Variant};
 use anyhow::Result;
 use entresol_cli::shared as output;
@@ -13,11 +13,11 @@ use entresol_report::{
 use serde_json::{Value, json};
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a RunArgs,
     /// The program, and what it did on what.
     pub what: &'a str,
-    pub ground: &'a Ground,
+    pub testbed: &'a Testbed,
     pub runs: &'a [Measured],
 }
 
@@ -29,7 +29,7 @@ pub fn line(run: &Measured) -> String {
     format!("{name}, run {}: {rate:.1} transactions/s{hits}{sound}", run.repeat)
 }
 
-impl Told<'_> {
+impl Report<'_> {
     fn variants(&self) -> Vec<&Variant> {
         let first = self.runs.iter().filter(|run| run.repeat == 1);
         first.map(|run| &run.variant).collect()
@@ -45,7 +45,7 @@ impl Told<'_> {
     }
 
     fn title(&self) -> String {
-        format!("{} on {}", self.what, self.ground.server.name())
+        format!("{} on {}", self.what, self.testbed.server.name())
     }
 
     /// The first variant is what the others are compared with.
@@ -93,59 +93,59 @@ impl Told<'_> {
     }
 
     fn setting(&self) -> Vec<(&'static str, String)> {
-        let RunArgs { clients, ground, .. } = self.arguments;
-        let Devices { page_size, pages, .. } = self.ground.devices;
+        let RunArgs { clients, testbed, .. } = self.arguments;
+        let Devices { page_size, pages, .. } = self.testbed.devices;
         let mut setting = vec![
             ("load", self.what.to_owned()),
-            ("database", format!("{}, {}", self.ground.server.name(), mib(self.ground.loaded_bytes))),
-            ("clients", format!("{clients}, seed {}", ground.seed)),
+            ("database", format!("{}, {}", self.testbed.server.name(), mib(self.testbed.loaded_bytes))),
+            ("clients", format!("{clients}, seed {}", testbed.seed)),
             ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
         ];
-        setting.extend(self.ground.setting(ground));
+        setting.extend(self.testbed.setting(testbed));
         let runs = self.runs.iter().map(|run| (&run.span, run.said.per_second));
-        setting.extend(self.ground.recorded(runs, "transaction"));
+        setting.extend(self.testbed.recorded(runs, "transaction"));
         setting
     }
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
+pub fn text(report: &Report) -> String {
     let mut text = String::new();
-    for table in [told.table()].into_iter().chain(told.device_table()) {
+    for table in [report.table()].into_iter().chain(report.device_table()) {
         text += &table.to_text(TextStyle::stdout());
         text += "\n";
     }
-    for (name, value) in told.setting() {
+    for (name, value) in report.setting() {
         text += &format!("{name}: {value}\n");
     }
     text
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
-    let variants = told.variants();
+pub fn page(report: &Report) -> Page {
+    let variants = report.variants();
     let rates = Axis::new("transactions per second", NumberFormat::Count);
     let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, variants.iter().map(|variant| variant.name()))
-        .series("median", variants.iter().map(|variant| told.rate(variant)));
+        .series("median", variants.iter().map(|variant| report.rate(variant)));
     let time = Axis::new("seconds", NumberFormat::Count);
     let per_second = Axis::new("transactions per second", NumberFormat::Count);
     let mut over_time = LineChart::new("Throughput over time, first runs", time, per_second);
-    for run in told.runs.iter().filter(|run| run.repeat == 1) {
+    for run in report.runs.iter().filter(|run| run.repeat == 1) {
         let points = run.said.seconds.iter().enumerate().map(|(at, rate)| (at as f64 + 1.0, *rate));
         over_time = over_time.series(Series::new(run.variant.name(), points));
     }
-    let mut page = Page::new(told.title())
+    let mut page = Page::new(report.title())
         .command(output::command_line())
-        .section(Section::new("In short").table(told.table()).chart(rates))
+        .section(Section::new("In short").table(report.table()).chart(rates))
         .section(Section::new("Over time").chart(over_time));
-    if let Some(devices) = told.device_table() {
+    if let Some(devices) = report.device_table() {
         page = page.section(Section::new("Devices").table(devices));
     }
-    page.section(Section::new("How it was run").facts(told.setting()))
+    page.section(Section::new("How it was run").facts(report.setting()))
 }
 
 /// All figures.
-pub fn json(told: &Told) -> Result<String> {
+pub fn json(report: &Report) -> Result<String> {
     let run = |run: &Measured| -> Value {
         let said = &run.said;
         let all = json!({
@@ -157,11 +157,11 @@ pub fn json(told: &Told) -> Result<String> {
         joined(all, run.span.json())
     };
     let setting: serde_json::Map<_, _> =
-        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        report.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let all = json!({
-        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
-        "cache_pages": told.ground.devices.pages, "page_bytes": told.ground.devices.page_size,
-        "runs": told.runs.iter().map(run).collect::<Vec<_>>(),
+        "command": output::command_line(), "setting": setting, "database_bytes": report.testbed.loaded_bytes,
+        "cache_pages": report.testbed.devices.pages, "page_bytes": report.testbed.devices.page_size,
+        "runs": report.runs.iter().map(run).collect::<Vec<_>>(),
     });
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

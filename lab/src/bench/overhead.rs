@@ -1,9 +1,9 @@
 //! `entresol-lab bench overhead`: the cost of a mount and a cache where they cannot help.
 
 use super::daemon::CacheFigures;
-use super::ground::{Ground, GroundArgs, Wanted, mib, said, time};
 use super::mounted::Mounted;
 use super::overhead_report as report;
+use super::testbed::{Testbed, TestbedArgs, Wanted, mib, said, time};
 use super::tpcc::loaded;
 use super::turns::{Turns, tell};
 use super::variant::Variant;
@@ -57,7 +57,7 @@ pub struct OverheadArgs {
     #[arg(long, value_name = "SIZE", default_value = "10%")]
     pub cache_size: Size,
     #[command(flatten)]
-    pub ground: GroundArgs,
+    pub testbed: TestbedArgs,
 }
 
 /// A load as it is named.
@@ -163,24 +163,24 @@ fn drop_kernel_caches() -> Result<()> {
 /// A benchmark and what it works with.
 struct Bench<'a> {
     arguments: &'a OverheadArgs,
-    ground: Ground,
+    testbed: Testbed,
     scale: Scale,
 }
 
 /// Runs the command.
 pub fn run(arguments: &OverheadArgs, quiet: bool) -> Result<()> {
     let mut bench = Bench::prepare(arguments, quiet)?;
-    let directory = arguments.ground.backing_profile.is_none().then_some(On::Directory);
-    let places: Vec<On> = directory.into_iter().chain(bench.ground.variants.iter().cloned().map(On::Mount)).collect();
+    let directory = arguments.testbed.backing_profile.is_none().then_some(On::Directory);
+    let places: Vec<On> = directory.into_iter().chain(bench.testbed.variants.iter().cloned().map(On::Mount)).collect();
     if places.len() < 2 {
         bail!("--policy: with --backing-profile there is no directory to compare with, so two are needed");
     }
-    let total = places.len() * arguments.load.len() * arguments.ground.repeat as usize;
+    let total = places.len() * arguments.load.len() * arguments.testbed.repeat as usize;
     let bar = Progress::start("measuring", Some(total as u64), Unit::Items("loads"), quiet);
     let measure = |on: &On, repeat| bench.measure(on, repeat, &bar);
     let turns = Turns::take(
         &places,
-        arguments.ground.repeat,
+        arguments.testbed.repeat,
         &bar,
         |on| on.name().to_owned(),
         measure,
@@ -192,20 +192,20 @@ pub fn run(arguments: &OverheadArgs, quiet: bool) -> Result<()> {
     );
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments, ground: &bench.ground, runs: &turns.runs };
-    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let report = report::Report { arguments, testbed: &bench.testbed, runs: &turns.runs };
+    tell(&arguments.testbed, &report::text(&report), || report::json(&report), || report::page(&report))?;
     turns.end().map(drop)
 }
 
 impl<'a> Bench<'a> {
     fn prepare(arguments: &'a OverheadArgs, quiet: bool) -> Result<Self> {
         let scale = Scale::new(arguments.warehouses).shrunk(arguments.shrink);
-        let seed = arguments.ground.seed;
+        let seed = arguments.testbed.seed;
         let load = |database: &dyn Database, ended: &AtomicBool| loaded(scale, seed, database, ended, quiet);
         let wanted = Wanted { connections: arguments.clients as usize, checkpoint: Duration::from_secs(3600) };
-        let mut ground = Ground::prepare(&arguments.ground, &arguments.policy, wanted, quiet, load)?;
-        ground.devices.pages = ground.cache_pages(arguments.cache_size)?;
-        let (bytes, memory) = (ground.loaded_bytes, arguments.ground.memory);
+        let mut testbed = Testbed::prepare(&arguments.testbed, &arguments.policy, wanted, quiet, load)?;
+        testbed.devices.pages = testbed.cache_pages(arguments.cache_size)?;
+        let (bytes, memory) = (testbed.loaded_bytes, arguments.testbed.memory);
         if memory < bytes && arguments.load.iter().any(|load| !load.is_scan()) {
             bail!(
                 "--memory: {} for a database of {}: for reads and updates it is to have room for all",
@@ -213,18 +213,18 @@ impl<'a> Bench<'a> {
                 mib(bytes)
             );
         }
-        Ok(Bench { arguments, ground, scale })
+        Ok(Bench { arguments, testbed, scale })
     }
 
     /// All loads on a fresh copy.
     fn measure(&mut self, on: &On, repeat: u32, bar: &Progress) -> Result<Measured> {
         bar.note(format!("{}, run {repeat}: starting", on.name()));
         let mut mounted = match on {
-            On::Mount(variant) => Some(self.ground.start(variant)?.0),
+            On::Mount(variant) => Some(self.testbed.start(variant)?.0),
             On::Directory => {
-                self.ground.place.renew()?;
-                self.ground.server.move_to(&self.ground.place.work());
-                self.ground.server.start(&self.ground.ended)?;
+                self.testbed.place.renew()?;
+                self.testbed.server.move_to(&self.testbed.place.work());
+                self.testbed.server.start(&self.testbed.ended)?;
                 None
             }
         };
@@ -232,27 +232,27 @@ impl<'a> Bench<'a> {
         for &load in &self.arguments.load {
             bar.note(format!("{}, run {repeat}: {}", on.name(), word(load)));
             let timed = self.time(load, mounted.as_mut());
-            loads.push(timed.map_err(|error| said(&*self.ground.server, error))?);
+            loads.push(timed.map_err(|error| said(&*self.testbed.server, error))?);
             bar.advance(1);
         }
         if let Some(mounted) = &mut mounted {
             // What comes now is not measured.
             mounted.ask("hurry")?;
         }
-        self.ground.server.stop()?;
+        self.testbed.server.stop()?;
         if let Some(mounted) = mounted {
             mounted.close()?;
         }
-        self.ground.place.clear()?;
+        self.testbed.place.clear()?;
         Ok(Measured { on: on.clone(), repeat, loads })
     }
 
     fn time(&mut self, load: LoadArg, mut mounted: Option<&mut Mounted>) -> Result<Timed> {
-        let database = self.ground.server.database();
-        let (seed, number) = (self.arguments.ground.seed, if load.is_scan() { 1 } else { self.arguments.clients });
+        let database = self.testbed.server.database();
+        let (seed, number) = (self.arguments.testbed.seed, if load.is_scan() { 1 } else { self.arguments.clients });
         let connect = |client| Client::connect(&*database, load.into(), self.scale, seed, client);
         let mut clients = (0..number).map(connect).collect::<Result<Vec<_>, _>>()?;
-        let ended = self.ground.ended.clone();
+        let ended = self.testbed.ended.clone();
         pass(&mut clients, self.arguments.warmup, &ended)?;
         let figures = |mounted: &mut Option<&mut Mounted>| match mounted {
             Some(mounted) => mounted.ask("figures").map(|figures| figures.cache),
@@ -291,7 +291,7 @@ impl<'a> Bench<'a> {
 
     fn spent(&mut self, mounted: &mut Option<&mut Mounted>) -> Spent {
         Spent {
-            server: self.ground.server.processor_time(),
+            server: self.testbed.server.processor_time(),
             mount: mounted.as_mut().map_or(Duration::ZERO, |mounted| mounted.processor_time()),
             clients: processor_time(std::process::id()),
         }

@@ -1,8 +1,8 @@
 //! Report of overhead: on the terminal, as JSON and as a page.
 
-use super::ground::{Ground, mib};
 use super::overhead::{LoadArg, Measured, On, OverheadArgs, Timed};
 use super::parts::{distinct, median};
+use super::testbed::{Testbed, mib};
 use anyhow::Result;
 use entresol_cli::shared as output;
 use entresol_cli::shared::word;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a OverheadArgs,
-    pub ground: &'a Ground,
+    pub testbed: &'a Testbed,
     pub runs: &'a [Measured],
 }
 
@@ -54,7 +54,7 @@ struct Against {
     processor: f64,
 }
 
-impl Told<'_> {
+impl Report<'_> {
     fn places(&self) -> Vec<&On> {
         distinct(self.runs.iter().map(|run| &run.on))
     }
@@ -65,7 +65,7 @@ impl Told<'_> {
     }
 
     fn of(&self, on: &On, load: LoadArg) -> Vec<&Timed> {
-        (1..=self.arguments.ground.repeat).filter_map(|repeat| self.find(on, repeat, load)).collect()
+        (1..=self.arguments.testbed.repeat).filter_map(|repeat| self.find(on, repeat, load)).collect()
     }
 
     fn middle(&self, on: &On, load: LoadArg, value: impl Fn(&Timed) -> f64) -> f64 {
@@ -80,7 +80,7 @@ impl Told<'_> {
                 let (its, base) = (self.find(on, repeat, load)?, self.find(first, repeat, load)?);
                 (value(base) > 0.0).then(|| value(its) / value(base))
             };
-            median((1..=self.arguments.ground.repeat).filter_map(ratio).collect())
+            median((1..=self.arguments.testbed.repeat).filter_map(ratio).collect())
         };
         let processor = ratios(&|timed: &Timed| timed.spent_us(|timed| timed.processor.all()));
         Against { throughput: ratios(&Timed::rate), processor }
@@ -100,7 +100,7 @@ impl Told<'_> {
             Column::number("clients us"),
             Column::number("pages asked").help("of the cache, an operation"),
         ];
-        let mut table = Table::new(format!("What it costs {}", self.ground.server.name()), columns);
+        let mut table = Table::new(format!("What it costs {}", self.testbed.server.name()), columns);
         for &load in &self.arguments.load {
             for on in self.places() {
                 let against = self.against(on, load);
@@ -125,52 +125,53 @@ impl Told<'_> {
     }
 
     fn setting(&self) -> Vec<(&'static str, String)> {
-        let OverheadArgs { warehouses, shrink, clients, ground, .. } = self.arguments;
+        let OverheadArgs { warehouses, shrink, clients, testbed, .. } = self.arguments;
         let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
-        let (server, bytes, devices) = (self.ground.server.name(), mib(self.ground.loaded_bytes), &self.ground.devices);
+        let (server, bytes, devices) =
+            (self.testbed.server.name(), mib(self.testbed.loaded_bytes), &self.testbed.devices);
         let cache = mib(devices.pages * u64::from(devices.page_size));
         let mut setting = vec![
             ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
-            ("clients", format!("{clients} that read and change rows, one that scans, seed {}", ground.seed)),
+            ("clients", format!("{clients} that read and change rows, one that scans, seed {}", testbed.seed)),
             ("cache", format!("{} pages of {} B, {cache}", devices.pages, devices.page_size)),
         ];
-        setting.extend(self.ground.setting(ground));
+        setting.extend(self.testbed.setting(testbed));
         setting
     }
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
-    let mut text = told.table().to_text(TextStyle::stdout()) + "\n";
-    for (name, value) in told.setting() {
+pub fn text(report: &Report) -> String {
+    let mut text = report.table().to_text(TextStyle::stdout()) + "\n";
+    for (name, value) in report.setting() {
         text += &format!("{name}: {value}\n");
     }
     text
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
-    let (places, loads) = (told.places(), &told.arguments.load);
+pub fn page(report: &Report) -> Page {
+    let (places, loads) = (report.places(), &report.arguments.load);
     let chart = |title: &str, of: fn(Against) -> f64| {
         let factor = Axis::new(format!("against {}", places[0].name()), NumberFormat::Factor);
         let mut chart = BarChart::new(title, factor, BarLayout::Grouped, loads.iter().map(|&load| word(load)));
         for on in &places {
-            chart = chart.series(on.name(), loads.iter().map(|&load| of(told.against(on, load))));
+            chart = chart.series(on.name(), loads.iter().map(|&load| of(report.against(on, load))));
         }
         chart
     };
     let short = Section::new("In short")
-        .table(told.table())
+        .table(report.table())
         .chart(chart("Throughput", |against| against.throughput))
         .chart(chart("Processor time of an operation", |against| against.processor));
-    Page::new(format!("What a mount and a cache cost {} where they cannot help", told.ground.server.name()))
+    Page::new(format!("What a mount and a cache cost {} where they cannot help", report.testbed.server.name()))
         .command(output::command_line())
         .section(short)
-        .section(Section::new("How it was run").facts(told.setting()))
+        .section(Section::new("How it was run").facts(report.setting()))
 }
 
 /// All figures.
-pub fn json(told: &Told) -> Result<String> {
+pub fn json(report: &Report) -> Result<String> {
     let timed = |timed: &Timed| -> Value {
         let spent = timed.processor;
         json!({
@@ -185,18 +186,18 @@ pub fn json(told: &Told) -> Result<String> {
             "on": run.on.name(), "repeat": run.repeat, "loads": run.loads.iter().map(timed).collect::<Vec<_>>(),
         })
     };
-    let against = told.arguments.load.iter().flat_map(|&load| {
+    let against = report.arguments.load.iter().flat_map(|&load| {
         let row = move |on: &On| {
-            let Against { throughput, processor } = told.against(on, load);
+            let Against { throughput, processor } = report.against(on, load);
             json!({"load": word(load), "on": on.name(), "throughput": throughput, "processor": processor})
         };
-        told.places().into_iter().map(row).collect::<Vec<_>>()
+        report.places().into_iter().map(row).collect::<Vec<_>>()
     });
     let setting: serde_json::Map<_, _> =
-        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        report.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let all = json!({
-        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
-        "against_first": against.collect::<Vec<_>>(), "runs": told.runs.iter().map(run).collect::<Vec<_>>(),
+        "command": output::command_line(), "setting": setting, "database_bytes": report.testbed.loaded_bytes,
+        "against_first": against.collect::<Vec<_>>(), "runs": report.runs.iter().map(run).collect::<Vec<_>>(),
     });
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

@@ -1,8 +1,8 @@
 //! Report of a benchmark with a TPC-C-like load: on the terminal, as JSON and as a page.
 
-use super::ground::{Ground, mib};
 use super::parts::{Asked, device_table, distinct, median};
 use super::span::joined;
+use super::testbed::{Testbed, mib};
 use super::tpcc::{LoadArgs, Measured};
 use super::variant::{Devices, Variant};
 use anyhow::Result;
@@ -14,9 +14,9 @@ use entresol_report::{
 use serde_json::{Value, json};
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a LoadArgs,
-    pub ground: &'a Ground,
+    pub testbed: &'a Testbed,
     pub runs: Vec<&'a Measured>,
 }
 
@@ -33,7 +33,7 @@ pub fn line(run: &Measured) -> String {
     )
 }
 
-impl Told<'_> {
+impl Report<'_> {
     pub fn variants(&self) -> Vec<&Variant> {
         distinct(self.runs.iter().map(|run| &run.variant))
     }
@@ -143,37 +143,37 @@ impl Told<'_> {
     }
 
     pub fn setting(&self) -> Vec<(&'static str, String)> {
-        setting(self.arguments, self.ground).into_iter().chain(self.recorded()).collect()
+        setting(self.arguments, self.testbed).into_iter().chain(self.recorded()).collect()
     }
 
     fn recorded(&self) -> Option<(&'static str, String)> {
         let runs = self.runs.iter().map(|run| (&run.span, run.ran.new_orders_a_minute() / 60.0));
-        self.ground.recorded(runs, "new order")
+        self.testbed.recorded(runs, "new order")
     }
 
     pub fn server(&self) -> &'static str {
-        self.ground.server.name()
+        self.testbed.server.name()
     }
 }
 
 /// Description of the load, the cache and the devices, for readers of the results.
-pub fn setting(arguments: &LoadArgs, on: &Ground) -> Vec<(&'static str, String)> {
+pub fn setting(arguments: &LoadArgs, on: &Testbed) -> Vec<(&'static str, String)> {
     let LoadArgs { warehouses, shrink, run, .. } = arguments;
     let shrunk = if *shrink > 1 { format!(", its tables shrunk by {shrink}") } else { String::new() };
     let Devices { page_size, pages, .. } = on.devices;
     let (server, bytes) = (on.server.name(), mib(on.loaded_bytes));
     let mut setting = vec![
         ("database", format!("{server}, {warehouses} warehouses{shrunk}, {bytes}")),
-        ("clients", format!("{}, without think times, seed {}", run.clients, run.ground.seed)),
+        ("clients", format!("{}, without think times, seed {}", run.clients, run.testbed.seed)),
         ("cache", format!("{pages} pages of {page_size} B, {}", mib(pages * u64::from(page_size)))),
     ];
-    setting.extend(on.setting(&run.ground));
+    setting.extend(on.setting(&run.testbed));
     setting
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
-    tables(&told.table(), told.device_table(), told.setting())
+pub fn text(report: &Report) -> String {
+    tables(&report.table(), report.device_table(), report.setting())
 }
 
 /// Text of a report on a TPC-C-like load: its table, that of emulated devices if there are any, and the setting.
@@ -191,21 +191,21 @@ pub fn tables(runs: &Table, devices: Option<Table>, setting: Vec<(&'static str, 
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
-    let variants = told.variants();
+pub fn page(report: &Report) -> Page {
+    let variants = report.variants();
     let rates = Axis::new("new orders per minute", NumberFormat::Count);
     let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, variants.iter().map(|variant| variant.name()))
-        .series("median", variants.iter().map(|variant| told.rate(variant)));
-    let title = format!("TPC-C-like load on {}", told.server());
+        .series("median", variants.iter().map(|variant| report.rate(variant)));
+    let title = format!("TPC-C-like load on {}", report.server());
     let mut page = Page::new(title)
         .command(output::command_line())
-        .section(Section::new("In short").table(told.table()).chart(rates))
-        .section(Section::new("Over time").chart(told.over_time()))
-        .section(Section::new("Latency").table(told.latency_table()));
-    if let Some(devices) = told.device_table() {
+        .section(Section::new("In short").table(report.table()).chart(rates))
+        .section(Section::new("Over time").chart(report.over_time()))
+        .section(Section::new("Latency").table(report.latency_table()));
+    if let Some(devices) = report.device_table() {
         page = page.section(Section::new("Devices").table(devices));
     }
-    page.section(Section::new("How it was run").facts(told.setting()).note(
+    page.section(Section::new("How it was run").facts(report.setting()).note(
         "The five transactions of TPC-C in its mix, without think times and drawn over all warehouses. Nobody audited it, \
          and it must not be compared with published results; what can be compared are the runs on this page.",
     ))
@@ -235,17 +235,17 @@ fn run_json(run: &Measured) -> Value {
 }
 
 /// All figures.
-pub fn figures(told: &Told) -> Value {
+pub fn figures(report: &Report) -> Value {
     let setting: serde_json::Map<_, _> =
-        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        report.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     json!({
-        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
-        "cache_pages": told.ground.devices.pages, "page_bytes": told.ground.devices.page_size,
-        "runs": told.runs.iter().map(|run| run_json(run)).collect::<Vec<_>>(),
+        "command": output::command_line(), "setting": setting, "database_bytes": report.testbed.loaded_bytes,
+        "cache_pages": report.testbed.devices.pages, "page_bytes": report.testbed.devices.page_size,
+        "runs": report.runs.iter().map(|run| run_json(run)).collect::<Vec<_>>(),
     })
 }
 
 /// All figures, as JSON.
-pub fn json(told: &Told) -> Result<String> {
-    Ok(serde_json::to_string_pretty(&figures(told))? + "\n")
+pub fn json(report: &Report) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&figures(report))? + "\n")
 }

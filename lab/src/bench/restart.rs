@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// All restarts of a variant, one after the other on the same database.
-pub struct Story {
+pub struct RestartRun {
     pub variant: Variant,
     /// From 1.
     pub repeat: u32,
@@ -97,31 +97,38 @@ pub fn run(bench: &mut Bench, intervals: &[Duration], quiet: bool) -> Result<()>
         bail!("--restart: {} times; at most {RESTARTS_MAX} follow each other", intervals.len());
     }
     let load: Duration = intervals.iter().map(|interval| *interval / 2 + arguments.duration).sum();
-    let variants = bench.ground.variants.clone();
-    let total = (arguments.warmup + load).as_secs() * variants.len() as u64 * u64::from(arguments.ground.repeat);
+    let variants = bench.testbed.variants.clone();
+    let total = (arguments.warmup + load).as_secs() * variants.len() as u64 * u64::from(arguments.testbed.repeat);
     let bar = Progress::start("restarting", Some(total), Unit::Items("s"), quiet);
     let name = |its: &Variant| its.name().to_owned();
-    let measure = |variant: &Variant, repeat| bench.story(variant, intervals, repeat, &bar);
-    let turns = Turns::take(&variants, arguments.ground.repeat, &bar, name, measure, |story| {
+    let measure = |variant: &Variant, repeat| bench.restart_run(variant, intervals, repeat, &bar);
+    let turns = Turns::take(&variants, arguments.testbed.repeat, &bar, name, measure, |restart_run| {
         if !quiet {
-            eprint!("{}", report::lines(story));
+            eprint!("{}", report::lines(restart_run));
         }
     });
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments: bench.arguments, intervals, ground: &bench.ground, stories: &turns.runs };
-    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
-    match turns.end()?.iter().find(|story| !story.faults.is_empty()) {
-        Some(story) => bail!("{}: {}", story.variant.name(), story.faults.join("; ")),
+    let report =
+        report::Report { arguments: bench.arguments, intervals, testbed: &bench.testbed, stories: &turns.runs };
+    tell(&arguments.testbed, &report::text(&report), || report::json(&report), || report::page(&report))?;
+    match turns.end()?.iter().find(|restart_run| !restart_run.faults.is_empty()) {
+        Some(restart_run) => bail!("{}: {}", restart_run.variant.name(), restart_run.faults.join("; ")),
         None => Ok(()),
     }
 }
 
 impl Bench<'_> {
     /// The restarts of one variant, and the checks at their end.
-    fn story(&mut self, variant: &Variant, intervals: &[Duration], repeat: u32, bar: &Progress) -> Result<Story> {
+    fn restart_run(
+        &mut self,
+        variant: &Variant,
+        intervals: &[Duration],
+        repeat: u32,
+        bar: &Progress,
+    ) -> Result<RestartRun> {
         bar.note(format!("{}, run {repeat}: starting", variant.name()));
-        let (mut mounted, _) = self.ground.start(variant)?;
+        let (mut mounted, _) = self.testbed.start(variant)?;
         let (mut ledger, mut restarts) = (Ledger::default(), Vec::new());
         let mut warmup = self.arguments.run.warmup;
         for (nth, &interval) in intervals.iter().enumerate() {
@@ -137,11 +144,11 @@ impl Bench<'_> {
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let mut faults = self.faults(&ledger)?;
-        faults.extend(self.ground.server.check()?);
-        self.ground.server.stop()?;
+        faults.extend(self.testbed.server.check()?);
+        self.testbed.server.stop()?;
         mounted.close()?;
-        self.ground.place.clear()?;
-        Ok(Story { variant: variant.clone(), repeat, restarts, faults })
+        self.testbed.place.clear()?;
+        Ok(RestartRun { variant: variant.clone(), repeat, restarts, faults })
     }
 
     /// Load, crash, restart, load.
@@ -157,7 +164,7 @@ impl Bench<'_> {
         bar.note(format!("{}: before the crash", variant.name()));
         let until = |server: &dyn Server, over: &dyn Fn() -> bool| until_crash(server, warmup, interval, over);
         let (ran, crash) = self.strike(Victim::Both, &mut mounted, first_client, until)?;
-        if self.ground.ended.load(Relaxed) {
+        if self.testbed.ended.load(Relaxed) {
             bail!("interrupted");
         }
         bar.advance(crash.load_s as u64);
@@ -167,9 +174,9 @@ impl Bench<'_> {
         // Taking away the dead mount is not the restart's time.
         drop(mounted);
         let started = Instant::now();
-        let (mut mounted, found) = self.ground.devices.mount(&self.ground.place, variant)?;
+        let (mut mounted, found) = self.testbed.devices.mount(&self.testbed.place, variant)?;
         let mounted_s = started.elapsed().as_secs_f64();
-        self.ground.server.start(&self.ground.ended).with_context(|| format!("{}, the restart", variant.name()))?;
+        self.testbed.server.start(&self.testbed.ended).with_context(|| format!("{}, the restart", variant.name()))?;
         let answered_s = started.elapsed().as_secs_f64();
         let recovery = mounted.ask("figures")?;
         let plan = self.plan(first_client + CLIENTS_A_ROUND, Duration::ZERO, self.arguments.run.duration);

@@ -1,9 +1,9 @@
 //! Report of restarts: on the terminal, as JSON and as a page.
 
-use super::ground::Ground;
 use super::parts::{Asked, device_table_of, distinct, median};
 use super::report;
-use super::restart::{Restarted, Story};
+use super::restart::{RestartRun, Restarted};
+use super::testbed::Testbed;
 use super::tpcc::LoadArgs;
 use super::variant::Variant;
 use anyhow::Result;
@@ -15,34 +15,34 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a LoadArgs,
     /// Between checkpoints, in the order in which restarts follow each other.
     pub intervals: &'a [Duration],
-    pub ground: &'a Ground,
-    pub stories: &'a [Story],
+    pub testbed: &'a Testbed,
+    pub stories: &'a [RestartRun],
 }
 
 /// Restarts of a variant, a line each, as soon as they are over.
-pub fn lines(story: &Story) -> String {
+pub fn lines(restart_run: &RestartRun) -> String {
     let line = |restarted: &Restarted| {
         format!(
             "{}, run {}: checkpoints {} s apart: served after {:.2} s, answered after {:.2} s, then {:.0} new orders/min{}\n",
-            story.variant.name(),
-            story.repeat,
+            restart_run.variant.name(),
+            restart_run.repeat,
             restarted.interval_s,
             restarted.mounted_s,
             restarted.answered_s,
             restarted.after.new_orders_a_minute(),
-            if story.faults.is_empty() { "" } else { ": NOT SOUND" }
+            if restart_run.faults.is_empty() { "" } else { ": NOT SOUND" }
         )
     };
-    story.restarts.iter().map(line).collect()
+    restart_run.restarts.iter().map(line).collect()
 }
 
-impl Told<'_> {
+impl Report<'_> {
     fn variants(&self) -> Vec<&Variant> {
-        distinct(self.stories.iter().map(|story| &story.variant))
+        distinct(self.stories.iter().map(|restart_run| &restart_run.variant))
     }
 
     /// Intervals as they were given, by which restarts are found.
@@ -53,8 +53,8 @@ impl Told<'_> {
     fn of<'b>(&'b self, variant: &'b Variant, nth: usize) -> impl Iterator<Item = &'b Restarted> {
         self.stories
             .iter()
-            .filter(move |story| story.variant == *variant)
-            .filter_map(move |story| story.restarts.get(nth))
+            .filter(move |restart_run| restart_run.variant == *variant)
+            .filter_map(move |restart_run| restart_run.restarts.get(nth))
     }
 
     fn middle(&self, variant: &Variant, nth: usize, value: impl Fn(&Restarted) -> Option<f64>) -> Option<f64> {
@@ -84,15 +84,15 @@ impl Told<'_> {
             Column::number("after").help("from when clients were at work again"),
             Column::text("checks"),
         ];
-        let mut table = Table::new(format!("Restarts of {}", self.ground.server.name()), columns);
-        let page_size = self.ground.devices.page_size;
+        let mut table = Table::new(format!("Restarts of {}", self.testbed.server.name()), columns);
+        let page_size = self.testbed.devices.page_size;
         let optional =
             |value: Option<f64>, digits| value.map_or_else(Cell::missing, |value| Cell::fixed(value, digits));
         let mib = |bytes: Option<u64>| Some(bytes? as f64 / f64::from(1 << 20));
         for (nth, interval) in self.intervals().into_iter().enumerate() {
             for &variant in &variants {
                 let middle = |value: &dyn Fn(&Restarted) -> Option<f64>| self.middle(variant, nth, value);
-                let mut stories = self.stories.iter().filter(|story| story.variant == *variant);
+                let mut stories = self.stories.iter().filter(|restart_run| restart_run.variant == *variant);
                 table.push([
                     Cell::from(interval.to_string()),
                     Cell::from(variant.name()),
@@ -106,7 +106,7 @@ impl Told<'_> {
                     optional(middle(&|its| mib(its.written_bytes(page_size))), 1),
                     optional(middle(&|its| its.before), 0),
                     optional(middle(&|its| Some(its.after.new_orders_a_minute())), 0),
-                    if stories.all(|story| story.faults.is_empty()) {
+                    if stories.all(|restart_run| restart_run.faults.is_empty()) {
                         Cell::from("sound").tone(Tone::Good)
                     } else {
                         Cell::from("BROKEN").tone(Tone::Bad)
@@ -118,21 +118,21 @@ impl Told<'_> {
     }
 
     fn device_table(&self) -> Option<Table> {
-        let asked = |story: &Story| {
-            let name = story.variant.name().to_owned();
+        let asked = |restart_run: &RestartRun| {
+            let name = restart_run.variant.name().to_owned();
             let one = move |restarted: &Restarted| Asked {
                 of: format!("{name}, {} s", restarted.interval_s),
                 cache: restarted.recovery.cache_device,
                 backing: restarted.recovery.backing_device,
                 seconds: restarted.answered_s,
             };
-            story.restarts.iter().map(one).collect::<Vec<_>>()
+            restart_run.restarts.iter().map(one).collect::<Vec<_>>()
         };
         device_table_of("Emulated devices, until the server answered", self.stories.iter().flat_map(asked))
     }
 
     fn setting(&self) -> Vec<(&'static str, String)> {
-        let mut setting = report::setting(self.arguments, self.ground);
+        let mut setting = report::setting(self.arguments, self.testbed);
         setting.push(("crash", "SIGKILL of the server and of the process that mounts".to_owned()));
         let intervals: Vec<String> = self.intervals().iter().map(|interval| format!("{interval} s")).collect();
         setting.push(("between checkpoints", intervals.join(", ") + ", each asked for by the benchmark"));
@@ -141,8 +141,8 @@ impl Told<'_> {
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
-    report::tables(&told.table(), told.device_table(), told.setting())
+pub fn text(report: &Report) -> String {
+    report::tables(&report.table(), report.device_table(), report.setting())
 }
 
 /// New orders a minute since both processes began to start, a point for each whole second of load.
@@ -154,42 +154,42 @@ fn since_restart(restarted: &Restarted) -> impl Iterator<Item = (f64, f64)> + '_
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
-    let (variants, intervals) = (told.variants(), told.intervals());
+pub fn page(report: &Report) -> Page {
+    let (variants, intervals) = (report.variants(), report.intervals());
     let seconds = Axis::new("seconds until the server answered", NumberFormat::Count);
     let between = intervals.iter().map(|interval| format!("{interval} s between checkpoints"));
     let mut answered = BarChart::new("Restarts", seconds, BarLayout::Grouped, between);
     for variant in &variants {
-        answered = answered.series(variant.name(), (0..intervals.len()).map(|nth| told.answered(variant, nth)));
+        answered = answered.series(variant.name(), (0..intervals.len()).map(|nth| report.answered(variant, nth)));
     }
     let charts = intervals.iter().enumerate().map(|(nth, interval)| {
         let time = Axis::new("seconds since the restart began", NumberFormat::Count);
         let orders = Axis::new("new orders per minute", NumberFormat::Count);
         let mut chart = LineChart::new(format!("{interval} s between checkpoints"), time, orders);
-        for story in told.stories.iter().filter(|story| story.repeat == 1) {
-            let restarted = story.restarts.get(nth).into_iter();
-            chart =
-                restarted.fold(chart, |chart, its| chart.series(Series::new(story.variant.name(), since_restart(its))));
+        for restart_run in report.stories.iter().filter(|restart_run| restart_run.repeat == 1) {
+            let restarted = restart_run.restarts.get(nth).into_iter();
+            chart = restarted
+                .fold(chart, |chart, its| chart.series(Series::new(restart_run.variant.name(), since_restart(its))));
         }
         Chart::from(chart)
     });
-    let title = format!("Restarts of {} under a TPC-C-like load", told.ground.server.name());
+    let title = format!("Restarts of {} under a TPC-C-like load", report.testbed.server.name());
     let mut page = Page::new(title)
         .command(output::command_line())
-        .section(Section::new("In short").table(told.table()).chart(answered))
+        .section(Section::new("In short").table(report.table()).chart(answered))
         .section(Section::new("Throughput after a restart, first runs").grid(charts));
-    if let Some(devices) = told.device_table() {
+    if let Some(devices) = report.device_table() {
         page = page.section(Section::new("Devices").table(devices));
     }
-    page.section(Section::new("How it was run").facts(told.setting()).note(
+    page.section(Section::new("How it was run").facts(report.setting()).note(
         "Server and mount are killed in the middle between two checkpoints and started again at once. Nobody audited the load, \
          and it must not be compared with published results; what can be compared are the runs on this page.",
     ))
 }
 
 /// All figures.
-pub fn json(told: &Told) -> Result<String> {
-    let page_size = told.ground.devices.page_size;
+pub fn json(report: &Report) -> Result<String> {
+    let page_size = report.testbed.devices.page_size;
     let one = |its: &Restarted| -> Value {
         json!({
             "interval_s": its.interval_s, "checkpoint_s": its.crash.checkpoint_s, "killed_after_s": its.crash.after_s,
@@ -202,18 +202,18 @@ pub fn json(told: &Told) -> Result<String> {
             "since_restart": since_restart(its).map(|(at, rate)| json!([at, rate])).collect::<Vec<_>>(),
         })
     };
-    let story = |story: &Story| -> Value {
+    let restart_run = |restart_run: &RestartRun| -> Value {
         json!({
-            "cache": story.variant.name(), "repeat": story.repeat, "faults": story.faults,
-            "restarts": story.restarts.iter().map(one).collect::<Vec<_>>(),
+            "cache": restart_run.variant.name(), "repeat": restart_run.repeat, "faults": restart_run.faults,
+            "restarts": restart_run.restarts.iter().map(one).collect::<Vec<_>>(),
         })
     };
     let setting: serde_json::Map<_, _> =
-        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        report.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let all = json!({
-        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
-        "cache_pages": told.ground.devices.pages, "page_bytes": page_size,
-        "runs": told.stories.iter().map(story).collect::<Vec<_>>(),
+        "command": output::command_line(), "setting": setting, "database_bytes": report.testbed.loaded_bytes,
+        "cache_pages": report.testbed.devices.pages, "page_bytes": page_size,
+        "runs": report.stories.iter().map(restart_run).collect::<Vec<_>>(),
     });
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

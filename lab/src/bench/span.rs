@@ -1,7 +1,7 @@
 //! Span between two looks at a run, and the recording of the run.
 
 use super::daemon::Figures;
-use super::ground::Ground;
+use super::testbed::Testbed;
 use super::variant::Variant;
 use anyhow::{Context, Result};
 use entresol_bench::server::{PoolCounts, processor_time, processor_time_but};
@@ -23,14 +23,14 @@ pub struct Look {
 impl Look {
     /// A look while the process `mounting` mounts, whose figures `ask` asks for.
     pub fn take(
-        ground: &Ground,
+        testbed: &Testbed,
         variant: &Variant,
         mounting: u32,
         ask: impl FnOnce() -> Result<Figures>,
     ) -> Result<Self> {
         let figures = ask()?;
         // Asking costs a little, so only where it says what is missing in a recording.
-        let pool = if ground.records(variant) { ground.server.pool()? } else { None };
+        let pool = if testbed.records(variant) { testbed.server.pool()? } else { None };
         Ok(Look {
             figures,
             pool,
@@ -102,7 +102,7 @@ pub fn joined(mut all: Value, more: Value) -> Value {
     all
 }
 
-impl Ground {
+impl Testbed {
     /// True if a recording of this variant's run was asked for.
     pub fn records(&self, variant: &Variant) -> bool {
         self.devices.record.is_some() && *variant == Variant::None

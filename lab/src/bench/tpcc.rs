@@ -1,8 +1,8 @@
 //! `entresol-lab bench tpcc`.
 
-use super::ground::{Db, Ground, RunArgs, Wanted, said, time};
 use super::mounted::{Mounted, Shared, ask};
 use super::span::{Look, Span};
+use super::testbed::{Db, RunArgs, Testbed, Wanted, said, time};
 use super::turns::{Turns, tell};
 use super::variant::Variant;
 use super::{kill, report, restart};
@@ -83,13 +83,13 @@ pub struct Measured {
 /// A benchmark and what it works with.
 pub struct Bench<'a> {
     pub arguments: &'a LoadArgs,
-    pub ground: Ground,
+    pub testbed: Testbed,
 }
 
 /// Runs the command.
 pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     let TpccArgs { load: arguments, kill, rounds, restart } = arguments;
-    if arguments.run.ground.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
+    if arguments.run.testbed.db == Db::Sqlite && matches!(kill, Some(Victim::Server | Victim::Both)) {
         bail!("--kill: SQLite has no server; the process with the cache can be killed (--kill daemon)");
     }
     // For restarts the benchmark says when there are checkpoints.
@@ -102,18 +102,18 @@ pub fn run(arguments: &TpccArgs, quiet: bool) -> Result<()> {
     if !restart.is_empty() {
         return restart::run(&mut bench, restart, quiet);
     }
-    let bar = arguments.run.bar(&bench.ground);
-    let (variants, name) = (bench.ground.variants.clone(), |its: &Variant| its.name().to_owned());
+    let bar = arguments.run.bar(&bench.testbed);
+    let (variants, name) = (bench.testbed.variants.clone(), |its: &Variant| its.name().to_owned());
     let measure = |variant: &Variant, repeat| Ok(bench.measure(variant, repeat, &bar, &|_, _| Ok(()))?.0);
-    let turns = Turns::take(&variants, arguments.run.ground.repeat, &bar, name, measure, |run| {
+    let turns = Turns::take(&variants, arguments.run.testbed.repeat, &bar, name, measure, |run| {
         if !quiet {
             say!("{}", report::line(run));
         }
     });
     drop(bar);
     let turns = turns?;
-    let told = report::Told { arguments, ground: &bench.ground, runs: turns.runs.iter().collect() };
-    tell(&arguments.run.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let report = report::Report { arguments, testbed: &bench.testbed, runs: turns.runs.iter().collect() };
+    tell(&arguments.run.testbed, &report::text(&report), || report::json(&report), || report::page(&report))?;
     let runs = turns.end()?;
     if let Some(run) = runs.iter().find(|run| !run.faults.is_empty()) {
         bail!("{}: the database is not what it should be: {}", run.variant.name(), run.faults.join("; "));
@@ -130,18 +130,18 @@ impl<'a> Bench<'a> {
         more: impl FnOnce(&mut dyn Session, &AtomicBool) -> Result<()>,
     ) -> Result<Self> {
         let load = |database: &dyn Database, ended: &AtomicBool| {
-            loaded(scale(arguments), arguments.run.ground.seed, database, ended, quiet)?;
+            loaded(scale(arguments), arguments.run.testbed.seed, database, ended, quiet)?;
             more(&mut *database.connect()?, ended)
         };
-        let ground = arguments.run.prepare(wanted, quiet, load)?;
-        Ok(Bench { arguments, ground })
+        let testbed = arguments.run.prepare(wanted, quiet, load)?;
+        Ok(Bench { arguments, testbed })
     }
 
     pub fn plan(&self, first_client: u64, warmup: Duration, duration: Duration) -> Plan {
         let clients = self.arguments.run.clients;
         Plan {
             scale: scale(self.arguments),
-            seed: self.arguments.run.ground.seed,
+            seed: self.arguments.run.testbed.seed,
             first_client,
             clients,
             warmup,
@@ -158,7 +158,7 @@ impl<'a> Bench<'a> {
         beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
     ) -> Result<(Measured, B)> {
         bar.note(format!("{}, run {repeat}: starting", variant.name()));
-        let (mut mounted, ready) = self.ground.start(variant)?;
+        let (mut mounted, ready) = self.testbed.start(variant)?;
         let plan = self.plan(0, self.arguments.run.warmup, self.arguments.run.duration);
         let (driven, beside) = self.drive(&plan, &mut mounted, variant, bar, beside)?;
         let Driven { ran, before, after } = driven;
@@ -166,11 +166,11 @@ impl<'a> Bench<'a> {
         mounted.ask("hurry")?;
         bar.note(format!("{}, run {repeat}: checking", variant.name()));
         let faults = self.faults(&ran.ledger)?;
-        self.ground.server.stop()?;
+        self.testbed.server.stop()?;
         mounted.close()?;
-        self.ground.keep_recording(variant)?;
+        self.testbed.keep_recording(variant)?;
         let measured = Measured { variant: variant.clone(), repeat, span: before.until(&after), ran, ready, faults };
-        self.ground.place.clear()?;
+        self.testbed.place.clear()?;
         Ok((measured, beside))
     }
 
@@ -184,17 +184,17 @@ impl<'a> Bench<'a> {
         beside: &(dyn Fn(&Watch, &Shared) -> Result<B> + Sync),
     ) -> Result<(Driven, B)> {
         let pid = mounted.pid();
-        let (database, watch, mounted) = (self.ground.server.database(), Watch::default(), Mutex::new(mounted));
+        let (database, watch, mounted) = (self.testbed.server.database(), Watch::default(), Mutex::new(mounted));
         std::thread::scope(|scope| {
             let clients = scope.spawn(|| drive::run(&*database, plan, &watch));
             let beside = scope.spawn(|| beside(&watch, &mounted));
-            let look = || Look::take(&self.ground, variant, pid, || ask(&mounted, "figures"));
+            let look = || Look::take(&self.testbed, variant, pid, || ask(&mounted, "figures"));
             let (started, mut shown) = (Instant::now(), 0);
             let (mut before, mut after) = (None, None);
             while !clients.is_finished() {
                 std::thread::sleep(Duration::from_millis(20));
                 // Its own, for what goes wrong beside the clients ends them too.
-                if self.ground.ended.load(Relaxed) {
+                if self.testbed.ended.load(Relaxed) {
                     watch.ended.store(true, Relaxed);
                 }
                 if before.is_none() && watch.counting.load(Relaxed) {
@@ -215,7 +215,7 @@ impl<'a> Bench<'a> {
             }
             let ran = clients.join().expect("clients do not panic");
             let after = after.map_or_else(look, Ok);
-            let failed = |error| said(&*self.ground.server, error);
+            let failed = |error| said(&*self.testbed.server, error);
             // What ended the clients, if that was beside them.
             let beside = beside.join().expect("what goes on beside clients does not panic").map_err(failed)?;
             let ran = ran.map_err(|error| failed(error.into()))?;
@@ -227,7 +227,7 @@ impl<'a> Bench<'a> {
     /// Faults of the database: conditions that do not hold, and commits that are lost. Of the latter, ten at most are
     /// named.
     pub fn faults(&self, ledger: &Ledger) -> Result<Vec<String>> {
-        let database = self.ground.server.database();
+        let database = self.testbed.server.database();
         let mut faults = broken_conditions(&*database)?;
         let mut session = database.connect()?;
         let mut lost = ledger.faults(&mut *session, scale(self.arguments).customers as i64 + 1)?;

@@ -1,8 +1,8 @@
 //! `entresol-lab bench tpch`.
 
 use super::daemon::{CacheFigures, DeviceFigures, Figures, FileFigures};
-use super::ground::{Ground, GroundArgs, Wanted, said};
 use super::mounted::Mounted;
+use super::testbed::{Testbed, TestbedArgs, Wanted, said};
 use super::tpch_report as report;
 use super::turns::{Turns, tell};
 use super::variant::Variant;
@@ -46,7 +46,7 @@ pub struct TpchArgs {
     #[arg(long)]
     pub no_hints: bool,
     #[command(flatten)]
-    pub ground: GroundArgs,
+    pub testbed: TestbedArgs,
 }
 
 /// Which queries.
@@ -147,7 +147,7 @@ const QUERY: u32 = 1;
 /// A benchmark and what it works with.
 struct Bench<'a> {
     arguments: &'a TpchArgs,
-    ground: Ground,
+    testbed: Testbed,
     queries: Vec<Query>,
     /// Answers to the queries before there was any mount.
     expected: Vec<Answer>,
@@ -158,19 +158,19 @@ struct Bench<'a> {
 pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
     let mut bench = Bench::prepare(arguments, quiet)?;
     let cases = bench.cases()?;
-    let total = bench.queries.len() * cases.len() * arguments.ground.repeat as usize;
+    let total = bench.queries.len() * cases.len() * arguments.testbed.repeat as usize;
     let bar = Progress::start("asking", Some(total as u64), Unit::Items("queries"), quiet);
     let measure = |case: &Case, repeat| bench.measure(case, repeat, &bar);
-    let turns = Turns::take(&cases, arguments.ground.repeat, &bar, Case::name, measure, |run| {
+    let turns = Turns::take(&cases, arguments.testbed.repeat, &bar, Case::name, measure, |run| {
         if !quiet {
             say!("{}", report::line(run));
         }
     });
     drop(bar);
     let turns = turns?;
-    let Bench { ground, queries, expected, .. } = &bench;
-    let told = report::Told { arguments, ground, queries, expected, runs: &turns.runs };
-    tell(&arguments.ground, &report::text(&told), || report::json(&told), || report::page(&told))?;
+    let Bench { testbed, queries, expected, .. } = &bench;
+    let report = report::Report { arguments, testbed, queries, expected, runs: &turns.runs };
+    tell(&arguments.testbed, &report::text(&report), || report::json(&report), || report::page(&report))?;
     let runs = turns.end()?;
     match runs.iter().find(|run| !run.faults.is_empty()) {
         Some(run) => bail!("{}: {}", run.case.name(), run.faults.join("; ")),
@@ -181,7 +181,7 @@ pub fn run(arguments: &TpchArgs, quiet: bool) -> Result<()> {
 impl<'a> Bench<'a> {
     /// Loads the database that all runs begin with, and asks it everything once.
     fn prepare(arguments: &'a TpchArgs, quiet: bool) -> Result<Self> {
-        let queries = arguments.queries.drawn(arguments.ground.seed);
+        let queries = arguments.queries.drawn(arguments.testbed.seed);
         let mut expected = Vec::new();
         let load = |database: &dyn Database, ended: &AtomicBool| {
             let mut session = database.connect()?;
@@ -199,14 +199,14 @@ impl<'a> Bench<'a> {
             Ok(())
         };
         let wanted = Wanted { connections: 2, checkpoint: Duration::from_secs(300) };
-        let ground = Ground::prepare(&arguments.ground, &arguments.policy, wanted, quiet, load)?;
-        let names = Names::find(&ground.place.loaded())?;
-        Ok(Bench { arguments, ground, queries, expected, names })
+        let testbed = Testbed::prepare(&arguments.testbed, &arguments.policy, wanted, quiet, load)?;
+        let names = Names::find(&testbed.place.loaded())?;
+        Ok(Bench { arguments, testbed, queries, expected, names })
     }
 
     /// Everything that is compared, of each cache the smallest size first.
     fn cases(&self) -> Result<Vec<Case>> {
-        let sizes = self.arguments.cache_size.iter().map(|&size| Ok((size, self.ground.cache_pages(size)?)));
+        let sizes = self.arguments.cache_size.iter().map(|&size| Ok((size, self.testbed.cache_pages(size)?)));
         let sizes = sizes.collect::<Result<Vec<_>>>()?;
         let of = |variant: &Variant| match variant {
             Variant::Cached(_) => {
@@ -214,15 +214,15 @@ impl<'a> Bench<'a> {
             }
             Variant::None | Variant::SsdOnly => vec![Case { variant: variant.clone(), size: None }],
         };
-        Ok(self.ground.variants.iter().flat_map(of).collect())
+        Ok(self.testbed.variants.iter().flat_map(of).collect())
     }
 
     /// All queries in one case, on a fresh copy.
     fn measure(&mut self, case: &Case, repeat: u32, bar: &Progress) -> Result<Measured> {
         bar.note(format!("{}, run {repeat}: starting", case.name()));
-        self.ground.devices.pages = case.size.map_or(0, |(_, pages)| pages);
-        let (mut mounted, ready) = self.ground.start(&case.variant)?;
-        let mut session = self.ground.server.database().connect()?;
+        self.testbed.devices.pages = case.size.map_or(0, |(_, pages)| pages);
+        let (mut mounted, ready) = self.testbed.start(&case.variant)?;
+        let mut session = self.testbed.server.database().connect()?;
         let (mut queries, mut faults) = (Vec::new(), Vec::new());
         for at in 0..self.queries.len() {
             let name = self.queries[at].name();
@@ -238,25 +238,25 @@ impl<'a> Bench<'a> {
         // What comes now is not measured.
         mounted.ask("hurry")?;
         drop(session);
-        self.ground.server.stop()?;
+        self.testbed.server.stop()?;
         mounted.close()?;
-        self.ground.place.clear()?;
+        self.testbed.place.clear()?;
         Ok(Measured { case: case.clone(), repeat, queries, faults, ready })
     }
 
     /// One query, and what was asked for in its course.
     fn time(&mut self, session: &mut dyn Session, at: usize, mounted: &mut Mounted) -> Result<Timed> {
         let query = &self.queries[at];
-        let (untold, told) = (mounted.ask("figures")?, Instant::now());
+        let (untold, report) = (mounted.ask("figures")?, Instant::now());
         if !self.arguments.no_hints {
             let files = session.files(query.tables())?;
             mounted.ask(&format!("begin {QUERY} {}", files.join(" ")))?;
         }
-        let placing_s = told.elapsed().as_secs_f64();
+        let placing_s = report.elapsed().as_secs_f64();
         let files_before = mounted.files()?;
         let before = mounted.ask("figures")?;
-        let ended = self.ground.ended.clone();
-        let server = &mut self.ground.server;
+        let ended = self.testbed.ended.clone();
+        let server = &mut self.testbed.server;
         // A query cannot be waited for when everything is to end.
         let answer = asked(session, query, &ended, || {
             server.kill();
@@ -264,7 +264,7 @@ impl<'a> Bench<'a> {
         });
         let (rows, took) = answer.map_err(|error| match error {
             BenchError::Interrupted => error.into(),
-            other => said(&*self.ground.server, other.into()),
+            other => said(&*self.testbed.server, other.into()),
         })?;
         let after = mounted.ask("figures")?;
         let objects = self.objects(&files_before, mounted.files()?);

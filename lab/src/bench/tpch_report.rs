@@ -1,8 +1,8 @@
 //! Report of a benchmark of queries: on the terminal, as JSON and as a page.
 
 use super::daemon::{CacheFigures, DeviceFigures};
-use super::ground::{Ground, mib};
 use super::parts::{Asked, device_table, distinct, median};
+use super::testbed::{Testbed, mib};
 use super::tpch::{Case, Measured, Timed, TpchArgs};
 use super::variant::Variant;
 use anyhow::Result;
@@ -12,9 +12,9 @@ use entresol_report::{Axis, BarChart, BarLayout, Cell, Column, NumberFormat, Pag
 use serde_json::{Value, json};
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a TpchArgs,
-    pub ground: &'a Ground,
+    pub testbed: &'a Testbed,
     pub queries: &'a [Query],
     pub expected: &'a [Answer],
     pub runs: &'a [Measured],
@@ -62,7 +62,7 @@ fn verdicts(timed: &Timed) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-impl Told<'_> {
+impl Report<'_> {
     fn cases(&self) -> Vec<&Case> {
         distinct(self.runs.iter().map(|run| &run.case))
     }
@@ -86,7 +86,7 @@ impl Told<'_> {
     }
 
     fn bytes(&self, pages: u64) -> f64 {
-        (pages * u64::from(self.ground.devices.page_size)) as f64
+        (pages * u64::from(self.testbed.devices.page_size)) as f64
     }
 
     /// The first case is what the others are compared with.
@@ -105,7 +105,7 @@ impl Told<'_> {
             Column::number("written back MiB"),
             Column::text("answers"),
         ];
-        let mut table = Table::new(format!("Queries of TPC-H on {}", self.ground.server.name()), columns);
+        let mut table = Table::new(format!("Queries of TPC-H on {}", self.testbed.server.name()), columns);
         for case in self.cases() {
             let optional = |value: Option<f64>| value.map_or_else(Cell::missing, |value| Cell::percent(value, 1));
             let pages = |of: fn(&CacheFigures) -> u64| {
@@ -239,68 +239,68 @@ impl Told<'_> {
     }
 
     fn setting(&self) -> Vec<(&'static str, String)> {
-        let TpchArgs { scale, no_hints, ground, .. } = self.arguments;
-        let server = self.ground.server.name();
+        let TpchArgs { scale, no_hints, testbed, .. } = self.arguments;
+        let server = self.testbed.server.name();
         let hints = match no_hints {
             true => "policies are not told of queries",
             false => "policies are told when a query begins and ends, and which tables it reads",
         };
         let mut setting = vec![
-            ("database", format!("{server}, scale factor {scale}, {}", mib(self.ground.loaded_bytes))),
-            ("queries", format!("{}, one after the other, seed {}", self.queries.len(), ground.seed)),
+            ("database", format!("{server}, scale factor {scale}, {}", mib(self.testbed.loaded_bytes))),
+            ("queries", format!("{}, one after the other, seed {}", self.queries.len(), testbed.seed)),
             ("hints", hints.to_owned()),
-            ("pages of the cache", format!("of {} B", self.ground.devices.page_size)),
+            ("pages of the cache", format!("of {} B", self.testbed.devices.page_size)),
         ];
-        setting.extend(self.ground.setting(ground));
+        setting.extend(self.testbed.setting(testbed));
         setting
     }
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
-    let more = [told.verdict_table(), told.device_table()].into_iter().flatten();
+pub fn text(report: &Report) -> String {
+    let more = [report.verdict_table(), report.device_table()].into_iter().flatten();
     let mut text = String::new();
-    for table in [told.table()].into_iter().chain(told.query_tables()).chain(more) {
+    for table in [report.table()].into_iter().chain(report.query_tables()).chain(more) {
         text += &table.to_text(TextStyle::stdout());
         text += "\n";
     }
-    for (name, value) in told.setting() {
+    for (name, value) in report.setting() {
         text += &format!("{name}: {value}\n");
     }
     text + "Queries of TPC-H: not audited, not comparable with published results.\n"
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
-    let cases = told.cases();
+pub fn page(report: &Report) -> Page {
+    let cases = report.cases();
     let against = format!("times as fast as {}", cases[0].name());
-    let names: Vec<String> = told.queries.iter().map(Query::name).collect();
+    let names: Vec<String> = report.queries.iter().map(Query::name).collect();
     let mut chart = BarChart::new("Each query", Axis::new(against, NumberFormat::Factor), BarLayout::Grouped, &names);
     for case in cases.iter().filter(|case| case.variant != Variant::None) {
-        let seconds = |case: &Case, at| told.of_query(case, at, |timed| Some(timed.seconds)).unwrap_or_default();
+        let seconds = |case: &Case, at| report.of_query(case, at, |timed| Some(timed.seconds)).unwrap_or_default();
         let factors = (0..names.len()).map(|at| seconds(cases[0], at) / seconds(case, at));
         chart = chart.series(case.name(), factors);
     }
-    let queries = told.query_tables().fold(Section::new("Queries").chart(chart), Section::table);
-    let mut page = Page::new(format!("Queries of TPC-H on {}", told.ground.server.name()))
+    let queries = report.query_tables().fold(Section::new("Queries").chart(chart), Section::table);
+    let mut page = Page::new(format!("Queries of TPC-H on {}", report.testbed.server.name()))
         .command(output::command_line())
-        .section(Section::new("In short").table(told.table()))
+        .section(Section::new("In short").table(report.table()))
         .section(queries);
-    if let Some(verdicts) = told.verdict_table() {
+    if let Some(verdicts) = report.verdict_table() {
         page = page.section(Section::new("Verdicts").table(verdicts));
     }
-    page = page.section(Section::new("Tables and indexes").table(told.object_table()));
-    if let Some(devices) = told.device_table() {
+    page = page.section(Section::new("Tables and indexes").table(report.object_table()));
+    if let Some(devices) = report.device_table() {
         page = page.section(Section::new("Devices").table(devices));
     }
-    page.section(Section::new("How it was run").facts(told.setting()).note(
+    page.section(Section::new("How it was run").facts(report.setting()).note(
         "Queries with parameters by the rules of TPC-H, on data of its generator. Nobody audited it, there are no refresh \
          functions, and it must not be compared with published results; what can be compared are the runs on this page.",
     ))
 }
 
 /// All figures.
-pub fn json(told: &Told) -> Result<String> {
+pub fn json(report: &Report) -> Result<String> {
     let answer = |answer: &Answer| json!({"rows": answer.rows, "checksum": format!("{:016x}", answer.checksum)});
     let query = |(query, expected): (&Query, &Answer)| -> Value {
         let parameters: serde_json::Map<_, _> =
@@ -313,7 +313,7 @@ pub fn json(told: &Told) -> Result<String> {
     let timed = |(query, timed): (&Query, &Timed)| -> Value {
         json!({
             "name": query.name(), "seconds": timed.seconds, "placing_s": timed.placing_s, "answer": answer(&timed.answer), "pages": timed.cache,
-            "migrated_bytes": timed.cache.map(|cache| told.bytes(cache.migrated())), "device_s": device_seconds(timed),
+            "migrated_bytes": timed.cache.map(|cache| report.bytes(cache.migrated())), "device_s": device_seconds(timed),
             "cache_device": timed.cache_device, "backing_device": timed.backing_device, "objects": timed.objects,
         })
     };
@@ -323,19 +323,19 @@ pub fn json(told: &Told) -> Result<String> {
             "cache_pages": run.case.size.map(|(_, pages)| pages), "repeat": run.repeat, "seconds": seconds(run),
             "placing_s": run.queries.iter().map(|timed| timed.placing_s).sum::<f64>(),
             "server_ready_s": run.ready.as_secs_f64(), "pages": cache(run),
-            "migrated_bytes": cache(run).map(|cache| told.bytes(cache.migrated())),
+            "migrated_bytes": cache(run).map(|cache| report.bytes(cache.migrated())),
             "cache_device": device(run, |timed| timed.cache_device),
             "backing_device": device(run, |timed| timed.backing_device),
-            "queries": told.queries.iter().zip(&run.queries).map(timed).collect::<Vec<_>>(), "faults": run.faults,
+            "queries": report.queries.iter().zip(&run.queries).map(timed).collect::<Vec<_>>(), "faults": run.faults,
         })
     };
     let setting: serde_json::Map<_, _> =
-        told.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        report.setting().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let all = json!({
-        "command": output::command_line(), "setting": setting, "database_bytes": told.ground.loaded_bytes,
-        "page_bytes": told.ground.devices.page_size, "scale": told.arguments.scale,
-        "queries": told.queries.iter().zip(told.expected).map(query).collect::<Vec<_>>(),
-        "runs": told.runs.iter().map(run).collect::<Vec<_>>(),
+        "command": output::command_line(), "setting": setting, "database_bytes": report.testbed.loaded_bytes,
+        "page_bytes": report.testbed.devices.page_size, "scale": report.arguments.scale,
+        "queries": report.queries.iter().zip(report.expected).map(query).collect::<Vec<_>>(),
+        "runs": report.runs.iter().map(run).collect::<Vec<_>>(),
     });
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }

@@ -1,6 +1,6 @@
 //! Runs of a benchmark, one after the other, and what is told of them.
 
-use super::ground::GroundArgs;
+use super::testbed::TestbedArgs;
 use anyhow::{Error, Result};
 use entresol_cli::shared as output;
 use entresol_report::{Page, Progress};
@@ -22,13 +22,13 @@ impl<M> Turns<M> {
         bar: &Progress,
         name: impl Fn(&C) -> String,
         mut measure: impl FnMut(&C, u32) -> Result<M>,
-        told: impl Fn(&M),
+        report: impl Fn(&M),
     ) -> Result<Self> {
         let mut turns = Turns { runs: Vec::new(), failed: None };
         for (repeat, case) in (1..=repeat).flat_map(|repeat| cases.iter().map(move |case| (repeat, case))) {
             match measure(case, repeat) {
                 Ok(run) => {
-                    bar.aside(|| told(&run));
+                    bar.aside(|| report(&run));
                     turns.runs.push(run);
                 }
                 // What was measured before is told all the same.
@@ -55,7 +55,7 @@ impl<M> Turns<M> {
 
 /// Tells what was measured, where it was asked for.
 pub fn tell(
-    arguments: &GroundArgs,
+    arguments: &TestbedArgs,
     text: &str,
     json: impl FnOnce() -> Result<String>,
     page: impl FnOnce() -> Page,

@@ -14,7 +14,7 @@ use entresol_device::profile::{self, Profile};
 use entresol_engine::store::Geometry;
 use entresol_policy::{Info, catalogue};
 use entresol_report::{Progress, Unit};
-use entresol_sim::{CellOptions, LayerSpec, PolicySpec, World, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, PolicySpec, run_cell};
 use entresol_sqlite::{Api, Options, register};
 use entresol_trace::{LoadOptions, load};
 use rusqlite::{Connection, OpenFlags};
@@ -123,10 +123,10 @@ pub fn run(arguments: &DemoArgs, quiet: bool) -> Result<()> {
         runs.push(ran);
     }
     let crash = demo.crash(&runs)?;
-    let told = report::Told { arguments, about: &demo.profile.about, pages, runs: &runs, crash: &crash };
-    output::print(&report::text(&told))?;
+    let report = report::Report { arguments, about: &demo.profile.about, pages, runs: &runs, crash: &crash };
+    output::print(&report::text(&report))?;
     let page = arguments.out.join("demo.html");
-    output::write_file(&page, report::page(&told).to_html().as_bytes())?;
+    output::write_file(&page, report::page(&report).to_html().as_bytes())?;
     if !quiet {
         say!("the report: {}; it took {:.0} s", page.display(), started.elapsed().as_secs_f64());
     }
@@ -228,7 +228,7 @@ impl Demo<'_> {
         let policy = PolicySpec { info, options: entresol_policy::Options::defaults(info) };
         let layer = LayerSpec { policy, sizes: sizes.into_iter().map(Size::Pages).collect() };
         let options = CellOptions { seed: 42, ..CellOptions::default() };
-        let row = run_cell(&World::new(&loaded.trace), &[layer], String::new(), &options)?;
+        let row = run_cell(&Addresses::new(&loaded.trace), &[layer], String::new(), &options)?;
         Ok(Hits { requests: row.requests, found: row.read_hits + row.write_hits, written_back: row.write_backs })
     }
 }

@@ -9,7 +9,7 @@ use entresol_report::{
 };
 
 /// All there is to tell.
-pub struct Told<'a> {
+pub struct Report<'a> {
     pub arguments: &'a DemoArgs,
     /// The emulated device, in a line.
     pub about: &'a str,
@@ -19,7 +19,7 @@ pub struct Told<'a> {
     pub crash: &'a Crash,
 }
 
-impl Told<'_> {
+impl Report<'_> {
     fn per_second(&self, run: &Ran) -> f64 {
         self.arguments.transactions as f64 / run.took.as_secs_f64()
     }
@@ -95,26 +95,26 @@ fn agreeing(cell: Cell, agrees: bool) -> Cell {
 }
 
 /// For the terminal.
-pub fn text(told: &Told) -> String {
-    let mut text = told.table().to_text(TextStyle::stdout());
+pub fn text(report: &Report) -> String {
+    let mut text = report.table().to_text(TextStyle::stdout());
     text.push('\n');
-    for (name, value) in told.crash_facts() {
+    for (name, value) in report.crash_facts() {
         text += &format!("{name}: {value}\n");
     }
-    text + "\n" + &told.in_short() + "\n"
+    text + "\n" + &report.in_short() + "\n"
 }
 
 /// As a page.
-pub fn page(told: &Told) -> Page {
+pub fn page(report: &Report) -> Page {
     let rates = Axis::new("transactions per second", NumberFormat::Count);
-    let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, told.runs.iter().map(|run| run.name));
-    let rates = rates.series("measured", told.runs.iter().map(|run| told.per_second(run)));
+    let rates = BarChart::new("Throughput", rates, BarLayout::Grouped, report.runs.iter().map(|run| run.name));
+    let rates = rates.series("measured", report.runs.iter().map(|run| report.per_second(run)));
     let number = Axis::new("transactions", NumberFormat::Count);
     let ratio = Axis::new("hit ratio so far", NumberFormat::Percent).at_least(0.0, 1.0);
     let mut over_time = LineChart::new("Hit ratio as the caches fill", number, ratio);
-    for run in &told.runs[1..] {
+    for run in &report.runs[1..] {
         let points = run.series.iter().enumerate().map(|(at, hits)| {
-            let done = ((at as u64 + 1) * WINDOW).min(told.arguments.transactions);
+            let done = ((at as u64 + 1) * WINDOW).min(report.arguments.transactions);
             (done as f64, hits.ratio())
         });
         over_time = over_time.series(Series::new(run.name, points));
@@ -124,14 +124,14 @@ pub fn page(told: &Told) -> Page {
             "load",
             format!(
                 "{} transactions like TPC-C's, one connection, seed {}",
-                told.arguments.transactions, told.arguments.seed
+                report.arguments.transactions, report.arguments.seed
             ),
         ),
         (
             "database",
-            format!("{} pages of {PAGE_BYTES} B; SQLite's own cache 256 KiB; WAL, synchronous=FULL", told.pages),
+            format!("{} pages of {PAGE_BYTES} B; SQLite's own cache 256 KiB; WAL, synchronous=FULL", report.pages),
         ),
-        ("below", format!("{} (emulated: {})", told.arguments.model, told.about)),
+        ("below", format!("{} (emulated: {})", report.arguments.model, report.about)),
         (
             "cache",
             format!(
@@ -142,12 +142,12 @@ pub fn page(told: &Told) -> Page {
     ];
     Page::new("SQLite over a slow disk, with a cache")
         .command(output::command_line())
-        .section(Section::new("In short").text(told.in_short()).table(told.table()))
+        .section(Section::new("In short").text(report.in_short()).table(report.table()))
         .section(Section::new("Throughput and hits").chart(rates).chart(over_time))
         .section(
             Section::new("A kill in the middle")
                 .text(format!("A process that runs the same load under {KILLED} is ended by SIGKILL; then its database is opened again."))
-                .facts(told.crash_facts()),
+                .facts(report.crash_facts()),
         )
         .section(
             Section::new("How it was run").facts(setting).note(

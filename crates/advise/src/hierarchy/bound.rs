@@ -12,7 +12,7 @@ use entresol_core::{NEVER, Op, Random};
 use entresol_device::load::{Load, closed_loop};
 use entresol_device::profile::Profile;
 use entresol_device::{DeviceError, Io};
-use entresol_sim::World;
+use entresol_sim::Addresses;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -71,20 +71,20 @@ pub struct MostHits<'w> {
     /// The same for what has to be fetched when it misses: reads and partial writes. None where the trace has no partial writes.
     next_fetch: Option<Vec<u32>>,
     known: Mutex<BTreeMap<(bool, usize), u64>>,
-    world: &'w World<'w>,
+    addresses: &'w Addresses<'w>,
 }
 
 impl<'w> MostHits<'w> {
     /// Of the requests from `warm` on.
-    pub fn new(world: &'w World<'w>, warm: usize) -> Self {
-        let trace = world.trace;
+    pub fn new(addresses: &'w Addresses<'w>, warm: usize) -> Self {
+        let trace = addresses.trace;
         let op = |at: usize| trace.request(at).op;
         let counted = |of: fn(Op) -> bool| (warm..trace.len()).filter(|&at| of(op(at))).count() as u64;
         let worth = |of: fn(Op) -> bool| -> Vec<u32> {
             let when = |&next: &u32| {
                 if next != NEVER && next as usize >= warm && of(op(next as usize)) { next } else { NEVER }
             };
-            world.next_use().iter().map(when).collect()
+            addresses.next_use().iter().map(when).collect()
         };
         let updates = counted(|op| op == Op::Update);
         MostHits {
@@ -93,7 +93,7 @@ impl<'w> MostHits<'w> {
             next_read: worth(|op| op == Op::Read),
             next_fetch: (updates > 0).then(|| worth(|op| op != Op::Write)),
             known: Mutex::default(),
-            world,
+            addresses,
         }
     }
 
@@ -109,7 +109,7 @@ impl<'w> MostHits<'w> {
 
     /// The fewest pages that have to be read from below so many pages of cache.
     fn fetches(&self, capacity: usize) -> u64 {
-        let trace = self.world.trace;
+        let trace = self.addresses.trace;
         match &self.next_fetch {
             None => self.reads - self.of(false, capacity),
             Some(next) => {
@@ -123,7 +123,7 @@ impl<'w> MostHits<'w> {
     }
 
     fn of(&self, fetches: bool, capacity: usize) -> u64 {
-        let key = (fetches, capacity.min(self.world.trace.footprint()));
+        let key = (fetches, capacity.min(self.addresses.trace.footprint()));
         if let Some(&hits) = self.known.lock().expect("no thread panics with it").get(&key) {
             return hits;
         }
@@ -276,12 +276,12 @@ mod tests {
     #[test]
     fn it_is_belady_where_all_are_reads() {
         let trace = generate(&GenerateSpec::parse("zipf:n=20k:pages=600:seed=9", 4096).expect("a trace"));
-        let world = World::new(&trace);
-        let most = MostHits::new(&world, 0);
+        let addresses = Addresses::new(&trace);
+        let most = MostHits::new(&addresses, 0);
         for frames in [1_usize, 7, 64, 300, 600] {
             let min = entresol_sim::parse_policies("min").expect("a policy").remove(0);
             let layer = entresol_sim::LayerSpec { policy: min, sizes: vec![entresol_core::Size::Pages(frames as u64)] };
-            let row = entresol_sim::run_cell(&world, &[layer], String::new(), &Default::default()).expect("a row");
+            let row = entresol_sim::run_cell(&addresses, &[layer], String::new(), &Default::default()).expect("a row");
             // A page need not be kept at all here, so a frame more is Belady's.
             assert!(most.read_hits(frames) >= row.read_hits, "{frames}");
             assert!(most.read_hits(frames - 1) <= row.read_hits, "{frames}");

@@ -3,7 +3,7 @@
 use super::AdviceError;
 use super::catalogue::{Catalogue, Class, Item, Piece};
 use entresol_core::Size;
-use entresol_sim::{Cell, LayerSpec, PolicySpec, World, parse_policies};
+use entresol_sim::{Addresses, Cell, LayerSpec, PolicySpec, parse_policies};
 use serde::Serialize;
 use std::fmt;
 
@@ -25,8 +25,8 @@ pub struct Scale {
 
 impl Scale {
     /// Of a trace that stands for so many bytes touched, or for itself.
-    pub fn new(world: &World, footprint_bytes: Option<f64>) -> Self {
-        let trace = world.trace;
+    pub fn new(addresses: &Addresses, footprint_bytes: Option<f64>) -> Self {
+        let trace = addresses.trace;
         let footprint_pages = trace.footprint() as u64;
         let own = footprint_pages as f64 * f64::from(trace.page_bytes);
         Scale {
@@ -182,13 +182,17 @@ impl Candidate {
     /// Returns the cell that the simulator runs, and for each of its tiers the index of the hierarchy's part. The index
     /// is none for a tier that no part provides. The policies of NVM and of flash have a tier for DRAM, even where the
     /// hierarchy has no DRAM for it.
-    pub(super) fn cell(&self, policies: &Policies, world: &World) -> Result<(Cell, Vec<Option<usize>>), String> {
+    pub(super) fn cell(
+        &self,
+        policies: &Policies,
+        addresses: &Addresses,
+    ) -> Result<(Cell, Vec<Option<usize>>), String> {
         let place = |class| self.caches().iter().position(|part| part.class == class);
         let size = |place: Option<usize>| Size::Pages(place.map_or(0, |at| self.parts[at].pages));
         let (dram, nvm, flash) = (place(Class::Dram), place(Class::Nvm), place(Class::Ssd));
         if self.caches().is_empty() {
             let layer = LayerSpec { policy: policies.none.clone(), sizes: vec![Size::Pages(1)] };
-            let cell = Cell::stack(&[layer], self.to_string(), world);
+            let cell = Cell::stack(&[layer], self.to_string(), addresses);
             return Ok((cell.map_err(|error| error.to_string())?, vec![None]));
         }
         let layers: Vec<(&PolicySpec, Vec<Option<usize>>)> = match (nvm, flash) {
@@ -201,7 +205,7 @@ impl Candidate {
             policy: (*policy).clone(),
             sizes: places.iter().map(|&place| size(place)).collect(),
         };
-        let cell = Cell::stack(&layers.iter().map(layer).collect::<Vec<_>>(), self.to_string(), world);
+        let cell = Cell::stack(&layers.iter().map(layer).collect::<Vec<_>>(), self.to_string(), addresses);
         let places = layers.into_iter().flat_map(|(_, places)| places).collect();
         Ok((cell.map_err(|error| error.to_string())?, places))
     }

@@ -6,7 +6,7 @@ use super::candidate::{Candidate, Part, Policies};
 use super::catalogue::{Catalogue, Endurance};
 use entresol_device::Nanos;
 use entresol_device::profile::{Model, Profile};
-use entresol_sim::{Behind, CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, Work, World};
+use entresol_sim::{Addresses, Behind, CellOptions, DeviceRow, Hierarchy, TimedOptions, TimedRow, Work};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ pub struct Known(Mutex<HashMap<String, Result<Measured, String>>>);
 /// Workload that each hierarchy is simulated with.
 pub struct Workload<'w> {
     /// The trace.
-    pub world: &'w World<'w>,
+    pub addresses: &'w Addresses<'w>,
     /// Policies that manage the tiers.
     pub policies: Policies,
     /// Share of the requests that fill the caches and are not counted; 003 takes half (section 6.2).
@@ -78,14 +78,14 @@ pub struct Measured {
 
 impl Workload<'_> {
     /// The same with another trace.
-    pub(super) fn with<'w>(&self, world: &'w World<'w>) -> Workload<'w> {
+    pub(super) fn with<'w>(&self, addresses: &'w Addresses<'w>) -> Workload<'w> {
         let Workload { warmup, clients, think_ns, work, seed, .. } = *self;
         let policies = self.policies.clone();
-        Workload { world, policies, warmup, clients, think_ns, work, seed, known: Known::default() }
+        Workload { addresses, policies, warmup, clients, think_ns, work, seed, known: Known::default() }
     }
 
     fn warm(&self) -> usize {
-        (self.world.trace.len() as f64 * self.warmup) as usize
+        (self.addresses.trace.len() as f64 * self.warmup) as usize
     }
 
     /// Is there enough to decide on?
@@ -93,7 +93,7 @@ impl Workload<'_> {
     /// # Errors
     /// When too few requests are counted, or too few of them are to pages that were requested before.
     pub fn check(&self) -> Result<(), AdviceError> {
-        let trace = self.world.trace;
+        let trace = self.addresses.trace;
         let counted = (trace.len() - self.warm()) as u64;
         if counted < COUNTED_MIN {
             let nearest = match trace.len() as u64 {
@@ -126,7 +126,7 @@ impl Workload<'_> {
 
     /// Returns the counts of requests and of possible hits that a bound needs.
     pub(super) fn most_hits(&self) -> MostHits<'_> {
-        MostHits::new(self.world, self.warm())
+        MostHits::new(self.addresses, self.warm())
     }
 
     /// Requests a second that a hierarchy stays below, whatever its policies do.
@@ -159,7 +159,7 @@ impl Workload<'_> {
         catalogue: &Catalogue,
         candidates: impl Iterator<Item = &'c Candidate>,
     ) -> Result<HashMap<usize, Shortest>, AdviceError> {
-        let trace = self.world.trace;
+        let trace = self.addresses.trace;
         let stored: u64 = trace.objects.iter().map(|object| object.pages).sum();
         let mut times = HashMap::new();
         for part in candidates.flat_map(|candidate| &candidate.parts) {
@@ -192,14 +192,14 @@ impl Workload<'_> {
     }
 
     fn simulate(&self, catalogue: &Catalogue, candidate: &Candidate) -> Result<Measured, String> {
-        let (cell, places) = candidate.cell(&self.policies, self.world)?;
+        let (cell, places) = candidate.cell(&self.policies, self.addresses)?;
         let mut devices = Vec::new();
         let tiers = places.iter().copied().chain([Some(candidate.parts.len() - 1)]);
-        for (place, need) in tiers.zip(cell.needs(self.world)) {
+        for (place, need) in tiers.zip(cell.needs(self.addresses)) {
             // The device of a tier without frames is never asked, so it may be any.
             let part = &candidate.parts[place.unwrap_or(0)];
             let profile = &catalogue.items[part.item].profile;
-            let bytes = device_bytes(profile, need.max(self.world.trace.page_bytes.into()));
+            let bytes = device_bytes(profile, need.max(self.addresses.trace.page_bytes.into()));
             let device = profile.build(bytes, self.seed.wrapping_add(devices.len() as u64));
             devices.push((part.name.clone(), device.map_err(|error| error.to_string())? as _));
         }
@@ -207,10 +207,10 @@ impl Workload<'_> {
         let options = CellOptions { warmup: self.warmup, seed: self.seed, ..CellOptions::default() };
         let Workload { clients, think_ns, work, .. } = *self;
         // Such a cache is the live one, whose own thread writes back.
-        let live = |flash: &Part| Behind::live(flash.pages, self.world.trace.page_bytes);
+        let live = |flash: &Part| Behind::live(flash.pages, self.addresses.trace.page_bytes);
         let behind = candidate.bare_flash().map(live);
         let timed = TimedOptions { clients, think_ns, work, behind, ..TimedOptions::default() };
-        let run = cell.run_timed(self.world, Hierarchy { tiers: devices, backing }, &options, &timed);
+        let run = cell.run_timed(self.addresses, Hierarchy { tiers: devices, backing }, &options, &timed);
         let (_, timed) = run.map_err(|error| error.to_string())?;
         Ok(Measured::of(&timed, &places, catalogue, candidate))
     }

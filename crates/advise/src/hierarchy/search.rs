@@ -14,7 +14,7 @@ use super::candidate::Candidate;
 use super::catalogue::Catalogue;
 use super::choose::{Limits, Objective};
 use super::measure::{Measured, Workload};
-use entresol_sim::{World, sample_trace};
+use entresol_sim::{Addresses, sample_trace};
 use entresol_trace::Trace;
 use serde::Serialize;
 use std::sync::Mutex;
@@ -115,8 +115,8 @@ pub fn search(
     }
     let sampled = fair_sample(workload, options.sample)
         .ok_or_else(|| AdviceError::Trace(format!("a sample of {} of the pages is empty", options.sample)))?;
-    let world = World::new(&sampled);
-    let small = workload.with(&world);
+    let addresses = Addresses::new(&sampled);
+    let small = workload.with(&addresses);
     let smaller = candidates.iter().map(|candidate| candidate.sampled(options.sample)).collect();
     let estimates = decide(catalogue, smaller, &small, options, done)?;
     let finalists = best(&estimates, options);
@@ -144,7 +144,7 @@ pub fn search(
 /// Of some samples the one whose share of the requests is nearest to its share of the pages: one without the hottest pages, or with
 /// more than its part of them, would speak for larger caches, or for smaller ones.
 fn fair_sample(workload: &Workload, rate: f64) -> Option<Trace> {
-    let trace = workload.world.trace;
+    let trace = workload.addresses.trace;
     let off = |sample: &Trace| (sample.len() as f64 / trace.len() as f64 / rate).ln().abs();
     let samples = (0..SAMPLES).filter_map(|i| sample_trace(trace, workload.seed.wrapping_add(i), rate));
     samples.min_by(|a, b| off(a).total_cmp(&off(b)))
@@ -192,7 +192,7 @@ fn decide(
         tried.extend(batch.into_iter().zip(fates).map(of));
         for (at, entry) in tried.iter().enumerate().skip(first) {
             // What is predicted too high leaves nothing else out.
-            let believed = entry.candidate.cramped(workload.world.trace.page_bytes).is_none();
+            let believed = entry.candidate.cramped(workload.addresses.trace.page_bytes).is_none();
             let within = |measured: &&Measured| believed && options.limits.hold(measured);
             let Some(measured) = entry.measured().filter(within) else { continue };
             if fastest.is_none_or(|(per_second, _)| measured.requests_per_second > per_second) {

@@ -3,7 +3,7 @@
 //! - **Slower**: the same hierarchy without one or more of its caches was simulated as well, and does as much or more. A cache
 //!   costs an I/O for every page that it takes in, and gives nothing for those that leave before they are asked for again.
 //! - **Cramped**: flash of so few pages that the live cache spends its time making room, of which the simulation knows the queue of
-//!   write-backs and not the rounds. `crates/engine/src/cache/room.rs`: a request goes on only with [`FREE_MIN`] segments free and
+//!   write-backs and not the rounds. `crates/engine/src/cache/watermarks.rs`: a request goes on only with [`FREE_MIN`] segments free and
 //!   as many as it may move pages into, [`MOVED_MAX`] at once; a log has a third more room than pages; segments are of 1 MiB, or
 //!   smaller where fewer than 64 of them fit. Where that much is more than a third of what the pages leave free, it is cramped.
 //!   The third is between the two smallest caches that docs/results/advise-built.md has built: 11 segments of 16 pages that have to be

@@ -10,7 +10,7 @@ use super::measure::Workload;
 use super::search::{SearchOptions, Tried, search};
 use entresol_device::Nanos;
 use entresol_device::profile::Model;
-use entresol_sim::World;
+use entresol_sim::Addresses;
 use entresol_trace::{Column, Trace};
 use serde::Serialize;
 
@@ -122,17 +122,17 @@ pub fn what_if(question: &Question, tried: &[Tried], best: usize, done: &dyn Fn(
     }
     for factor in LATENCIES {
         let Some(catalogue) = with_nvm_latency(question.catalogue, factor) else { continue };
-        let workload = question.workload.with(question.workload.world);
+        let workload = question.workload.with(question.workload.addresses);
         let what = format!("latency of nvm {factor} x DRAM's");
         note(answer(what, &Question { catalogue: &catalogue, workload: &workload, ..*question }, recommended));
     }
-    let trace = question.workload.world.trace;
+    let trace = question.workload.addresses.trace;
     for (what, from, to) in
         [("first half of the trace", 0, trace.len() / 2), ("second half of the trace", trace.len() / 2, trace.len())]
     {
         let half = part_of(trace, from, to);
-        let world = World::new(&half);
-        let workload = question.workload.with(&world);
+        let addresses = Addresses::new(&half);
+        let workload = question.workload.with(&addresses);
         note(answer(what.to_owned(), &Question { workload: &workload, ..*question }, recommended));
     }
     Ok(WhatIf { answers, more: more(question, recommended), break_even: break_even(question, recommended)? })

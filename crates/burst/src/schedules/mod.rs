@@ -31,7 +31,7 @@ const POLICIES: [&str; 10] = [
     "chunked:redundancy=xor",
 ];
 
-struct World {
+struct Testbed {
     random: Random,
     policy: Policy,
     now: u64,
@@ -52,15 +52,15 @@ struct World {
 
 type Checked = Result<(), String>;
 
-impl World {
-    fn new(seed: u64) -> World {
+impl Testbed {
+    fn new(seed: u64) -> Testbed {
         let mut random = Random::new(seed);
         let text = POLICIES[random.below(POLICIES.len() as u64) as usize];
         let mut policy: Policy = text.parse().expect(text);
         if policy.kind == Kind::Chunked {
             policy.chunk_bytes = Some(4);
         }
-        let mut world = World {
+        let mut testbed = Testbed {
             skew: [random.below(8), random.below(8), 0],
             random,
             policy,
@@ -76,8 +76,8 @@ impl World {
             settled: false,
             oracle: Oracle::new(policy),
         };
-        (0..NODES).for_each(|node| world.join(node).expect("nothing is granted yet"));
-        world
+        (0..NODES).for_each(|node| testbed.join(node).expect("nothing is granted yet"));
+        testbed
     }
 
     /// A node reports to the current coordinator. What was on its way to an older one is lost.
@@ -369,9 +369,9 @@ fn reservations(grants: Vec<Grant>) -> impl Iterator<Item = Reservation> {
 }
 
 fn broken_at(seed: u64) -> Option<String> {
-    let mut world = World::new(seed);
-    let why = (0..STEPS).find_map(|_| world.step().err()).or_else(|| world.calm().err());
-    why.map(|why| format!("{}: {why}", world.policy))
+    let mut testbed = Testbed::new(seed);
+    let why = (0..STEPS).find_map(|_| testbed.step().err()).or_else(|| testbed.calm().err());
+    why.map(|why| format!("{}: {why}", testbed.policy))
 }
 
 /// The first seed of a broken schedule, and what broke.

@@ -6,7 +6,7 @@ use crate::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A piece as its node should have it.
-struct Held {
+struct HeldChunk {
     reservation: Reservation,
     expires: u64,
     stored: bool,
@@ -28,7 +28,7 @@ pub(super) struct Oracle {
     /// A piece of each node that is on its way to the PFS.
     pub(super) draining: [Option<Lease>; NODES],
     epoch: [Option<Epoch>; NODES],
-    held: [BTreeMap<Lease, Held>; NODES],
+    held: [BTreeMap<Lease, HeldChunk>; NODES],
     /// Pieces of each node that wait for the PFS, as they came.
     queue: [Vec<Lease>; NODES],
     /// Leases under which a write has begun, in any life of their node.
@@ -170,7 +170,7 @@ impl Oracle {
         if grant.incarnation != incarnation {
             return Err(format!("{grant:?} is of an earlier start than {incarnation}"));
         }
-        let held = Held { reservation: grant.clone(), expires: grant.expires_ns, stored: false };
+        let held = HeldChunk { reservation: grant.clone(), expires: grant.expires_ns, stored: false };
         self.held[node].insert(grant.lease, held);
         Ok(())
     }

@@ -13,7 +13,7 @@ use entresol_advise::hierarchy::{
 };
 use entresol_core::Size;
 use entresol_report::{Progress, TextStyle, Unit, percent};
-use entresol_sim::{Work, World};
+use entresol_sim::{Addresses, Work};
 use entresol_trace::Trace;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -197,9 +197,9 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
     let objective = Objective::from(arguments.objective);
     let named = arguments.opened(quiet)?;
     ensure!(!named.trace.is_empty(), "{}: the trace has no request", named.name);
-    let world = World::new(&named.trace);
+    let addresses = Addresses::new(&named.trace);
     let workload = Workload {
-        world: &world,
+        addresses: &addresses,
         policies,
         warmup: arguments.warmup,
         clients: arguments.clients,
@@ -209,7 +209,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         known: Known::default(),
     };
     workload.check()?;
-    let scale = arguments.scale(&world)?;
+    let scale = arguments.scale(&addresses)?;
     let spare = objective == Objective::Lifetime || limits.lifetime_years_min.is_some();
     let found = candidates(&catalogue, &scale, budget, spare)?;
     let usual = if arguments.every { 1.0 } else { usual_sample(found.list.len(), named.trace.len()) };
@@ -244,7 +244,7 @@ pub fn run(arguments: &HierarchyArgs, quiet: bool) -> Result<()> {
         sample: options.sample,
         choice: &choice,
         candidates: &tried,
-        warnings: &warnings(&tried, world.trace.page_bytes),
+        warnings: &warnings(&tried, addresses.trace.page_bytes),
         what_if: what_if.transpose()?,
     };
     if let Some(path) = &arguments.json {
@@ -294,13 +294,13 @@ impl HierarchyArgs {
         }
     }
 
-    fn scale(&self, world: &World) -> Result<Scale> {
+    fn scale(&self, addresses: &Addresses) -> Result<Scale> {
         let bytes = match self.footprint {
             None => None,
             Some(Size::Bytes(bytes)) if bytes > 0 => Some(bytes as f64),
             Some(other) => return Err(anyhow!("--footprint {other}: a number of bytes is expected, such as 1.3TB")),
         };
-        Ok(Scale { below_pool: self.below_pool, ..Scale::new(world, bytes) })
+        Ok(Scale { below_pool: self.below_pool, ..Scale::new(addresses, bytes) })
     }
 }
 

@@ -14,7 +14,7 @@ use entresol_advise::placement::{ObjectUse, Placement, object_uses, pages_below,
 use entresol_core::Size;
 use entresol_device::profile;
 use entresol_report::{Cell, Column, NumberFormat, Progress, Table, TextStyle, Tone, Unit, grouped};
-use entresol_sim::{CellOptions, LayerSpec, Row, World, parse_policies, run_cell};
+use entresol_sim::{Addresses, CellOptions, LayerSpec, Row, parse_policies, run_cell};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -122,12 +122,12 @@ fn placement(arguments: &PlacementArgs, quiet: bool) -> Result<()> {
     let (below, fast) = costs.as_ref().map_or((PageCosts::ONE, PageCosts::NOTHING), |costs| (costs.below, costs.fast));
     let placement = place(&uses, budget, &below, &fast);
 
-    let world = World::new(trace);
+    let addresses = Addresses::new(trace);
     let bar = Progress::start(&named.name, Some(policies.len() as u64), Unit::Items("policies"), quiet);
     let mut rows = Vec::new();
     for policy in &policies {
         let layer = LayerSpec { policy: policy.clone(), sizes: vec![Size::Pages(budget)] };
-        rows.push(run_cell(&world, &[layer], arguments.budget.to_string(), &CellOptions::default())?);
+        rows.push(run_cell(&addresses, &[layer], arguments.budget.to_string(), &CellOptions::default())?);
         bar.advance(1);
     }
     drop(bar);

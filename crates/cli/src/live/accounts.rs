@@ -4,8 +4,8 @@
 //! such lock, and are told without the accounts then.
 
 use super::conflicts::ConflictFigures;
-use super::held::Below;
 use super::objects::ObjectFigures;
+use super::open_cache::Below;
 use entresol_core::ObjectId;
 use entresol_engine::Block;
 use entresol_engine::cache::BlockCache;

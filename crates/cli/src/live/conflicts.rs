@@ -1,7 +1,7 @@
 //! Files that were changed below without the cache while that had dirty pages of them, in words.
 
-use super::held::{Below, Held};
 use super::log::{Level, Log};
+use super::open_cache::{Below, OpenCache};
 use super::unwritten::counted;
 use anyhow::{Result, bail};
 use entresol_files::{Conflict, News};
@@ -77,7 +77,7 @@ pub fn tell(below: &Below, log: &Log) {
     }
 }
 
-impl Held {
+impl OpenCache {
     /// Files in conflict.
     pub(super) fn conflicts(&self) -> Result<Vec<ConflictFigures>> {
         let Below::Files(files) = &self.below else { return Ok(Vec::new()) };

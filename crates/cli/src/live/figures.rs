@@ -4,7 +4,7 @@ use super::age::AgeFigures;
 use super::choice::ChoiceFigures;
 use super::conflicts::ConflictFigures;
 use super::objects::{self, ObjectFigures};
-use super::observed::{CallFigures, DoorFigures};
+use super::observed::{CallFigures, FrontEndFigures};
 use entresol_engine::cache::CacheStats;
 use entresol_engine::disk::{CallCounts, DeviceCounts};
 use entresol_front::hints::HintCounts;
@@ -51,7 +51,7 @@ pub struct Figures {
     #[serde(default)]
     pub choice: Option<ChoiceFigures>,
     /// Calls of the door.
-    pub door: DoorFigures,
+    pub front_end: FrontEndFigures,
     /// The account of each file, or of the store where it is one.
     #[serde(default)]
     pub objects: Vec<ObjectFigures>,
@@ -185,7 +185,7 @@ pub struct Backing {
     pub written_pages: u64,
     pub syncs: u64,
     pub read_pages: u64,
-    pub rescued_pages: u64,
+    pub evicted_dirty_pages: u64,
     /// Syncs of directories that failed after a name was removed in them; they are tried again each second.
     #[serde(default)]
     pub directory_sync_errors: u64,
@@ -289,12 +289,12 @@ pub struct State {
 
 impl Figures {
     /// The figures of this process's cache.
-    pub fn new(state: State, stats: &CacheStats, door: DoorFigures) -> Self {
+    pub fn new(state: State, stats: &CacheStats, front_end: FrontEndFigures) -> Self {
         let State { open_s, policy, mode, page_bytes, tiers_pages, room_pages, lost_pages, .. } = state;
         let State { policy_gauges, policy_choice, devices, objects, mountpoint, hints, cache_file, .. } = state;
         let (accounts_late, writers, conflicts) = (state.accounts_late, state.writers, state.conflicts);
         let [cache_calls, backing_calls] = devices.map(DeviceFigures::from);
-        let (counts, keeper, log) = (stats.counts, stats.keeper, stats.log);
+        let (counts, write_back, log) = (stats.counts, stats.write_back, stats.store);
         let tiers = tiers_pages.len();
         // What is no number yet is not there yet.
         let gauges = policy_gauges.into_iter().filter(|(_, value)| value.is_finite());
@@ -335,23 +335,23 @@ impl Figures {
                 written_pages: log.pages,
                 syncs: log.syncs,
                 read_pages: log.reads,
-                copied_pages: keeper.copied,
-                segments_reclaimed: keeper.segments_reclaimed,
-                clean_copies_bad: keeper.clean_copies_bad,
+                copied_pages: write_back.copied,
+                segments_reclaimed: write_back.segments_reclaimed,
+                clean_copies_bad: write_back.clean_copies_bad,
                 calls: cache_calls,
             },
             backing: Backing {
-                writes: keeper.below_ios,
-                written_pages: keeper.below_pages,
-                syncs: keeper.below_syncs,
-                read_pages: keeper.below_reads,
-                rescued_pages: keeper.rescued,
+                writes: write_back.below_ios,
+                written_pages: write_back.below_pages,
+                syncs: write_back.below_syncs,
+                read_pages: write_back.below_reads,
+                evicted_dirty_pages: write_back.evicted_dirty,
                 directory_sync_errors: state.directory_sync_errors,
                 calls: backing_calls,
             },
             policy_gauges: gauges.map(|(name, value)| (name.to_owned(), value)).collect(),
             choice: policy_choice.map(ChoiceFigures::from),
-            door,
+            front_end,
             objects,
             accounts_late,
             writers,
@@ -407,9 +407,13 @@ impl Figures {
         lines.extend(self.cache_device.calls.lines(before.map(|before| &before.cache_device.calls), elapsed_us));
         lines.push(("backing store", self.backing_line()));
         lines.extend(self.backing.calls.lines(before.map(|before| &before.backing.calls), elapsed_us));
-        let door = &self.door;
-        let calls =
-            [("reads", &door.read), ("writes", &door.write), ("flushes", &door.flush), ("discards", &door.discard)];
+        let front_end = &self.front_end;
+        let calls = [
+            ("reads", &front_end.read),
+            ("writes", &front_end.write),
+            ("flushes", &front_end.flush),
+            ("discards", &front_end.discard),
+        ];
         lines.extend(calls.iter().filter(|(_, calls)| calls.calls > 0).map(|(name, calls)| (*name, calls.line())));
         lines.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
     }

@@ -3,8 +3,8 @@
 use super::around;
 use super::backing_record::Paired;
 use super::chosen::Chosen;
-use super::held::{Below, Held};
 use super::lost::{self, IfLost, Opened};
+use super::open_cache::{Below, OpenCache};
 use super::serve::{CacheArgs, Found, ModeArg, config};
 use super::tally::Dropped;
 use super::{ReadFile, hold_cache, survey};
@@ -116,7 +116,7 @@ fn dirty_pages(store: &impl survey::Bytes) -> u64 {
 }
 
 /// An open cache, the files over it, and what became of them.
-pub type OpenFiles = (Held, Arc<CachedFiles>, entresol_files::Found);
+pub type OpenFiles = (OpenCache, Arc<CachedFiles>, entresol_files::Found);
 
 /// Opens a cache and the directory in front of which it stands, each for this process alone. A cache that is lost is made anew or
 /// passed by, where that was asked for or costs nothing.
@@ -172,6 +172,7 @@ fn open_once(
     let pair = Arc::clone(&files) as Arc<dyn Paired>;
     let log = arguments.log;
     let sync_after = arguments.sync_after.0;
-    let held = Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after };
+    let held =
+        OpenCache { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after };
     Ok(Opened::Cached((held, files, names)))
 }

@@ -3,9 +3,9 @@
 //! A server that runs on the backing directory writes below the cache, which neither sees that nor can order it. The guard
 //! looks for such writers before a cache is opened, and again each minute of the first ten.
 
-use super::held::Served;
 use super::lease;
 use super::log::{Level, Log};
+use super::open_cache::Served;
 use super::unseen;
 use anyhow::{Context, Result, bail};
 use entresol_files::HIDDEN;

@@ -68,7 +68,7 @@ pub struct CallFigures {
 /// Figures of a door's calls since it was opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DoorFigures {
+pub struct FrontEndFigures {
     /// Reads.
     pub read: CallFigures,
     /// Writes.
@@ -95,9 +95,9 @@ impl Calls {
 
 impl Observed {
     /// Returns the figures of all calls so far.
-    pub fn figures(&self) -> DoorFigures {
+    pub fn figures(&self) -> FrontEndFigures {
         let figures = |calls: &Mutex<Calls>| calls.lock().unwrap_or_else(PoisonError::into_inner).figures();
-        DoorFigures {
+        FrontEndFigures {
             read: figures(&self.read),
             write: figures(&self.write),
             flush: figures(&self.flush),

@@ -1,6 +1,6 @@
 //! `entresol record`: the requests of a cache in use as a trace for the simulator.
 
-use super::control::{TapeListener, listen_in};
+use super::control::{RecordListener, listen_in};
 use super::stats::check_at_rest;
 use crate::values::{count, duration};
 use anyhow::{Context, Result, bail};
@@ -99,7 +99,7 @@ pub fn run(arguments: &RecordArgs, quiet: bool) -> Result<()> {
 /// Writes what is heard until it is enough.
 fn take(
     arguments: &RecordArgs,
-    listener: &mut TapeListener,
+    listener: &mut RecordListener,
     spool: &mut Spool,
     stop: &AtomicBool,
     started: Instant,

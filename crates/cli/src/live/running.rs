@@ -3,13 +3,13 @@
 use super::accounts::Accounts;
 use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
-use super::control::{Controlled, KeepArg, Tape};
+use super::control::{Controlled, KeepArg, Recorder};
 use super::figures::{Figures, HintFigures, State};
 use super::guard::Writers;
-use super::held::{Below, Held};
 use super::log::{Level, Log};
 use super::memory;
 use super::observed::{Observed, ObservedBlock, ObservedFiles};
+use super::open_cache::{Below, OpenCache};
 use super::places::PlacesOf;
 use super::reserving::Reserving;
 use super::resolve;
@@ -97,7 +97,7 @@ enum Setting {
 
 impl Running {
     /// The cache that was opened.
-    pub fn new(held: &Held, file: Arc<CacheFile>, log: Log) -> Self {
+    pub fn new(held: &OpenCache, file: Arc<CacheFile>, log: Log) -> Self {
         let (cache, calls) = (Arc::clone(&held.cache), Arc::new(Observed::default()));
         let below = held.below.clone();
         let backing = held.backing.clone();
@@ -160,7 +160,7 @@ impl Running {
                         true => "the mode is the new one; by its record the cache may not be lost",
                     }
                 })?;
-                let written = self.cache.stats()?.keeper.below_pages - before.keeper.below_pages;
+                let written = self.cache.stats()?.write_back.below_pages - before.write_back.below_pages;
                 let drained = before.mode == Mode::WriteBack && mode != ModeArg::WriteBack;
                 let drained =
                     if drained { format!(", {written} pages were written below first") } else { String::new() };
@@ -375,9 +375,9 @@ impl Controlled for Running {
         Ok(line)
     }
 
-    fn record(&self) -> Result<Tape> {
+    fn record(&self) -> Result<Recorder> {
         let recording = self.cache.record().context("somebody is recording it already")?;
-        Ok(Tape {
+        Ok(Recorder {
             recording,
             places: self.places.places(),
             page_bytes: self.page_bytes,

@@ -2,11 +2,11 @@
 
 use super::backing_record::{self, Paired};
 use super::chosen::{Chosen, Kept};
-use super::held::{Below, Held};
 use super::identity::{self, Identity};
 use super::log::LogArg;
 use super::lost::{self, IfLost, Opened};
 use super::memory;
+use super::open_cache::{Below, OpenCache};
 use super::survey::{self, Superblock};
 use super::tally::Dropped;
 use super::{ReadFile, check_apart, hold, hold_cache, in_use_or, patiently};
@@ -227,7 +227,7 @@ impl fmt::Display for Found {
 
 /// Opens a cache and its backing store, each for this process alone. A cache that is lost is made anew or passed by, where that
 /// was asked for or costs nothing.
-pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened<Held>> {
+pub fn open(path: &Path, backing: &Path, arguments: &CacheArgs, devices: &DeviceArgs) -> Result<Opened<OpenCache>> {
     check_apart(path, backing)?;
     lost::twice(|damage| open_once(path, backing, arguments, devices, damage))
 }
@@ -239,7 +239,7 @@ fn open_once(
     arguments: &CacheArgs,
     devices: &DeviceArgs,
     damage: Option<&str>,
-) -> Result<Opened<Held>> {
+) -> Result<Opened<OpenCache>> {
     let started = Instant::now();
     let below = hold(backing, devices.caching()).map_err(|error| lost::without_backing(path, error))?;
     let identity = identity::identity(backing, devices.identity);
@@ -272,7 +272,7 @@ fn open_once(
     check_size(backing, Disk::size_bytes(&below), &superblock)?;
     let place = (place, devices.generation_ok);
     let held = open_over(path, backing, store, below, (&superblock, known_as), arguments, chosen, place, started)?;
-    Ok(Opened::Cached(Held { recreated, ..held }))
+    Ok(Opened::Cached(OpenCache { recreated, ..held }))
 }
 
 /// Refuses a backing store that has become smaller. One that has grown is served as a whole.
@@ -294,7 +294,12 @@ pub(super) fn check_size(backing: &Path, bytes: u64, superblock: &Superblock) ->
 }
 
 /// Opens a cache to empty it: any policy will do, and below may be a database of the SQLite VFS.
-pub fn open_to_drain(path: &Path, backing: &Path, identity: Option<Identity>, generation_ok: bool) -> Result<Held> {
+pub fn open_to_drain(
+    path: &Path,
+    backing: &Path,
+    identity: Option<Identity>,
+    generation_ok: bool,
+) -> Result<OpenCache> {
     let arguments = CacheArgs::any_policy();
     let database = ReadFile::open(path).ok().and_then(|cache| survey::superblock(&cache).ok()).filter(is_database);
     let Some(superblock) = database else {
@@ -327,7 +332,7 @@ fn open_over(
     chosen: Chosen,
     (place, overruled): (Box<dyn RecordPlace>, bool),
     started: Instant,
-) -> Result<Held> {
+) -> Result<OpenCache> {
     let (executor, geometry) = (store.executor(), superblock.geometry);
     let config = config(arguments, &chosen, geometry)?;
     let name = || path.display().to_string();
@@ -341,7 +346,7 @@ fn open_over(
     let (path, backing) = (path.to_owned(), backing.to_owned());
     let (below, policy) = (Below::Store, config.policy);
     let (recreated, log, sync_after) = (None, arguments.log, arguments.sync_after.0);
-    Ok(Held { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after })
+    Ok(OpenCache { path, backing, cache, below, pair, found, geometry, policy, chosen, recreated, log, sync_after })
 }
 
 /// Returns the configuration for running a store of this geometry.

@@ -196,7 +196,7 @@ impl<F: Bytes> Reader<'_, F> {
 }
 
 /// Contents of the newest entry of a page.
-struct Held {
+struct SlotCopy {
     version: u32,
     slot: u32,
     dirty: bool,
@@ -212,7 +212,7 @@ pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result
         return Err(reader.damaged(end.place, "its tail is no block that can be live"));
     }
     let mut tables_copied = Vec::new();
-    let mut held: HashMap<u64, Held> = HashMap::new();
+    let mut held: HashMap<u64, SlotCopy> = HashMap::new();
     let mut chain = None;
     for number in end.tail..end.place {
         let block = match reader.block(number)? {
@@ -233,10 +233,10 @@ pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result
             }
             match entry.kind {
                 Kind::Page { dirty } if u64::from(slot) < reader.slots() => {
-                    held.insert(page, Held { version, slot, dirty, lost: false, crc });
+                    held.insert(page, SlotCopy { version, slot, dirty, lost: false, crc });
                 }
                 Kind::Page { .. } => return Err(reader.damaged(number, "the block names a slot that is not there")),
-                Kind::Lost => drop(held.insert(page, Held { version, slot, dirty: true, lost: true, crc })),
+                Kind::Lost => drop(held.insert(page, SlotCopy { version, slot, dirty: true, lost: true, crc })),
                 Kind::Gone => drop(held.remove(&page)),
                 Kind::Cleaned => {
                     if let Some(held) = held.get_mut(&page).filter(|held| (held.version, held.slot) == (version, slot))
@@ -252,7 +252,7 @@ pub fn survey(file: &impl Bytes, superblock: Superblock, verify: bool) -> Result
         return Err(reader.damaged(end.place, "the last block is not the one that was there"));
     }
     let mut pages = HashMap::with_capacity(held.len());
-    for (page, Held { slot, dirty, lost, crc, .. }) in held {
+    for (page, SlotCopy { slot, dirty, lost, crc, .. }) in held {
         let sound = lost || !verify || reader.is_sound(slot, crc)?;
         let byte = if lost { 0 } else { reader.byte_of_slot(slot) };
         pages.insert(page, Version { byte, dirty, lost, sound });

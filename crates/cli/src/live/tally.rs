@@ -1,7 +1,7 @@
 //! Account of the dirty pages of a drain. Pages found and pages written are counted apart, each where it happens, so that a
 //! difference shows.
 
-use super::held::{Below, Held};
+use super::open_cache::{Below, OpenCache};
 use super::unwritten::counted;
 use entresol_files::NotWritten;
 use std::fmt;
@@ -60,14 +60,14 @@ pub struct Tally {
     pub aside: u64,
 }
 
-impl Held {
+impl OpenCache {
     /// Counts until now.
     pub fn mark(&self) -> io::Result<Mark> {
         let not_written = match &self.below {
             Below::Store => NotWritten::default(),
             Below::Files(files) => files.not_written(),
         };
-        Ok(Mark { written: self.cache.stats()?.keeper.below_pages, not_written })
+        Ok(Mark { written: self.cache.stats()?.write_back.below_pages, not_written })
     }
 
     /// Account since a mark of so many dirty pages, of which an open dropped some.

@@ -1,10 +1,10 @@
 //! Files that a cache has dirty pages of and that cannot be written: they keep a cache from being drained, and in time from taking writes.
 
-use super::held::{Below, Held};
+use super::open_cache::{Below, OpenCache};
 use anyhow::{Result, bail};
 use entresol_engine::cache::Mode;
 
-impl Held {
+impl OpenCache {
     /// Refuses to call the end a good one while there are such files; names the first. Where nothing may be written none is expected to.
     pub(super) fn check_writable(&self) -> Result<()> {
         let Below::Files(files) = &self.below else { return Ok(()) };

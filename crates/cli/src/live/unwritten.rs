@@ -1,6 +1,6 @@
 //! Pages that could not be written below, in words: how many of which files.
 
-use super::held::{Below, Held};
+use super::open_cache::{Below, OpenCache};
 use anyhow::anyhow;
 use entresol_engine::cache::Refused;
 use entresol_files::CachedFiles;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const NAMED_MAX: usize = 5;
 
 /// Counts pages of the cache by file, those with the most first; of a file or a device the bytes are told.
-pub fn by_file(held: &Held, pages: &[u64]) -> String {
+pub fn by_file(held: &OpenCache, pages: &[u64]) -> String {
     let Below::Files(files) = &held.below else {
         let ranges = ranges(pages, u64::from(held.geometry.page_bytes));
         return format!("{} of {}{ranges}", counted(pages.len(), "page"), held.backing.display());
@@ -20,7 +20,7 @@ pub fn by_file(held: &Held, pages: &[u64]) -> String {
     list(counts(held, files, pages).into_iter().map(|(path, count)| (path.display().to_string(), count)).collect())
 }
 
-fn counts(held: &Held, files: &CachedFiles, pages: &[u64]) -> BTreeMap<PathBuf, usize> {
+fn counts(held: &OpenCache, files: &CachedFiles, pages: &[u64]) -> BTreeMap<PathBuf, usize> {
     let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
     for path in within(held, files.named(pages).into_iter().map(|(path, _)| path)) {
         *counts.entry(path).or_default() += 1;
@@ -29,7 +29,7 @@ fn counts(held: &Held, files: &CachedFiles, pages: &[u64]) -> BTreeMap<PathBuf, 
 }
 
 /// Paths in the backing directory, of those from the root of the file system.
-fn within(held: &Held, paths: impl Iterator<Item = PathBuf>) -> impl Iterator<Item = PathBuf> {
+fn within(held: &OpenCache, paths: impl Iterator<Item = PathBuf>) -> impl Iterator<Item = PathBuf> {
     let root = held.backing.canonicalize().unwrap_or_else(|_| held.backing.clone());
     paths.map(move |path| path.strip_prefix(&root).map(PathBuf::from).unwrap_or(path))
 }
@@ -47,14 +47,14 @@ fn ranges(pages: &[u64], page_bytes: u64) -> String {
 }
 
 /// Pages that the backing store has refused, in words: how many, why, and of which files.
-pub fn refused(held: &Held, refused: &Refused) -> String {
+pub fn refused(held: &OpenCache, refused: &Refused) -> String {
     let why = refused.error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
     let pages = counted(refused.pages.len(), "page");
     format!("{pages} could not be written below{why}: {}", of_failures(held, &refused.pages))
 }
 
 /// Pages by file, as far as those have failed; the others were only to be synced with them.
-fn of_failures(held: &Held, pages: &[u64]) -> String {
+fn of_failures(held: &OpenCache, pages: &[u64]) -> String {
     let Below::Files(files) = &held.below else { return by_file(held, pages) };
     let failed: BTreeSet<PathBuf> = within(held, files.failures().into_iter()).collect();
     let (failed, others): (Vec<_>, Vec<_>) =
@@ -67,7 +67,7 @@ fn of_failures(held: &Held, pages: &[u64]) -> String {
     format!("{named}; not known to be durable for their failure: {} of other files", counted(others, "page"))
 }
 
-impl Held {
+impl OpenCache {
     /// The error of a drain that failed, which names what could not be written. All else is written, and the cache closed.
     pub(super) fn undrained(&self, error: io::Error) -> anyhow::Error {
         if let Below::Files(files) = &self.below {

@@ -61,11 +61,16 @@ fn calls(figures: &Figures) -> Vec<(&'static str, &'static str, &DeviceCalls)> {
     devices.into_iter().flat_map(|(device, calls)| of(device, calls)).collect()
 }
 
-fn by_door(figures: &Figures, of: impl Fn(&CallFigures) -> f64) -> Vec<Sample> {
-    let door = &figures.door;
-    [("read", &door.read), ("write", &door.write), ("flush", &door.flush), ("discard", &door.discard)]
-        .map(|(op, calls)| (vec![("op", op.to_owned())], of(calls)))
-        .into()
+fn by_front_end(figures: &Figures, of: impl Fn(&CallFigures) -> f64) -> Vec<Sample> {
+    let front_end = &figures.front_end;
+    [
+        ("read", &front_end.read),
+        ("write", &front_end.write),
+        ("flush", &front_end.flush),
+        ("discard", &front_end.discard),
+    ]
+    .map(|(op, calls)| (vec![("op", op.to_owned())], of(calls)))
+    .into()
 }
 
 /// A value for each object, and where there are `kinds` of it for each kind.
@@ -331,7 +336,7 @@ const FAMILIES: &[Family] = &[
         name: "entresol_backing_rescued_pages_total",
         kind: "counter",
         help: "Pages that reclaim had to write to the backing store.",
-        samples: |f| count(f.backing.rescued_pages),
+        samples: |f| count(f.backing.evicted_dirty_pages),
     },
     Family {
         name: "entresol_device_errors_total",
@@ -355,31 +360,31 @@ const FAMILIES: &[Family] = &[
         name: "entresol_door_calls_total",
         kind: "counter",
         help: "Calls of the door.",
-        samples: |f| by_door(f, |calls| calls.calls as f64),
+        samples: |f| by_front_end(f, |calls| calls.calls as f64),
     },
     Family {
         name: "entresol_door_errors_total",
         kind: "counter",
         help: "Calls of the door that returned an error.",
-        samples: |f| by_door(f, |calls| calls.errors as f64),
+        samples: |f| by_front_end(f, |calls| calls.errors as f64),
     },
     Family {
         name: "entresol_door_bytes_total",
         kind: "counter",
         help: "Bytes that the door asked for.",
-        samples: |f| by_door(f, |calls| calls.bytes as f64),
+        samples: |f| by_front_end(f, |calls| calls.bytes as f64),
     },
     Family {
         name: "entresol_door_p50_seconds",
         kind: "gauge",
         help: "Time that half of the door's calls did not exceed, since the start.",
-        samples: |f| by_door(f, |calls| calls.p50_us / 1e6),
+        samples: |f| by_front_end(f, |calls| calls.p50_us / 1e6),
     },
     Family {
         name: "entresol_door_p99_seconds",
         kind: "gauge",
         help: "The same for 99 of 100.",
-        samples: |f| by_door(f, |calls| calls.p99_us / 1e6),
+        samples: |f| by_front_end(f, |calls| calls.p99_us / 1e6),
     },
     Family {
         name: "entresol_policy_state",
@@ -576,7 +581,7 @@ pub mod tests {
     pub fn figures() -> Figures {
         let calls = |calls: u64, took: &[u64]| serde_json::json!({ "calls": calls, "errors": 1, "bytes": 8192, "busy_us": 1500, "under_way": 2, "took": took });
         let device = serde_json::json!({ "read": calls(7, &[0, 3, 4]), "write": calls(0, &[]), "sync": calls(1, &[0, 0, 0, 0, 1]) });
-        let door =
+        let front_end =
             serde_json::json!({ "calls": 5, "errors": 0, "bytes": 77, "p50_us": 1.5, "p99_us": 20.0, "max_us": 30.0 });
         let value = serde_json::json!({
             "process": 1, "open_s": 2.5, "policy": "face:group=\"4\"", "mode": "write-back", "failed": true, "page_bytes": 4096,
@@ -599,7 +604,7 @@ pub mod tests {
                 "candidates": [{ "name": "lru", "hit_ratio": 0.5, "cost": 0.75 }, { "name": "arc", "hit_ratio": null, "cost": null }],
                 "active": "arc", "sampled_requests": 12, "switches": 3, "last_switch": null
             },
-            "door": { "read": door, "write": door, "flush": door, "discard": door }
+            "door": { "read": front_end, "write": front_end, "flush": front_end, "discard": front_end }
         });
         serde_json::from_value(value).expect("figures")
     }

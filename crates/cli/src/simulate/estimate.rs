@@ -6,7 +6,7 @@ use crate::trace_source;
 use anyhow::{Result, bail};
 use entresol_core::Size;
 use entresol_report::{Cell, Column, Progress, Table, TextStyle, Unit};
-use entresol_sim::{CellOptions, Estimate, LayerSpec, PolicySpec, World, sample};
+use entresol_sim::{Addresses, CellOptions, Estimate, LayerSpec, PolicySpec, sample};
 
 /// Estimates every policy at every size from samples of a share `rate` of the pages each. Of a `lenient` list, what
 /// cannot be run is passed over.
@@ -24,14 +24,14 @@ pub fn run(
     let mut all = Vec::new();
     for path in &arguments.traces {
         let named = trace_source::open(path, &arguments.read, false, quiet)?;
-        let world = World::new(&named.trace);
+        let addresses = Addresses::new(&named.trace);
         let cells: Vec<(&PolicySpec, Size)> =
             policies.iter().flat_map(|policy| arguments.size.iter().map(move |&size| (policy, size))).collect();
         let bar = Progress::start(&named.name, Some(cells.len() as u64), Unit::Items("estimates"), quiet);
         let mut estimates = Vec::new();
         for (policy, size) in cells {
             let layer = LayerSpec { policy: policy.clone(), sizes: vec![size] };
-            let made = sample(&world, &[layer], size.to_string(), options, rate, arguments.samples as usize);
+            let made = sample(&addresses, &[layer], size.to_string(), options, rate, arguments.samples as usize);
             bar.advance(1);
             match made {
                 Ok(estimate) => estimates.push(estimate),

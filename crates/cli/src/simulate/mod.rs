@@ -18,7 +18,9 @@ use crate::trace_source::Named;
 use anyhow::{Result, bail};
 pub use args::SimulateArgs;
 use entresol_report::{Progress, Unit};
-use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Row, Skipped, World, parse_policies, parse_stack, sweep};
+use entresol_sim::{
+    Addresses, Cell, CellOptions, LayerSpec, PolicySpec, Row, Skipped, parse_policies, parse_stack, sweep,
+};
 use results::{TraceResults, baseline};
 use std::path::PathBuf;
 
@@ -137,12 +139,11 @@ impl Plan {
     }
 
     /// The cells over one trace, and those that cannot be.
-    fn cells(&self, arguments: &SimulateArgs, world: &World) -> Result<(Vec<Cell>, Vec<Skipped>)> {
-        let stacks = self.stacks.iter().map(|(text, layers)| Cell::stack(layers, text.clone(), world));
-        let singles = self
-            .policies
-            .iter()
-            .flat_map(|policy| arguments.size.iter().map(|&size| Cell::single(policy, size, arguments.dram, world)));
+    fn cells(&self, arguments: &SimulateArgs, addresses: &Addresses) -> Result<(Vec<Cell>, Vec<Skipped>)> {
+        let stacks = self.stacks.iter().map(|(text, layers)| Cell::stack(layers, text.clone(), addresses));
+        let singles = self.policies.iter().flat_map(|policy| {
+            arguments.size.iter().map(|&size| Cell::single(policy, size, arguments.dram, addresses))
+        });
         parted(stacks.chain(singles), self.lenient)
     }
 }
@@ -186,8 +187,8 @@ fn simulate(
     journal: &mut Journal<Row>,
     quiet: bool,
 ) -> Result<TraceResults> {
-    let world = World::new(&named.trace);
-    let (cells, skipped) = plan.cells(arguments, &world)?;
+    let addresses = Addresses::new(&named.trace);
+    let (cells, skipped) = plan.cells(arguments, &addresses)?;
     // By its place on the command line: two traces may have one name.
     let key = |cell: &Cell| format!("{index}|{}", cell.key());
     let mut rows: Vec<Option<Row>> = cells.iter().map(|cell| journal.take(&key(cell))).collect();
@@ -195,7 +196,7 @@ fn simulate(
     let todo: Vec<Cell> = missing.iter().map(|&i| cells[i].clone()).collect();
     let bar = Progress::start(&named.name, Some(todo.len() as u64), Unit::Items("results"), quiet);
     let mut keeping = true;
-    let swept = sweep(&world, &todo, &plan.options, plan.threads, &mut |progress| {
+    let swept = sweep(&addresses, &todo, &plan.options, plan.threads, &mut |progress| {
         bar.advance(1);
         bar.note(format!("{} {}", progress.row.policy, progress.row.size));
         let kept = if keeping { journal.keep(&key(progress.cell), progress.row) } else { Ok(()) };

@@ -9,7 +9,7 @@ use crate::trace_source::{self, Named};
 use anyhow::{Result, bail};
 use entresol_core::Size;
 use entresol_report::{Progress, Unit};
-use entresol_sim::{Cell, CellOptions, PolicySpec, Row, Skipped, TimedOptions, TimedRow, World, parse_policies};
+use entresol_sim::{Addresses, Cell, CellOptions, PolicySpec, Row, Skipped, TimedOptions, TimedRow, parse_policies};
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,15 +121,15 @@ impl<'a> Plan<'a> {
         })
     }
 
-    fn cells(&self, world: &World) -> Result<(Vec<Cell>, Vec<Skipped>)> {
+    fn cells(&self, addresses: &Addresses) -> Result<(Vec<Cell>, Vec<Skipped>)> {
         let dram = self.devices.tiers.dram_size();
         let each = self.policies.iter().flat_map(|policy| self.sizes.iter().map(move |size| (policy, size)));
-        super::parted(each.map(|(policy, &size)| Cell::single(policy, size, dram, world)), self.lenient)
+        super::parted(each.map(|(policy, &size)| Cell::single(policy, size, dram, addresses)), self.lenient)
     }
 
     fn simulate(&self, named: Named, quiet: bool) -> Result<TimedResults> {
-        let world = World::new(&named.trace);
-        let (cells, skipped) = self.cells(&world)?;
+        let addresses = Addresses::new(&named.trace);
+        let (cells, skipped) = self.cells(&addresses)?;
         let bar = Progress::start(&named.name, Some(cells.len() as u64), Unit::Items("results"), quiet);
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let done: Vec<Mutex<Option<Result<TimedResult>>>> = cells.iter().map(|_| Mutex::new(None)).collect();
@@ -139,7 +139,7 @@ impl<'a> Plan<'a> {
                     while !failed.load(Ordering::Relaxed) {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(cell) = cells.get(at) else { break };
-                        let result = self.run(cell, &world);
+                        let result = self.run(cell, &addresses);
                         failed.fetch_or(result.is_err(), Ordering::Relaxed);
                         *done[at].lock().expect("no thread panics with it") = Some(result);
                         bar.advance(1);
@@ -154,9 +154,9 @@ impl<'a> Plan<'a> {
         Ok(TimedResults { named, rows, skipped })
     }
 
-    fn run(&self, cell: &Cell, world: &World) -> Result<TimedResult> {
-        let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.options.seed)?;
-        let (row, timed) = cell.run_timed(world, hierarchy, &self.options, &self.timed)?;
+    fn run(&self, cell: &Cell, addresses: &Addresses) -> Result<TimedResult> {
+        let hierarchy = self.devices.hierarchy(&cell.needs(addresses), addresses, self.options.seed)?;
+        let (row, timed) = cell.run_timed(addresses, hierarchy, &self.options, &self.timed)?;
         Ok(TimedResult { row, timed })
     }
 }

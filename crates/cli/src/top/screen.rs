@@ -117,7 +117,7 @@ fn draw_body(frame: &mut Frame, area: Rect, view: &View, now: &Figures) {
         lines.push(Line::default());
         lines.extend(device_lines(view, now));
         lines.push(Line::default());
-        lines.extend(door_lines(view, now));
+        lines.extend(front_end_lines(view, now));
         if !now.policy_gauges.is_empty() {
             lines.push(Line::default());
             lines.extend(gauge_lines(now, area.width.into()));
@@ -247,7 +247,7 @@ fn device_line(view: &View, name: String, since: &DeviceCalls, errors: u64, elap
     ])
 }
 
-fn door_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
+fn front_end_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
     let elapsed = view.elapsed(now);
     let head = format!(
         " {:<15}{:>9}{:>10}{:>9}{:>9}{:>9}{:>8}{:>7}",
@@ -255,10 +255,10 @@ fn door_lines(view: &View, now: &Figures) -> Vec<Line<'static>> {
     );
     let mut lines = vec![bold(head).into()];
     let calls: [(&str, Part<Figures, CallFigures>); 4] = [
-        ("reads", |f| &f.door.read),
-        ("writes", |f| &f.door.write),
-        ("flushes", |f| &f.door.flush),
-        ("discards", |f| &f.door.discard),
+        ("reads", |f| &f.front_end.read),
+        ("writes", |f| &f.front_end.write),
+        ("flushes", |f| &f.front_end.flush),
+        ("discards", |f| &f.front_end.discard),
     ];
     for (name, of) in calls.into_iter().filter(|(_, of)| of(now).calls > 0) {
         let figures = of(now);

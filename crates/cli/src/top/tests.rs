@@ -15,7 +15,7 @@ fn calls(calls: u64, busy_us: u64, took: &[u64]) -> Value {
     json!({ "calls": calls, "errors": 0, "bytes": calls * 4096, "busy_us": busy_us, "under_way": 0, "took": took })
 }
 
-fn door(calls: u64) -> Value {
+fn front_end(calls: u64) -> Value {
     json!({ "calls": calls, "errors": 0, "bytes": calls * 8192, "p50_us": 12.0, "p99_us": 500.0, "max_us": 900.0 })
 }
 
@@ -44,7 +44,7 @@ fn reading(open_s: u64) -> Figures {
             "calls": { "read": calls(50 * open_s, 400_000 * open_s, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 50 * open_s]), "write": none, "sync": none }
         },
         "policy_gauges": { "weight lru": 0.25, "weight lfu": 0.75, "window": 8.0 },
-        "door": { "read": door(25 * open_s), "write": door(0), "flush": door(0), "discard": door(0) }
+        "door": { "read": front_end(25 * open_s), "write": front_end(0), "flush": front_end(0), "discard": front_end(0) }
     });
     serde_json::from_value(value).expect("figures")
 }

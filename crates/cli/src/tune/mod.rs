@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use entresol_device::profile::{Model, Profile};
 use entresol_report::{Progress, Unit};
-use entresol_sim::{Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, World, parse_policies};
+use entresol_sim::{Addresses, Cell, CellOptions, PolicySpec, Row, TimedOptions, TimedRow, Tuning, parse_policies};
 use entresol_trace::Trace;
 use entresol_tune::search::{Annealing, Climb, Halving, Schedule, Search};
 use entresol_tune::{
@@ -263,8 +263,8 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     );
     let tunables = chosen(policy, &arguments.options)?;
     let named = opened(arguments, quiet)?;
-    let world = World::new(&named.trace);
-    let cell = cell(policy, &devices, &world)?;
+    let addresses = Addresses::new(&named.trace);
+    let cell = cell(policy, &devices, &addresses)?;
     let two = policy.info.tiers.len() == 2;
     let above = devices.tiers.dram_size().is_some();
     let timed = arguments.timed.options(&devices)?;
@@ -276,7 +276,7 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
         live: arguments.live,
         bound: arguments.bound,
         settle: arguments.settle,
-        shadowing: shadows::options(arguments, &cell, &world),
+        shadowing: shadows::options(arguments, &cell, &addresses),
         epoch: arguments.epoch,
         tunables,
         // A policy of one tier has an LRU pool above it where there is DRAM.
@@ -286,8 +286,8 @@ pub fn run(arguments: &TuneArgs, quiet: bool) -> Result<()> {
     if arguments.live.is_some() {
         live::check(policy)?;
     }
-    plan.objective = plan.objective(arguments, &cell, &world)?;
-    let results = plan.run(arguments, &named, policy, &cell, &world, quiet)?;
+    plan.objective = plan.objective(arguments, &cell, &addresses)?;
+    let results = plan.run(arguments, &named, policy, &cell, &addresses, quiet)?;
     if let Some(path) = &arguments.json {
         output::write_file(path, (serde_json::to_string(&results)? + "\n").as_bytes())?;
     }
@@ -333,7 +333,7 @@ fn opened(arguments: &TuneArgs, quiet: bool) -> Result<Named> {
     Ok(Named { trace: Trace::joined(&traces)?, name, format, left_out: Vec::new() })
 }
 
-fn cell(policy: &PolicySpec, devices: &Devices, world: &World) -> Result<Cell> {
+fn cell(policy: &PolicySpec, devices: &Devices, addresses: &Addresses) -> Result<Cell> {
     let size =
         devices.tiers.cache_size().ok_or_else(|| anyhow!("the size of the cache is missing: cache=PROFILE:SIZE"))?;
     let dram = devices.tiers.dram_size();
@@ -344,7 +344,7 @@ fn cell(policy: &PolicySpec, devices: &Devices, world: &World) -> Result<Cell> {
             policy.info.tiers.join(" and ")
         );
     }
-    Ok(Cell::single(policy, size, dram, world).map_err(|skip| *skip)?)
+    Ok(Cell::single(policy, size, dram, addresses).map_err(|skip| *skip)?)
 }
 
 /// Times that each byte of a device may be written; none where nothing wears or no source says.
@@ -368,17 +368,17 @@ impl Plan<'_> {
     }
 
     /// Pages that can be written to the tier that wears before it is worn out, evenly.
-    fn writes_in_all(&self, cell: &Cell, world: &World) -> Option<f64> {
-        let pages = cell.needs(world)[self.tier] as f64 / f64::from(world.trace.page_bytes);
+    fn writes_in_all(&self, cell: &Cell, addresses: &Addresses) -> Option<f64> {
+        let pages = cell.needs(addresses)[self.tier] as f64 / f64::from(addresses.trace.page_bytes);
         endurance_writes(self.devices.cache_profile()).map(|writes| writes * pages)
     }
 
-    fn objective(&self, arguments: &TuneArgs, cell: &Cell, world: &World) -> Result<Objective> {
+    fn objective(&self, arguments: &TuneArgs, cell: &Cell, addresses: &Addresses) -> Result<Objective> {
         if let Some(lambda) = arguments.lambda {
             return Ok(Objective::Weighted { lambda });
         }
         let Some(years) = arguments.years else { return Ok(Objective::Throughput) };
-        let writes = self.writes_in_all(cell, world).with_context(|| {
+        let writes = self.writes_in_all(cell, addresses).with_context(|| {
             format!("--years: profile '{}' states no endurance_writes", self.devices.cache_profile().name)
         })?;
         Ok(Objective::Lifetime { pages_per_second_max: writes / (years * SECONDS_PER_YEAR) })
@@ -390,10 +390,10 @@ impl Plan<'_> {
         named: &Named,
         policy: &PolicySpec,
         cell: &Cell,
-        world: &World,
+        addresses: &Addresses,
         quiet: bool,
     ) -> Result<TuneResults> {
-        let all = cell.knobs(self.layer, world, &self.cell_options)?;
+        let all = cell.knobs(self.layer, addresses, &self.cell_options)?;
         let knobs: Vec<Knob> = self.tunables.iter().map(|&at| all[at].clone()).collect();
         let (space, start) = Space::new(knobs.clone())?;
         let grid = grid(&space, arguments.grid)?;
@@ -422,7 +422,7 @@ impl Plan<'_> {
                             break;
                         }
                         let name = at.checked_sub(1).and_then(|at| arguments.tuner.get(at)).map(|&name| word(name));
-                        let result = self.one(name, tuner(at), policy, cell, world).map(|(run, accuracy)| {
+                        let result = self.one(name, tuner(at), policy, cell, addresses).map(|(run, accuracy)| {
                             if at == 0 {
                                 *emulated.lock().expect("no thread panics with it") = accuracy;
                             }
@@ -462,14 +462,14 @@ impl Plan<'_> {
         mut tuner: Box<dyn Tuner + Send>,
         policy: &PolicySpec,
         cell: &Cell,
-        world: &World,
+        addresses: &Addresses,
     ) -> Result<(TuneRun, Vec<String>)> {
-        let shadows = shadows::of(self, tuner.as_ref(), cell, world)?;
+        let shadows = shadows::of(self, tuner.as_ref(), cell, addresses)?;
         if let Some(time) = self.live {
-            let ran = live::run(self, time, policy, &cell.needs(world), world, tuner, shadows)?;
-            return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, world), ran.accuracy));
+            let ran = live::run(self, time, policy, &cell.needs(addresses), addresses, tuner, shadows)?;
+            return Ok((self.summed(name, ran.epochs, Counts::Live { live: ran.row }, cell, addresses), ran.accuracy));
         }
-        let hierarchy = self.devices.hierarchy(&cell.needs(world), world, self.cell_options.seed)?;
+        let hierarchy = self.devices.hierarchy(&cell.needs(addresses), addresses, self.cell_options.seed)?;
         let tuning = Tuning {
             tuner: tuner.as_mut(),
             layer: self.layer,
@@ -478,9 +478,9 @@ impl Plan<'_> {
             shadows,
             tier: self.tier,
         };
-        let (row, timed, epochs) = cell.run_tuned(world, hierarchy, &self.cell_options, &self.timed, tuning)?;
+        let (row, timed, epochs) = cell.run_tuned(addresses, hierarchy, &self.cell_options, &self.timed, tuning)?;
         let counts = Counts::Simulated { row: Box::new(row), timed: Box::new(timed) };
-        Ok((self.summed(name, epochs, counts, cell, world), Vec::new()))
+        Ok((self.summed(name, epochs, counts, cell, addresses), Vec::new()))
     }
 
     fn summed(
@@ -489,7 +489,7 @@ impl Plan<'_> {
         epochs: Vec<EpochRow>,
         counts: Counts,
         cell: &Cell,
-        world: &World,
+        addresses: &Addresses,
     ) -> TuneRun {
         let values = epochs.last().map(|epoch| epoch.held.clone()).unwrap_or_default();
         let written: u64 = epochs.iter().map(|epoch| epoch.pages_written).sum();
@@ -504,7 +504,7 @@ impl Plan<'_> {
             requests_per_second: requests as f64 / seconds,
             last_quarter_per_second: last_quarter(&epochs),
             pages_written_per_million: written as f64 * 1e6 / requests.max(1) as f64,
-            years: self.writes_in_all(cell, world).map(years),
+            years: self.writes_in_all(cell, addresses).map(years),
             epochs,
             counts,
         }

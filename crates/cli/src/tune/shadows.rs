@@ -4,7 +4,7 @@ use super::live;
 use super::{Plan, TuneArgs};
 use anyhow::{Result, ensure};
 use entresol_policy::miniature::{Awaits, Miniatures, Scale, Terms};
-use entresol_sim::{Cell, World, prices};
+use entresol_sim::{Addresses, Cell, prices};
 use entresol_tune::{RaceLimits, ShadowingOptions, Tuner};
 
 /// Shadows settle for as long as it takes to ask for half of the pages there is room for.
@@ -12,9 +12,9 @@ const SETTLE_SHARE: f64 = 0.5;
 const SETTLE_MAX: f64 = 8.0;
 
 /// Returns the options for building the tuner with shadows.
-pub fn options(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOptions {
-    let bytes: u64 = cell.needs(world).iter().rev().skip(1).sum();
-    let pages = bytes as f64 / f64::from(world.trace.page_bytes);
+pub fn options(arguments: &TuneArgs, cell: &Cell, addresses: &Addresses) -> ShadowingOptions {
+    let bytes: u64 = cell.needs(addresses).iter().rev().skip(1).sum();
+    let pages = bytes as f64 / f64::from(addresses.trace.page_bytes);
     let settle = (SETTLE_SHARE * pages / arguments.epoch as f64).ceil().clamp(1.0, SETTLE_MAX) as u32;
     ShadowingOptions {
         race: RaceLimits { settle, ..RaceLimits::default() },
@@ -24,7 +24,7 @@ pub fn options(arguments: &TuneArgs, cell: &Cell, world: &World) -> ShadowingOpt
 }
 
 /// Returns the miniature caches that run a tuner's shadows; none if the tuner has no shadows.
-pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<Option<Miniatures>> {
+pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, addresses: &Addresses) -> Result<Option<Miniatures>> {
     if tuner.shadowed().is_empty() {
         return Ok(None);
     }
@@ -32,21 +32,21 @@ pub fn of(plan: &Plan, tuner: &dyn Tuner, cell: &Cell, world: &World) -> Result<
         plan.layer == 0,
         "--tuner shadows: the policy is asked only for what the DRAM above it has not; give no dram"
     );
-    let needs = cell.needs(world);
+    let needs = cell.needs(addresses);
     let terms = match plan.live {
-        Some(_) => live::terms(plan, &needs, world)?,
-        None => terms(plan, &needs, world)?,
+        Some(_) => live::terms(plan, &needs, addresses)?,
+        None => terms(plan, &needs, addresses)?,
     };
-    Ok(Some(cell.miniatures(&plan.tunables, world, &plan.cell_options, Scale::default(), terms)?))
+    Ok(Some(cell.miniatures(&plan.tunables, addresses, &plan.cell_options, Scale::default(), terms)?))
 }
 
 /// Costs of the simulated devices' accesses, for the shadows of a tuner. The requester waits for its page
 /// alone.
-fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
-    let (page_bytes, clients) = (world.trace.page_bytes, plan.timed.clients.max(1) as usize);
+fn terms(plan: &Plan, needs: &[u64], addresses: &Addresses) -> Result<Terms> {
+    let (page_bytes, clients) = (addresses.trace.page_bytes, plan.timed.clients.max(1) as usize);
     let place = |(at, &need): (usize, &u64)| {
         let touched = plan.timed.touched_bytes.get(at).map_or(page_bytes, |&bytes| bytes.min(page_bytes));
-        prices(|| plan.devices.device(at, need, world, plan.seed()), page_bytes, touched, clients, plan.seed())
+        prices(|| plan.devices.device(at, need, addresses, plan.seed()), page_bytes, touched, clients, plan.seed())
     };
     let places = needs.iter().enumerate().map(place).collect::<Result<Vec<_>>>()?;
     let request = (plan.timed.think_ns + plan.timed.work.ns) as f64 / 1e9;

@@ -1,13 +1,13 @@
 //! Differences between a mount and the file system below that are meant to be or cannot be helped.
 
-use super::ground::Kind;
 use super::record::Line;
-use super::worlds::{Seen, World};
+use super::setups::{Seen, Setup};
+use super::testbed::Kind;
 
 /// An answer of a mount that is not the one of the file system below.
 #[derive(Debug, Clone)]
 pub struct Difference {
-    pub world: &'static str,
+    pub setup: &'static str,
     pub scenario: String,
     pub label: String,
     pub below: String,
@@ -28,7 +28,7 @@ pub struct Known {
     /// The answer of the mount, as above.
     pub above: &'static str,
     /// In which worlds it is to be seen.
-    pub worlds: fn(&World) -> bool,
+    pub setups: fn(&Setup) -> bool,
     /// Over which file systems it is to be seen.
     pub over: &'static [Kind],
 }
@@ -37,33 +37,33 @@ pub struct Known {
 const ANY: &[Kind] = &[Kind::Ext4, Kind::Xfs, Kind::Btrfs];
 
 /// In every world.
-fn all(_: &World) -> bool {
+fn all(_: &Setup) -> bool {
     true
 }
 
 /// True if root serves.
-fn roots(world: &World) -> bool {
-    !world.how.nobody
+fn roots(setup: &Setup) -> bool {
+    !setup.how.nobody
 }
 
 /// True if pages of the cache are not blocks of the file system below.
-fn pages_are_no_blocks(world: &World) -> bool {
-    world.is_formatted("--page-size")
+fn pages_are_no_blocks(setup: &Setup) -> bool {
+    setup.is_formatted("--page-size")
 }
 
 /// True if pages of the cache are of 64 KiB, larger than the default.
-fn pages_are_large(world: &World) -> bool {
-    world.is_formatted("65536")
+fn pages_are_large(setup: &Setup) -> bool {
+    setup.is_formatted("65536")
 }
 
 /// True if a write does not bring its page into the cache, or may begin in a page that the cache lacks.
-fn writes_read(world: &World) -> bool {
-    world.is("write-around") || world.is_formatted("512")
+fn writes_read(setup: &Setup) -> bool {
+    setup.is("write-around") || setup.is_formatted("512")
 }
 
 /// True if nobody serves.
-fn nobodys(world: &World) -> bool {
-    world.how.nobody
+fn nobodys(setup: &Setup) -> bool {
+    setup.how.nobody
 }
 
 pub const KNOWN: &[Known] = &[
@@ -74,7 +74,7 @@ pub const KNOWN: &[Known] = &[
         labels: "pread* | pwrite* | in the end: f",
         below: "EINVAL | file*",
         above: "*",
-        worlds: all,
+        setups: all,
         over: &[Kind::Ext4, Kind::Xfs],
     },
     Known {
@@ -84,7 +84,7 @@ pub const KNOWN: &[Known] = &[
         labels: "lseek*",
         below: "EINVAL",
         above: "4611686018427387904",
-        worlds: all,
+        setups: all,
         over: &[Kind::Ext4],
     },
     Known {
@@ -94,7 +94,7 @@ pub const KNOWN: &[Known] = &[
         labels: "*",
         below: "*",
         above: "*",
-        worlds: all,
+        setups: all,
         over: &[Kind::Ext4, Kind::Xfs],
     },
     Known {
@@ -104,7 +104,7 @@ pub const KNOWN: &[Known] = &[
         labels: "FICLONE | in the end: g",
         below: "0 | file*8192 bytes*",
         above: "EOPNOTSUPP | file*0 bytes*",
-        worlds: all,
+        setups: all,
         over: &[Kind::Xfs, Kind::Btrfs],
     },
     Known {
@@ -114,7 +114,7 @@ pub const KNOWN: &[Known] = &[
         labels: "from -1",
         below: "data*",
         above: "data Err(\"ENXIO\"), hole Err(\"ENXIO\")",
-        worlds: all,
+        setups: all,
         over: &[Kind::Btrfs],
     },
     Known {
@@ -124,7 +124,7 @@ pub const KNOWN: &[Known] = &[
         labels: "*",
         below: "*",
         above: "*",
-        worlds: all,
+        setups: all,
         over: &[Kind::Xfs],
     },
     Known {
@@ -134,7 +134,7 @@ pub const KNOWN: &[Known] = &[
         labels: "file",
         below: "",
         above: "written changed",
-        worlds: all,
+        setups: all,
         over: &[Kind::Xfs, Kind::Btrfs],
     },
     Known {
@@ -144,7 +144,7 @@ pub const KNOWN: &[Known] = &[
         labels: "*",
         below: "*",
         above: "EOPNOTSUPP | nothing",
-        worlds: all,
+        setups: all,
         over: ANY,
     },
     Known {
@@ -154,7 +154,7 @@ pub const KNOWN: &[Known] = &[
         labels: "it tells*",
         below: "true",
         above: "false",
-        worlds: all,
+        setups: all,
         over: ANY,
     },
     Known {
@@ -164,7 +164,7 @@ pub const KNOWN: &[Known] = &[
         labels: "file",
         below: "read*",
         above: " | written changed",
-        worlds: World::is_cached,
+        setups: Setup::is_cached,
         over: ANY,
     },
     Known {
@@ -174,7 +174,7 @@ pub const KNOWN: &[Known] = &[
         labels: "file",
         below: "written changed",
         above: "read written changed",
-        worlds: writes_read,
+        setups: writes_read,
         over: ANY,
     },
     Known {
@@ -184,7 +184,7 @@ pub const KNOWN: &[Known] = &[
         labels: "from *",
         below: "data*",
         above: "data*",
-        worlds: pages_are_no_blocks,
+        setups: pages_are_no_blocks,
         over: ANY,
     },
     Known {
@@ -194,7 +194,7 @@ pub const KNOWN: &[Known] = &[
         labels: "attributes of * | in the end: *",
         below: "*fewer blocks*",
         above: "*all blocks*",
-        worlds: pages_are_large,
+        setups: pages_are_large,
         over: ANY,
     },
     Known {
@@ -204,7 +204,7 @@ pub const KNOWN: &[Known] = &[
         labels: "names | how long they are",
         below: "trusted* | 28",
         above: "user.of_all | 12",
-        worlds: nobodys,
+        setups: nobodys,
         over: &[Kind::Btrfs],
     },
     Known {
@@ -214,7 +214,7 @@ pub const KNOWN: &[Known] = &[
         labels: "FS_IOC_GETFLAGS",
         below: "done",
         above: "ENOTTY",
-        worlds: all,
+        setups: all,
         over: ANY,
     },
     Known {
@@ -224,7 +224,7 @@ pub const KNOWN: &[Known] = &[
         labels: "its number",
         below: "*",
         above: "65735546",
-        worlds: all,
+        setups: all,
         over: ANY,
     },
     Known {
@@ -234,7 +234,7 @@ pub const KNOWN: &[Known] = &[
         labels: "open",
         below: "opened",
         above: "EACCES",
-        worlds: roots,
+        setups: roots,
         over: ANY,
     },
     Known {
@@ -244,7 +244,7 @@ pub const KNOWN: &[Known] = &[
         labels: "*",
         below: "*",
         above: "EACCES | ENOENT | nothing",
-        worlds: roots,
+        setups: roots,
         over: ANY,
     },
     Known {
@@ -254,7 +254,7 @@ pub const KNOWN: &[Known] = &[
         labels: "attributes of f | in the end: f",
         below: "*0:1234*",
         above: "*0:0*",
-        worlds: roots,
+        setups: roots,
         over: ANY,
     },
     Known {
@@ -264,7 +264,7 @@ pub const KNOWN: &[Known] = &[
         labels: "attributes of d/e | in the end: d/e",
         below: "directory 760*",
         above: "directory 740*",
-        worlds: all,
+        setups: all,
         over: ANY,
     },
     Known {
@@ -274,7 +274,7 @@ pub const KNOWN: &[Known] = &[
         labels: "open to write | open to cut | pread | pwrite | truncate | attributes of f",
         below: "*",
         above: "EACCES | nothing | file 602*9 bytes*",
-        worlds: nobodys,
+        setups: nobodys,
         over: ANY,
     },
 ];
@@ -299,19 +299,19 @@ impl Known {
         below == Kind::Other || self.over.contains(&below)
     }
 
-    fn is(&self, difference: &Difference, world: &World) -> bool {
+    fn is(&self, difference: &Difference, setup: &Setup) -> bool {
         let pairs = [
             (self.scenarios, &difference.scenario),
             (self.labels, &difference.label),
             (self.below, &difference.below),
             (self.above, &difference.above),
         ];
-        (self.worlds)(world) && pairs.into_iter().all(|(patterns, text)| fits_any(patterns, text))
+        (self.setups)(setup) && pairs.into_iter().all(|(patterns, text)| fits_any(patterns, text))
     }
 }
 
 /// Answers that differ, line by line.
-pub fn differences(world: &World, below: &[Seen], above: &[Seen]) -> Vec<Difference> {
+pub fn differences(setup: &Setup, below: &[Seen], above: &[Seen]) -> Vec<Difference> {
     let none = |label: &str| Line { label: label.to_owned(), seen: "nothing".to_owned() };
     let mut differences = Vec::new();
     for ((scenario, below), (other, above)) in below.iter().zip(above) {
@@ -322,7 +322,7 @@ pub fn differences(world: &World, below: &[Seen], above: &[Seen]) -> Vec<Differe
                 (below.cloned().unwrap_or_else(|| none(label)), above.cloned().unwrap_or_else(|| none(label)));
             if one.seen != two.seen {
                 let (scenario, label) = (scenario.clone(), label.to_owned());
-                differences.push(Difference { world: world.name, scenario, label, below: one.seen, above: two.seen });
+                differences.push(Difference { setup: setup.name, scenario, label, below: one.seen, above: two.seen });
             }
         }
     }
@@ -360,15 +360,15 @@ fn aligned<'a>(below: &'a [Line], above: &'a [Line]) -> Vec<(Option<&'a Line>, O
 /// Those that nobody knows, and those known that nobody sees.
 pub fn judge<'a>(
     differences: &'a [Difference],
-    worlds: &[World],
+    setups: &[Setup],
     below: Kind,
 ) -> (Vec<&'a Difference>, Vec<&'static Known>) {
-    let world = |name: &str| worlds.iter().find(|world| world.name == name).expect("a world");
+    let setup = |name: &str| setups.iter().find(|setup| setup.name == name).expect("a world");
     let is =
-        |known: &Known, difference: &Difference| known.is_over(below) && known.is(difference, world(difference.world));
+        |known: &Known, difference: &Difference| known.is_over(below) && known.is(difference, setup(difference.setup));
     let unknown = differences.iter().filter(|difference| !KNOWN.iter().any(|known| is(known, difference)));
     let unseen = KNOWN.iter().filter(|known| known.is_over(below)).filter(|known| {
-        worlds.iter().any(|world| (known.worlds)(world)) && !differences.iter().any(|difference| is(known, difference))
+        setups.iter().any(|setup| (known.setups)(setup)) && !differences.iter().any(|difference| is(known, difference))
     });
     (unknown.collect(), unseen.collect())
 }

@@ -1,8 +1,8 @@
 //! PostgreSQL under small transactions of two clients, with checkpoints, tables that are made and dropped, and indexes that are
 //! made anew: what it said was committed is there after a power cut, and what is there is whole.
 
-use crate::ground::{Attached, make_disk, output, text};
 use crate::servers::{self, command, ok};
+use crate::testbed::{Attached, make_disk, output, text};
 use entresol_core::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};

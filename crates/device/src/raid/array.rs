@@ -16,7 +16,7 @@ struct Parent {
 
 /// A group of pieces in flight.
 #[derive(Clone, Debug)]
-struct Flight {
+struct InFlight {
     parent: usize,
     pending: usize,
     second: Vec<Piece>,
@@ -26,7 +26,7 @@ struct Flight {
 
 /// An I/O that the controller holds back.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldBack {
     start: Nanos,
     submitted: Nanos,
     io: Io,
@@ -69,8 +69,8 @@ pub struct Raid<D> {
     next: Vec<Nanos>,
     capacity: u64,
     parents: Slab<Parent>,
-    flights: Slab<Flight>,
-    held: VecDeque<Held>,
+    in_flights: Slab<InFlight>,
+    held: VecDeque<HeldBack>,
     /// When the controller lets the next I/O start.
     controller_free: Nanos,
     /// Offset of the byte after the latest I/O submitted. An I/O that begins there continues it.
@@ -110,7 +110,7 @@ impl<D: Device> Raid<D> {
             next: members.iter().map(|member| member.next_event().unwrap_or(Nanos::MAX)).collect(),
             members,
             parents: Slab { slots: Vec::new(), free: Vec::new() },
-            flights: Slab { slots: Vec::new(), free: Vec::new() },
+            in_flights: Slab { slots: Vec::new(), free: Vec::new() },
             held: VecDeque::new(),
             controller_free: 0,
             last_end: u64::MAX,
@@ -145,32 +145,32 @@ impl<D: Device> Raid<D> {
         let latency = Latency { queue: now - submitted, ..Latency::default() };
         let parent = self.parents.insert(Parent { tag: io.tag, submitted, groups: groups.len() });
         for Group { first, second } in groups {
-            let flight = self.flights.insert(Flight { parent, pending: first.len(), second, latency });
-            self.send(now, flight, &first);
+            let in_flight = self.in_flights.insert(InFlight { parent, pending: first.len(), second, latency });
+            self.send(now, in_flight, &first);
             if first.is_empty() {
-                self.finish_phase(now, flight);
+                self.finish_phase(now, in_flight);
             }
         }
     }
 
-    fn send(&mut self, now: Nanos, flight: usize, pieces: &[Piece]) {
+    fn send(&mut self, now: Nanos, in_flight: usize, pieces: &[Piece]) {
         for piece in pieces {
             let member = &mut self.members[piece.member];
-            member.submit(now, piece.io(flight as u64)).expect("a piece lies within its member");
+            member.submit(now, piece.io(in_flight as u64)).expect("a piece lies within its member");
             self.next[piece.member] = member.next_event().unwrap_or(Nanos::MAX);
         }
     }
 
     /// Goes on after the last piece of a phase.
     fn finish_phase(&mut self, now: Nanos, index: usize) {
-        let flight = self.flights.get(index);
-        let second = std::mem::take(&mut flight.second);
+        let in_flight = self.in_flights.get(index);
+        let second = std::mem::take(&mut in_flight.second);
         if !second.is_empty() {
-            flight.pending = second.len();
+            in_flight.pending = second.len();
             self.send(now, index, &second);
             return;
         }
-        let Flight { parent: number, latency, .. } = self.flights.remove(index);
+        let InFlight { parent: number, latency, .. } = self.in_flights.remove(index);
         let parent = self.parents.get(number);
         parent.groups -= 1;
         if parent.groups == 0 {
@@ -202,10 +202,10 @@ impl<D: Device> Raid<D> {
             self.next[member] = self.members[member].next_event().unwrap_or(Nanos::MAX);
             for completion in completions.drain(..) {
                 let index = completion.tag as usize;
-                let flight = self.flights.get(index);
-                flight.pending -= 1;
-                if flight.pending == 0 {
-                    flight.latency += completion.latency;
+                let in_flight = self.in_flights.get(index);
+                in_flight.pending -= 1;
+                if in_flight.pending == 0 {
+                    in_flight.latency += completion.latency;
                     self.finish_phase(at, index);
                 }
             }
@@ -237,7 +237,7 @@ impl<D: Device> Device for Raid<D> {
         if start == now {
             self.launch(now, now, &io);
         } else {
-            self.held.push_back(Held { start, submitted: now, io });
+            self.held.push_back(HeldBack { start, submitted: now, io });
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ pub(super) trait Decider: Send {
     fn miss(&mut self, key: Key, op: Op, desk: &mut Desk) -> Option<u32>;
 
     /// The page of a handle is in this frame.
-    fn place(&mut self, handle: u32, frame: u32);
+    fn install(&mut self, handle: u32, frame: u32);
 
     /// The page of a handle is in no frame after all.
     fn displace(&mut self, handle: u32);
@@ -212,7 +212,7 @@ impl<P: Policy> Decider for Core<P> {
         (!self.policy.state(page).tiers.is_empty()).then_some(page.0)
     }
 
-    fn place(&mut self, handle: u32, frame: u32) {
+    fn install(&mut self, handle: u32, frame: u32) {
         self.directory.set_frame(Page(handle), frame);
     }
 

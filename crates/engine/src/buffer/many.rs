@@ -42,31 +42,31 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
     pub fn pin_many(&self, pages: &[Address]) -> Result<Vec<PinGuard<'_, T, I>>, BufferError> {
         let keys = pages.iter().map(|&at| self.key(at)).collect::<Result<Vec<_>, _>>()?;
         let mut guards: Vec<Option<PinGuard<'_, T, I>>> = keys.iter().map(|_| None).collect();
-        let (mut begun, mut places) = (Vec::new(), Vec::new());
+        let (mut begun, mut positions) = (Vec::new(), Vec::new());
         let mut result = Ok(());
         // Those that are there first, so that making room for the others does not push them out. While pages are begun
         // nothing is waited for that another thread holds: it might wait for one of them.
         for present in [true, false] {
-            for (place, &key) in keys.iter().enumerate() {
-                if guards[place].is_some() || result.is_err() || (present && self.lookup(key).is_none()) {
+            for (position, &key) in keys.iter().enumerate() {
+                if guards[position].is_some() || result.is_err() || (present && self.lookup(key).is_none()) {
                     continue;
                 }
                 match self.pin_or_begin(key) {
                     Ok(Started::Pinned(frame)) => {
-                        guards[place] = Some(PinGuard { manager: self, frame, passing: false });
+                        guards[position] = Some(PinGuard { manager: self, frame, passing: false });
                     }
                     Ok(Started::Loading(loading)) => {
                         begun.push(loading);
-                        places.push(place);
+                        positions.push(position);
                     }
                     Ok(Started::Busy) => {}
                     Err(error) => result = Err(error),
                 }
             }
         }
-        for (place, loaded) in places.into_iter().zip(self.end_reads(&begun)) {
+        for (position, loaded) in positions.into_iter().zip(self.end_reads(&begun)) {
             match loaded {
-                Ok((frame, passing)) => guards[place] = Some(PinGuard { manager: self, frame, passing }),
+                Ok((frame, passing)) => guards[position] = Some(PinGuard { manager: self, frame, passing }),
                 Err(error) => result = result.and(Err(error)),
             }
         }

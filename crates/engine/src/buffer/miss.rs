@@ -50,7 +50,7 @@ impl<T: PageTable, I: PageIo> BufferManager<T, I> {
         frame.set_lsn(0);
         frame.set_handle(handle.unwrap_or(NO_HANDLE));
         match handle {
-            Some(handle) => state.decider.place(handle, number),
+            Some(handle) => state.decider.install(handle, number),
             None => state.orphans.push(number),
         }
         frame.word.begin_load();

@@ -6,11 +6,11 @@
 //! together. The policy is not told, as in [cleaning ahead](super::clean). Where the rate cannot keep the bound, a
 //! write that would make another page dirty first does one step of this.
 
-use super::keeper::Keeper;
-use super::room::DEPTH_MAX;
-use super::turn::Turn;
-use super::upkeep::{self, Lease};
-use super::{BlockCache, FRAMES_PER_TURN};
+use super::locks::CoreGuard;
+use super::maintenance::{self, StoreAccess};
+use super::watermarks::DEPTH_MAX;
+use super::write_back::WriteBack;
+use super::{BlockCache, FRAMES_PER_HOLD};
 use crate::mutant::{self, Mutant};
 use crate::store::Clock;
 use std::io;
@@ -135,12 +135,12 @@ impl Aging {
     }
 }
 
-impl Keeper {
+impl WriteBack {
     /// A page differs from the backing store from now on, unless it did before.
     pub(super) fn differs(&mut self, page: u64) {
         let Some(bound) = self.aging.bound else { return };
-        let now = self.log.now();
-        let Some(ages) = self.log.ages_mut() else { return };
+        let now = self.store.now();
+        let Some(ages) = self.store.ages_mut() else { return };
         if ages.since(page).is_some() {
             if mutant::is(Mutant::AgeRefreshed) {
                 ages.rejuvenate(page, now.as_secs());
@@ -157,59 +157,59 @@ impl Keeper {
         if in_memory && !mutant::is(Mutant::AgeNotOfFrames) {
             self.differs(page);
         }
-        if let Some(ages) = self.log.ages_mut() {
+        if let Some(ages) = self.store.ages_mut() {
             ages.set_in_memory(page, in_memory);
         }
     }
 
     /// Nothing of a page is newer than what is below.
     pub(super) fn is_void(&mut self, page: u64) {
-        if let Some(ages) = self.log.ages_mut() {
+        if let Some(ages) = self.store.ages_mut() {
             ages.remove(page);
         }
     }
 
     /// Does the page differ from the backing store, as far as is known?
     fn still_differs(&self, page: u64) -> bool {
-        self.log.index().get(page).is_some_and(|entry| entry.dirty && !entry.lost)
-            || self.pending.contains_key(&page)
+        self.store.index().get(page).is_some_and(|entry| entry.dirty && !entry.lost)
+            || self.dirty_queue.contains_key(&page)
             || self.unsynced.contains(page)
-            || self.log.ages().is_some_and(|ages| ages.is_in_memory(page))
+            || self.store.ages().is_some_and(|ages| ages.is_in_memory(page))
     }
 
     /// The newest version that a page had at this second is durable below.
     pub(super) fn agreed(&mut self, page: u64, taken: u64) {
-        let Some((bound, since)) = self.aging.bound.zip(self.log.ages().and_then(|ages| ages.since(page))) else {
+        let Some((bound, since)) = self.aging.bound.zip(self.store.ages().and_then(|ages| ages.since(page))) else {
             return;
         };
-        let late = self.log.now().as_secs().saturating_sub(since.saturating_add(bound));
+        let late = self.store.now().as_secs().saturating_sub(since.saturating_add(bound));
         // An age that nobody knows is no age that is known to be too high.
         if late > GRAIN && since != UNKNOWN {
             self.aging.late += 1;
             self.aging.late_by = self.aging.late_by.max(late);
         }
         let differs = self.still_differs(page);
-        let Some(ages) = self.log.ages_mut() else { return };
+        let Some(ages) = self.store.ages_mut() else { return };
         // What differs now was written after the other was taken.
         if differs { ages.rejuvenate(page, taken) } else { ages.remove(page) }
     }
 
     /// The second that it is.
     pub(super) fn second(&self) -> u64 {
-        if self.aging.bound.is_some() { self.log.now().as_secs() } else { 0 }
+        if self.aging.bound.is_some() { self.store.now().as_secs() } else { 0 }
     }
 
     /// Sets the bound, or none. What is dirty where there was none counts as old as can be.
     pub(super) fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
         let fresh = Aging::new(bound);
-        match (self.log.ages().is_some(), fresh.bound) {
+        match (self.store.ages().is_some(), fresh.bound) {
             (false, Some(_)) => {
-                self.log.keep_ages(clock.clone());
-                let on_their_way: Vec<u64> = self.pending.keys().copied().chain(self.unsynced.pages()).collect();
-                let ages = self.log.ages_mut().expect("they are kept now");
+                self.store.keep_ages(clock.clone());
+                let on_their_way: Vec<u64> = self.dirty_queue.keys().copied().chain(self.unsynced.pages()).collect();
+                let ages = self.store.ages_mut().expect("they are kept now");
                 on_their_way.into_iter().for_each(|page| ages.insert(page, UNKNOWN));
             }
-            (true, None) => self.log.drop_ages(),
+            (true, None) => self.store.drop_ages(),
             _ => {}
         }
         self.aging.bound = fresh.bound;
@@ -219,7 +219,7 @@ impl Keeper {
     /// Finds out when write-back has to begin.
     pub(super) fn plan_ages(&mut self) {
         self.aging.begin_at = f64::INFINITY;
-        let Some((bound, ages)) = self.aging.bound.zip(self.log.ages()) else { return };
+        let Some((bound, ages)) = self.aging.bound.zip(self.store.ages()) else { return };
         let mut pages = 0;
         let begins = ages.moments().map(|(since, of_them)| {
             pages += of_them;
@@ -232,13 +232,13 @@ impl Keeper {
     pub(super) fn has_old_pages(&self) -> bool {
         let Some(bound) = self.aging.bound.filter(|_| self.aging.begin_at < f64::INFINITY) else { return false };
         let ahead = if self.aging.begun { bound as f64 * BURST } else { 0.0 };
-        self.log.now().as_secs_f64() + ahead >= self.aging.begin_at
+        self.store.now().as_secs_f64() + ahead >= self.aging.begin_at
     }
 
     /// Should the device be told of the time, so that ages outlive the process?
     fn is_clock_old(&self) -> bool {
-        let dirty = self.log.ages().is_some_and(|ages| ages.len() > 0);
-        dirty && self.log.is_clock_old() && !mutant::is(Mutant::ClockUnwritten)
+        let dirty = self.store.ages().is_some_and(|ages| ages.len() > 0);
+        dirty && self.store.is_clock_old() && !mutant::is(Mutant::ClockUnwritten)
     }
 
     /// Is there something to do because of ages?
@@ -248,13 +248,13 @@ impl Keeper {
 
     /// Has time to pass for there to be?
     pub(super) fn ages_may_call(&self) -> bool {
-        self.has_help() && self.log.ages().is_some_and(|ages| ages.len() > 0)
+        self.has_help() && self.store.ages().is_some_and(|ages| ages.len() > 0)
     }
 
     /// Time to wait for that until another look at ages is taken; none where there is nothing to wait for.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let bound = self.aging.bound.filter(|_| self.ages_may_call())?;
-        let until = self.aging.begin_at - self.log.now().as_secs_f64();
+        let until = self.aging.begin_at - self.store.now().as_secs_f64();
         Some(Duration::from_secs_f64(until.clamp(LOOK_MIN, Aging::look(bound))))
     }
 
@@ -262,7 +262,7 @@ impl Keeper {
     /// where there are threads that do it. Pages that are over the bound already are no reason: they are written as
     /// fast as can be.
     pub(super) fn must_hold_back(&self, page: u64) -> bool {
-        let Some((bound, ages)) = self.aging.bound.zip(self.log.ages()) else { return false };
+        let Some((bound, ages)) = self.aging.bound.zip(self.store.ages()) else { return false };
         if mutant::is(Mutant::AgeNobodyWaits) {
             return false;
         }
@@ -279,7 +279,7 @@ impl Keeper {
 
     /// The oldest pages, so many of them, the oldest first. What is found not to differ any more is forgotten.
     fn oldest_pages(&mut self, most: usize) -> Vec<u64> {
-        let Some(ages) = self.log.ages() else { return Vec::new() };
+        let Some(ages) = self.store.ages() else { return Vec::new() };
         let (mut oldest, mut void) = (Vec::new(), Vec::new());
         for (page, _) in ages.oldest_first() {
             if oldest.len() == most {
@@ -293,12 +293,12 @@ impl Keeper {
 
     /// The bound, and what came of it.
     pub(super) fn dirty_age(&self) -> Option<DirtyAge> {
-        let (bound, ages) = self.aging.bound.zip(self.log.ages())?;
+        let (bound, ages) = self.aging.bound.zip(self.store.ages())?;
         let Aging { written, late, late_by, waits, rate, .. } = self.aging;
         let oldest = ages.oldest_first().find(|&(page, _)| self.still_differs(page));
         let age = |since| match since {
             UNKNOWN => Duration::from_secs(bound + GRAIN),
-            since => self.log.now().saturating_sub(Duration::from_secs(since)),
+            since => self.store.now().saturating_sub(Duration::from_secs(since)),
         };
         let rate = rate.seconds_for(1).map(|each| (1.0 / each.max(1e-9)) as u64);
         Some(DirtyAge {
@@ -314,70 +314,70 @@ impl Keeper {
 }
 
 /// One step towards younger pages, and what ages need besides. The turn has the upkeep.
-pub(super) fn write_old(turn: &mut Turn) -> io::Result<()> {
-    if turn.keeper().is_clock_old() {
-        upkeep::store_clock(turn)?;
+pub(super) fn write_old(guard: &mut CoreGuard) -> io::Result<()> {
+    if guard.write_back().is_clock_old() {
+        maintenance::store_clock(guard)?;
     }
     // By what was dirty some time ago it has to begin.
-    if turn.keeper().has_old_pages() {
-        turn.keeper().plan_ages();
+    if guard.write_back().has_old_pages() {
+        guard.write_back().plan_ages();
     }
-    let begun = turn.keeper().has_old_pages();
-    turn.keeper().aging.begun = begun;
+    let begun = guard.write_back().has_old_pages();
+    guard.write_back().aging.begun = begun;
     if begun {
-        write_oldest(turn, false)?;
-        turn.keeper().plan_ages();
-        let more = turn.keeper().has_old_pages();
-        turn.keeper().aging.begun = more;
+        write_oldest(guard, false)?;
+        guard.write_back().plan_ages();
+        let more = guard.write_back().has_old_pages();
+        guard.write_back().aging.begun = more;
     }
     Ok(())
 }
 
 /// Writes the oldest pages below, and syncs. `awaited` when a write waits for it.
-fn write_oldest(turn: &mut Turn, awaited: bool) -> io::Result<()> {
-    let keeper = turn.keeper();
-    let (began, before) = (keeper.log.now(), keeper.counts.below_pages);
-    let mut pages = keeper.oldest_pages(keeper.aging.pages_of_a_step(awaited));
+fn write_oldest(guard: &mut CoreGuard, awaited: bool) -> io::Result<()> {
+    let write_back = guard.write_back();
+    let (began, before) = (write_back.store.now(), write_back.counts.below_pages);
+    let mut pages = write_back.oldest_pages(write_back.aging.pages_of_a_step(awaited));
     let Some(&oldest) = pages.first() else { return Ok(()) };
     pages.sort_unstable();
-    let in_memory: Vec<u64> = match keeper.log.ages() {
+    let in_memory: Vec<u64> = match write_back.store.ages() {
         Some(ages) => pages.iter().copied().filter(|&page| ages.is_in_memory(page)).collect(),
         None => Vec::new(),
     };
-    for some in in_memory.chunks(FRAMES_PER_TURN) {
-        upkeep::make_ready(turn)?;
-        turn.core().hand_down(some)?;
+    for some in in_memory.chunks(FRAMES_PER_HOLD) {
+        maintenance::make_ready(guard)?;
+        guard.core().hand_down(some)?;
     }
     // Those beside the oldest come first: it is below even if the others have to wait.
     let (others, first) = pages.split_at(pages.partition_point(|&page| page < oldest));
     for some in first.chunks(DEPTH_MAX).chain(others.chunks(DEPTH_MAX)) {
-        turn.keeper().queue_owed(some);
-        upkeep::write_these(turn, some)?;
+        guard.write_back().queue_owed(some);
+        maintenance::write_these(guard, some)?;
         // Who wants room has waited for it.
-        if turn.keeper().wanting > 0 {
+        if guard.write_back().wanting > 0 {
             break;
         }
     }
     if mutant::is(Mutant::AgeNotSynced) {
-        pages.iter().for_each(|&page| turn.keeper().is_void(page));
+        pages.iter().for_each(|&page| guard.write_back().is_void(page));
     } else {
-        upkeep::settle(turn)?;
+        maintenance::settle(guard)?;
     }
-    let keeper = turn.keeper();
-    let (written, took) = (keeper.counts.below_pages - before, keeper.log.now().saturating_sub(began));
-    keeper.aging.rate.add(written, took);
-    keeper.aging.written += written;
+    let write_back = guard.write_back();
+    let (written, took) = (write_back.counts.below_pages - before, write_back.store.now().saturating_sub(began));
+    write_back.aging.rate.add(written, took);
+    write_back.aging.written += written;
     Ok(())
 }
 
 /// Does one step for a write that must wait. Whatever comes of it, the write goes on. A page that cannot be written
 /// below is told to the requests that wait for room there.
-pub(super) fn hold_back(turn: &mut Turn) -> io::Result<()> {
-    turn.keeper().aging.waits += 1;
-    turn.own()?;
-    turn.keeper().plan_ages();
-    let _told_elsewhere = write_oldest(turn, true);
-    turn.keeper().plan_ages();
+pub(super) fn hold_back(guard: &mut CoreGuard) -> io::Result<()> {
+    guard.write_back().aging.waits += 1;
+    guard.own()?;
+    guard.write_back().plan_ages();
+    let _told_elsewhere = write_oldest(guard, true);
+    guard.write_back().plan_ages();
     Ok(())
 }
 
@@ -396,9 +396,9 @@ impl BlockCache {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let mut config = self.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut turn = self.locks.turn()?;
-        if !turn.core().is_off() {
-            turn.core().set_dirty_age(bound, &config.clock);
+        let mut guard = self.locks.guard()?;
+        if !guard.core().is_off() {
+            guard.core().set_dirty_age(bound, &config.clock);
         }
         config.dirty_age = bound;
         Ok(())

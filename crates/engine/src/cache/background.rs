@@ -5,10 +5,10 @@
 
 use super::aging;
 use super::clean;
-use super::keeper::Keeper;
-use super::room::DEPTH_MAX;
-use super::turn::{Locks, Turn};
-use super::upkeep::{self, Lease};
+use super::locks::{CoreGuard, Locks};
+use super::maintenance::{self, StoreAccess};
+use super::watermarks::DEPTH_MAX;
+use super::write_back::WriteBack;
 use crate::mutant::{self, Mutant};
 use std::io;
 use std::sync::Arc;
@@ -21,59 +21,59 @@ const REST_MAX: Duration = Duration::from_secs(2);
 
 /// Duty of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
+pub(super) enum Role {
     /// To write complete batches, and to make the log durable before it has to be.
-    Log,
+    Store,
     /// To write the queue below, to reclaim segments, to clean pages ahead and to keep them young.
-    Room,
+    Backing,
 }
 
-impl Duty {
-    pub const ALL: [Duty; 2] = [Duty::Log, Duty::Room];
+impl Role {
+    pub const ALL: [Role; 2] = [Role::Store, Role::Backing];
 
     /// Is there something to do?
-    pub fn calls(self, keeper: &Keeper) -> bool {
+    pub fn calls(self, write_back: &WriteBack) -> bool {
         match self {
-            Duty::Log => keeper.lacks_sync() || (keeper.log.sealed_len() > 0 && keeper.has_help()),
-            Duty::Room => {
-                let old = keeper.ages_call() && !mutant::is(Mutant::AgeOnlyOnAccess);
-                keeper.lacks_room() || keeper.lacks_clean_pages() || old
+            Role::Store => write_back.lacks_sync() || (write_back.store.sealed_len() > 0 && write_back.has_help()),
+            Role::Backing => {
+                let old = write_back.ages_call() && !mutant::is(Mutant::AgeOnlyOnAccess);
+                write_back.lacks_room() || write_back.lacks_clean_pages() || old
             }
         }
     }
 
     /// Does one step of it.
-    pub fn step(self, turn: &mut Turn) -> io::Result<()> {
+    pub fn step(self, guard: &mut CoreGuard) -> io::Result<()> {
         match self {
-            Duty::Log if turn.keeper().lacks_sync() => upkeep::sync_ahead(turn),
-            Duty::Log => upkeep::write_batches(turn),
-            Duty::Room => {
-                turn.own()?;
-                make_some_room(turn)?;
-                aging::write_old(turn)
+            Role::Store if guard.write_back().lacks_sync() => maintenance::sync_ahead(guard),
+            Role::Store => maintenance::write_batches(guard),
+            Role::Backing => {
+                guard.own()?;
+                make_some_room(guard)?;
+                aging::write_old(guard)
             }
         }
     }
 }
 
 /// One step towards the room that should be there.
-pub(super) fn make_some_room(lease: &mut impl Lease) -> io::Result<()> {
-    let depth = lease.keeper().depth().min(DEPTH_MAX);
+pub(super) fn make_some_room(access: &mut impl StoreAccess) -> io::Result<()> {
+    let depth = access.write_back().depth().min(DEPTH_MAX);
     if depth > 0 {
-        upkeep::write_some(lease, depth)?;
+        maintenance::write_some(access, depth)?;
     }
-    if lease.keeper().is_account_half_full() {
-        upkeep::settle(lease)?;
+    if access.write_back().is_unsynced_half_full() {
+        maintenance::settle(access)?;
     }
-    if lease.keeper().lacks_segments() {
-        let free = lease.keeper().log.free_segments_once_durable();
-        upkeep::reclaim_ahead(lease)?;
-        lease.keeper().reclaimed_ahead(free);
+    if access.write_back().lacks_segments() {
+        let free = access.write_back().store.free_segments_once_durable();
+        maintenance::reclaim_ahead(access)?;
+        access.write_back().reclaimed_ahead(free);
     }
-    if lease.keeper().awaits_segments() {
-        upkeep::sync_log(lease)?;
+    if access.write_back().awaits_segments() {
+        maintenance::sync_store(access)?;
     }
-    if lease.keeper().lacks_clean_pages() { clean::clean_some(lease) } else { Ok(()) }
+    if access.write_back().lacks_clean_pages() { clean::clean_some(access) } else { Ok(()) }
 }
 
 /// The threads, while they run.
@@ -89,10 +89,10 @@ impl Background {
     /// When a thread cannot be started.
     pub fn start(locks: &Arc<Locks>) -> io::Result<Self> {
         let mut background = Background { locks: Arc::clone(locks), threads: Vec::new() };
-        for duty in Duty::ALL {
+        for role in Role::ALL {
             let locks = Arc::clone(locks);
-            let name = format!("cache {duty:?}").to_lowercase();
-            background.threads.push(Builder::new().name(name).spawn(move || serve(&locks, duty))?);
+            let name = format!("cache {role:?}").to_lowercase();
+            background.threads.push(Builder::new().name(name).spawn(move || serve(&locks, role))?);
         }
         Ok(background)
     }
@@ -109,11 +109,11 @@ impl Drop for Background {
     }
 }
 
-fn serve(locks: &Locks, duty: Duty) {
+fn serve(locks: &Locks, role: Role) {
     let mut rest = None;
     // Without the lock the cache has stopped.
-    while let Ok(Some(mut turn)) = locks.called(duty, rest) {
-        let failed = duty.step(&mut turn).is_err();
+    while let Ok(Some(mut guard)) = locks.called(role, rest) {
+        let failed = role.step(&mut guard).is_err();
         rest = failed.then(|| rest.map_or(REST_MIN, |rest: Duration| (2 * rest).min(REST_MAX)));
     }
 }

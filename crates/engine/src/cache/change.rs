@@ -6,12 +6,12 @@
 
 use super::core::{Core, Engine};
 use super::directory::Directory;
+use super::executor::Executor;
 use super::frames::Frames;
+use super::locks::CoreGuard;
+use super::maintenance::StoreAccess;
 use super::ranges::LOOKED_AT;
-use super::turn::Turn;
-use super::upkeep::Lease;
-use super::world::World;
-use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_TURN, Mode, check_live};
+use super::{BlockCache, CacheConfig, CacheError, FRAMES_PER_HOLD, Mode, check_live};
 use crate::mutant::{self, Mutant};
 use crate::store::StoreError;
 use entresol_policy::catalogue::{self, Visitor};
@@ -22,7 +22,7 @@ use std::sync::PoisonError;
 /// A policy that has been built and waits for the stores.
 pub(super) trait Successor: Send {
     /// The policy takes the place of another, whose stores these are; so many pages in the log count as cached, and so many others do not.
-    fn take_over(self: Box<Self>, world: World, mode: Mode, found: (usize, usize)) -> Box<dyn Core>;
+    fn take_over(self: Box<Self>, executor: Executor, mode: Mode, found: (usize, usize)) -> Box<dyn Core>;
 }
 
 struct Built<P> {
@@ -33,14 +33,14 @@ struct Built<P> {
 }
 
 impl<P: Policy> Successor for Built<P> {
-    fn take_over(self: Box<Self>, world: World, mode: Mode, (cached, others): (usize, usize)) -> Box<dyn Core> {
+    fn take_over(self: Box<Self>, executor: Executor, mode: Mode, (cached, others): (usize, usize)) -> Box<dyn Core> {
         let room = self.tiers.iter().sum::<usize>().saturating_sub(cached);
-        let (mut world, left) = world.passed_on(self.tiers.len(), self.directory, self.frames);
-        world.keeper.serve(&self.tiers);
+        let (mut executor, left) = executor.passed_on(self.tiers.len(), self.directory, self.frames);
+        executor.write_back.serve(&self.tiers);
         if mutant::is(Mutant::SupersededShown) {
-            world.keeper.log.index_mut().hold_newest(usize::MAX);
+            executor.write_back.store.index_mut().hold_newest(usize::MAX);
         }
-        Box::new(Engine::succeeding(self.policy, world, mode, left, others.saturating_sub(room)))
+        Box::new(Engine::succeeding(self.policy, executor, mode, left, others.saturating_sub(room)))
     }
 }
 
@@ -66,9 +66,9 @@ fn failed() -> io::Error {
 impl BlockCache {
     /// A turn with the upkeep after what was done ahead of it, unless a failure of that is to be told. That of the cache
     /// device is met again, by whoever then takes it out of use.
-    pub(super) fn exclusive_after(&self, ahead: io::Result<()>) -> io::Result<Turn<'_>> {
-        let mut turn = self.locks.exclusive()?;
-        if turn.core().is_off() || turn.must_mend() { Ok(turn) } else { ahead.map(|()| turn) }
+    pub(super) fn exclusive_after(&self, ahead: io::Result<()>) -> io::Result<CoreGuard<'_>> {
+        let mut guard = self.locks.exclusive()?;
+        if guard.core().is_off() || guard.must_mend() { Ok(guard) } else { ahead.map(|()| guard) }
     }
 
     /// Puts another policy in the place of the one that decides, or the same with other options or tiers; what is cached
@@ -98,7 +98,7 @@ impl BlockCache {
             options: options.clone(),
             mode: config.mode,
             seed: config.seed,
-            upkeep: config.upkeep,
+            maintenance: config.maintenance,
             dirty_age: config.dirty_age,
             clock: config.clock.clone(),
             watch: config.watch,
@@ -111,7 +111,7 @@ impl BlockCache {
         let successor = catalogue::build(to.policy, &built_for, &to.built_with()?, build)?;
         self.put_in_place(successor).map_err(StoreError::Io)?;
         let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        let shares = self.locks.turn().map_err(StoreError::Io)?.keeper().dirty_limits.shares;
+        let shares = self.locks.guard().map_err(StoreError::Io)?.write_back().dirty_limits.shares;
         self.apply_dirty_limits(&to, shares).map_err(StoreError::Io)?;
         *config = CacheConfig { dirty_age: config.dirty_age, ..to };
         Ok(())
@@ -119,30 +119,30 @@ impl BlockCache {
 
     fn put_in_place(&self, successor: Box<dyn Successor>) -> io::Result<()> {
         if !mutant::is(Mutant::FramesDropped) {
-            self.log_all_frames()?;
+            self.store_all_frames()?;
         }
         let (order, found) = self.look_through()?;
-        let mut turn = self.locks.exclusive()?;
+        let mut guard = self.locks.exclusive()?;
         loop {
-            turn.mend()?;
-            if turn.core().is_off() {
+            guard.mend()?;
+            if guard.core().is_off() {
                 return Err(failed());
             }
             // A few have come since.
-            let frames = turn.core().unlogged(0, FRAMES_PER_TURN);
+            let frames = guard.core().unstored(0, FRAMES_PER_HOLD);
             if frames.is_empty() || mutant::is(Mutant::FramesDropped) {
                 break;
             }
-            turn.make_ready()?;
-            turn.core().log_frames(&frames)?;
-            turn.pass()?;
+            guard.make_ready()?;
+            guard.core().store_frames(&frames)?;
+            guard.pass()?;
         }
-        turn.keeper().log.index_mut().go_through(order);
-        let before = turn.replace(|core| {
-            let (world, mode, before) = core.leave();
-            (successor.take_over(world, mode, found), before)
+        guard.write_back().store.index_mut().go_through(order);
+        let before = guard.replace(|core| {
+            let (executor, mode, before) = core.leave();
+            (successor.take_over(executor, mode, found), before)
         });
-        drop(turn);
+        drop(guard);
         drop(before);
         Ok(())
     }
@@ -151,30 +151,30 @@ impl BlockCache {
     /// others there are.
     fn look_through(&self) -> io::Result<(Vec<u32>, (usize, usize))> {
         const EACH: usize = LOOKED_AT as usize / 2;
-        let mut turn = self.locks.turn()?;
+        let mut guard = self.locks.guard()?;
         let (mut numbered, mut cached, mut others) = (Vec::new(), 0, 0);
-        for first in (0..turn.keeper().log.index().blocks()).step_by(EACH) {
-            let index = turn.keeper().log.index();
+        for first in (0..guard.write_back().store.index().blocks()).step_by(EACH) {
+            let index = guard.write_back().store.index();
             numbered.extend(index.numbered(first..first + EACH));
             let found = index.counted(first..first + EACH);
             (cached, others) = (cached + found.0, others + found.1);
-            turn.pass()?;
+            guard.pass()?;
         }
-        let next = turn.keeper().log.index().next_number();
-        drop(turn);
+        let next = guard.write_back().store.index().next_number();
+        drop(guard);
         numbered.sort_unstable_by_key(|&(number, _)| number.wrapping_sub(next));
         Ok((numbered.into_iter().map(|(_, slot)| slot).collect(), (cached, others)))
     }
 
     /// Shows the policy what it has not seen. A failure is met again by the next request, and the rest is shown behind that.
     pub(crate) fn show_the_rest(&self) {
-        while let Ok(mut turn) = self.locks.ready() {
-            while turn.is_ready() {
-                if !turn.core().show_more() || turn.pass().is_err() {
+        while let Ok(mut guard) = self.locks.ready() {
+            while guard.is_ready() {
+                if !guard.core().show_more() || guard.pass().is_err() {
                     return;
                 }
             }
-            if turn.core().is_off() {
+            if guard.core().is_off() {
                 return;
             }
         }

@@ -4,9 +4,9 @@
 //! meanwhile. (Slots are gone through one after the other: their order is no age.) The pages stay cached and become clean. The policy is not told: when it writes one of them back later,
 //! nothing is owed any more. A cleaner that a policy has of its own goes on beside this one.
 
-use super::keeper::Keeper;
-use super::room::DEPTH_MAX;
-use super::upkeep::{self, Lease};
+use super::maintenance::{self, StoreAccess};
+use super::watermarks::DEPTH_MAX;
+use super::write_back::WriteBack;
 use super::{BlockCache, CacheConfig};
 use crate::mutant::{self, Mutant};
 use std::io;
@@ -45,16 +45,16 @@ impl DirtyLimits {
     }
 }
 
-impl Keeper {
+impl WriteBack {
     /// Are more pages dirty than there should be?
     pub fn lacks_clean_pages(&self) -> bool {
         let DirtyLimits { high, low, cleaning, .. } = self.dirty_limits;
-        self.has_help() && high < usize::MAX && self.log.index().dirty_sound_len() > if cleaning { low } else { high }
+        self.has_help() && high < usize::MAX && self.store.index().dirty_sound_len() > if cleaning { low } else { high }
     }
 
     /// Pages whose versions lie in these blocks of the log, which have to be written below and are not on their way.
     pub(super) fn owed_in(&self, blocks: Range<usize>) -> impl Iterator<Item = u64> {
-        let index = self.log.index();
+        let index = self.store.index();
         let is_owed = |page: &u64| index.get(*page).is_some_and(|entry| self.is_owed(*page, entry));
         index.dirty_in(blocks).filter(is_owed)
     }
@@ -62,38 +62,38 @@ impl Keeper {
     /// Queues those of these pages that have to be written below still.
     pub(super) fn queue_owed(&mut self, pages: &[u64]) {
         for &page in pages {
-            let entry = self.log.index().get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
+            let entry = self.store.index().get(page).filter(|&entry| !entry.lost && self.is_owed(page, entry));
             if let Some(entry) = entry {
-                self.write_back_logged(page, entry);
+                self.write_back_stored(page, entry);
             }
         }
     }
 
     /// Queues cold dirty pages: none when enough of them are on their way already.
     fn queue_cold(&mut self) {
-        let on_their_way = self.pending.len() + self.unsynced.len();
+        let on_their_way = self.dirty_queue.len() + self.unsynced.len();
         let spared = self.dirty_limits.low + on_their_way;
-        let mut wanted = self.log.index().dirty_sound_len().saturating_sub(spared);
+        let mut wanted = self.store.index().dirty_sound_len().saturating_sub(spared);
         for _ in 0..SEGMENTS_PER_STEP {
             if wanted == 0 || self.depth() > 0 {
                 return;
             }
-            let Some((next, versions)) = self.log.segment_from(self.dirty_limits.from) else {
+            let Some((next, versions)) = self.store.segment_from(self.dirty_limits.from) else {
                 self.dirty_limits.from = 0;
                 return;
             };
-            for (page, place) in versions {
-                let entry = self.log.index().get(page).filter(|entry| entry.place == place && !entry.lost);
+            for (page, address) in versions {
+                let entry = self.store.index().get(page).filter(|entry| entry.address == address && !entry.lost);
                 let Some(entry) = entry.filter(|&entry| self.is_owed(page, entry)) else { continue };
                 if wanted == 0 {
                     return;
                 }
-                self.write_back_logged(page, entry);
+                self.write_back_stored(page, entry);
                 self.counts.cleaned_ahead += 1;
                 wanted -= 1;
                 if mutant::is(Mutant::CleanedTooEarly) {
                     // What a crash then leaves of the page is nobody's duty any more.
-                    let _noted = self.log.cleaned(page);
+                    let _noted = self.store.cleaned(page);
                 }
             }
             self.dirty_limits.from = next;
@@ -102,18 +102,18 @@ impl Keeper {
 }
 
 /// One step towards fewer dirty pages.
-pub(super) fn clean_some(lease: &mut impl Lease) -> io::Result<()> {
-    let keeper = lease.keeper();
-    keeper.dirty_limits.cleaning = true;
-    keeper.queue_cold();
-    if keeper.pending.is_empty() {
-        upkeep::settle(lease)?;
+pub(super) fn clean_some(access: &mut impl StoreAccess) -> io::Result<()> {
+    let write_back = access.write_back();
+    write_back.dirty_limits.cleaning = true;
+    write_back.queue_cold();
+    if write_back.dirty_queue.is_empty() {
+        maintenance::settle(access)?;
     } else {
-        let depth = lease.keeper().depth().clamp(DEPTH, DEPTH_MAX);
-        upkeep::write_some(lease, depth)?;
+        let depth = access.write_back().depth().clamp(DEPTH, DEPTH_MAX);
+        maintenance::write_some(access, depth)?;
     }
-    let keeper = lease.keeper();
-    keeper.dirty_limits.cleaning = keeper.lacks_clean_pages();
+    let write_back = access.write_back();
+    write_back.dirty_limits.cleaning = write_back.lacks_clean_pages();
     Ok(())
 }
 
@@ -138,14 +138,14 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn dirty_limits(&self) -> io::Result<(f64, f64)> {
-        Ok(self.locks.turn()?.core().keeper().dirty_limits.shares)
+        Ok(self.locks.guard()?.core().write_back().dirty_limits.shares)
     }
 
     pub(super) fn apply_dirty_limits(&self, config: &CacheConfig, shares: (f64, f64)) -> io::Result<()> {
-        let mut turn = self.locks.turn()?;
-        let keeper = turn.keeper();
-        let segment_pages = keeper.log.geometry().segment_pages as usize;
-        keeper.dirty_limits = DirtyLimits::new(shares, config.tiers.last().copied().unwrap_or(0), segment_pages);
+        let mut guard = self.locks.guard()?;
+        let write_back = guard.write_back();
+        let segment_pages = write_back.store.geometry().segment_pages as usize;
+        write_back.dirty_limits = DirtyLimits::new(shares, config.tiers.last().copied().unwrap_or(0), segment_pages);
         Ok(())
     }
 }

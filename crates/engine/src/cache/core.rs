@@ -1,13 +1,13 @@
 //! One policy with its world: serves pages, one request at a time.
 
 use super::counts::Counts;
-use super::keeper::{Keeper, KeeperCounts, Source};
+use super::executor::{Executor, Left, request};
+use super::maintenance;
 use super::objects::Objects;
 use super::ranges::LOOKED_AT;
 use super::search::Search;
-use super::upkeep;
-use super::world::{Left, World, request};
-use super::{CacheStats, FRAMES_PER_TURN, Mode, Refused, Tag};
+use super::write_back::{Source, WriteBack, WriteBackCounts};
+use super::{CacheStats, FRAMES_PER_HOLD, Mode, Refused, Tag};
 use crate::mutant::{self, Mutant};
 use crate::store::{Clock, Entry, Step};
 use entresol_core::{Hint, ObjectId, Op, Outcome, Page};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// A core of any policy: one virtual call per step. None of them waits for I/O but those that say so.
 pub(super) trait Core: Send {
     /// The log and the way below.
-    fn keeper(&mut self) -> &mut Keeper;
+    fn write_back(&mut self) -> &mut WriteBack;
     /// Begins to serve what was recovered, up to so many pages of it.
     fn start(&mut self, pages: usize);
     /// Which pages are whose, and the account of each object.
@@ -34,7 +34,7 @@ pub(super) trait Core: Send {
     fn holds(&mut self, page: u64) -> bool;
     /// Brings a page of an object that the policy holds whole; these are the bytes of its newest version. True if the
     /// policy holds the page now and did not before. This is no request.
-    fn bring(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool;
+    fn prefetch_object(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool;
     /// Is the cache device out of use?
     fn is_off(&self) -> bool;
     /// Handling of writes.
@@ -54,14 +54,14 @@ pub(super) trait Core: Send {
     /// them the cache holds as well. `bytes` may then hold anything.
     fn find_below(&mut self, first: u64, bytes: &mut [u8]) -> Option<u64>;
     /// The backing store did not have in memory what was held here as well.
-    fn leave_gaps(&mut self);
+    fn skip_gaps(&mut self);
     /// Writes a page. `whole` when none of the bytes were read for it.
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()>;
-    /// Frames that a flush has to hand over to the log, by [`log_frames`](Core::log_frames): so many at most, from this handle on,
+    /// Frames that a flush has to hand over to the log, by [`store_frames`](Core::log_frames): so many at most, from this handle on,
     /// ascending.
-    fn unlogged(&self, from: u32, most: usize) -> Vec<Page>;
+    fn unstored(&self, from: u32, most: usize) -> Vec<Page>;
     /// Hands frames over to the log.
-    fn log_frames(&mut self, handles: &[Page]) -> io::Result<()>;
+    fn store_frames(&mut self, handles: &[Page]) -> io::Result<()>;
     /// Queues those of these pages that have to be written below still, from memory if that has them.
     fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()>;
     /// Sends below what memory alone has of pages, by the queue.
@@ -93,7 +93,7 @@ pub(super) trait Core: Send {
     /// more.
     fn show_more(&mut self) -> bool;
     /// Gives up its place: the stores, the mode, and the policy, whose memory takes a while to be given back.
-    fn leave(self: Box<Self>) -> (World, Mode, Box<dyn Send>);
+    fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>);
     /// Counts and state.
     fn stats(&self) -> CacheStats;
     /// Figures that the policy tells of itself, by name.
@@ -123,7 +123,7 @@ const SHOWN_PER_REQUEST: usize = 64;
 
 pub(super) struct Engine<P> {
     pub(super) policy: P,
-    pub(super) world: World,
+    pub(super) executor: Executor,
     mode: Mode,
     /// In write-back too, what is written is sent below at once.
     through: bool,
@@ -138,21 +138,21 @@ pub(super) struct Engine<P> {
 }
 
 impl<P: Policy> Engine<P> {
-    pub fn new(policy: P, world: World, mode: Mode) -> Self {
-        Engine { policy, world, mode, through: false, unseen: None, left: None, others_to_pass: None, off: false }
+    pub fn new(policy: P, executor: Executor, mode: Mode) -> Self {
+        Engine { policy, executor, mode, through: false, unseen: None, left: None, others_to_pass: None, off: false }
     }
 
     /// An engine after another, of whose pages its policy has been shown none.
-    pub fn succeeding(policy: P, world: World, mode: Mode, left: Left, others_to_pass: usize) -> Self {
+    pub fn succeeding(policy: P, executor: Executor, mode: Mode, left: Left, others_to_pass: usize) -> Self {
         let others_to_pass = Some(others_to_pass);
-        Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, world, mode) }
+        Engine { unseen: Some(0), left: Some(left), others_to_pass, ..Engine::new(policy, executor, mode) }
     }
 
     /// Has the policy shown what was recovered, so that it holds it again: a few pages behind each request, oldest first,
     /// and each at the latest when it is asked for. Until then it counts as cached, if it is among the newest `pages`.
     pub fn replay(&mut self, pages: usize) {
-        let room = self.world.keeper.log.geometry().capacity_pages() as usize;
-        self.world.keeper.log.index_mut().hold_newest(pages.min(room));
+        let room = self.executor.write_back.store.geometry().capacity_pages() as usize;
+        self.executor.write_back.store.index_mut().hold_newest(pages.min(room));
         self.unseen = Some(0);
     }
 
@@ -168,14 +168,14 @@ impl<P: Policy> Engine<P> {
             if found == some.len() {
                 break Some(cursor);
             }
-            let rear = self.world.keeper.log.rear();
-            match self.world.keeper.log.index_mut().step(cursor, &mut looks, rear) {
+            let rear = self.executor.write_back.store.rear();
+            match self.executor.write_back.store.index_mut().step(cursor, &mut looks, rear) {
                 Step::Page { page, next, is_first } => {
                     if is_first {
                         self.take_back(page);
                     }
                     (some[found], cursor) = (page, next);
-                    self.world.directory.prefetch(page);
+                    self.executor.directory.prefetch(page);
                     found += 1;
                 }
                 Step::Later(after) => break Some(after),
@@ -191,12 +191,12 @@ impl<P: Policy> Engine<P> {
     /// After a change of the policy: a copy that the one before did not hold counts as cached again, if there is room for that and nothing
     /// newer is on its way below.
     fn take_back(&mut self, page: u64) {
-        if self.world.keeper.log.index().get(page).is_none_or(|entry| entry.resident || entry.lost) {
+        if self.executor.write_back.store.index().get(page).is_none_or(|entry| entry.resident || entry.lost) {
             return;
         }
         match self.others_to_pass {
-            Some(0) if !self.world.keeper.is_overtaken(page) && !self.is_held(page) => {
-                self.world.keeper.log.index_mut().update(page, |entry| entry.resident = true);
+            Some(0) if !self.executor.write_back.is_overtaken(page) && !self.is_held(page) => {
+                self.executor.write_back.store.index_mut().update(page, |entry| entry.resident = true);
             }
             Some(others) => self.others_to_pass = Some(others.saturating_sub(1)),
             None => {}
@@ -205,7 +205,7 @@ impl<P: Policy> Engine<P> {
 
     /// Shows the policy a few of the frames that are left of the one before it. True if there are more.
     fn show_left(&mut self) -> bool {
-        for _ in 0..FRAMES_PER_TURN {
+        for _ in 0..FRAMES_PER_HOLD {
             let Some((page, frame)) = self.left.as_mut().and_then(Left::pop) else {
                 self.left = None;
                 return false;
@@ -214,12 +214,12 @@ impl<P: Policy> Engine<P> {
             if self.is_cached(page) && !mutant::is(Mutant::LeftShownTwice) {
                 continue;
             }
-            let entry = self.world.keeper.log.index().get(page).filter(|entry| !entry.lost);
-            if entry.is_some_and(|entry| frame.logged == Some(entry.place)) {
-                self.world.keeper.log.index_mut().update(page, |entry| entry.resident = true);
+            let entry = self.executor.write_back.store.index().get(page).filter(|entry| !entry.lost);
+            if entry.is_some_and(|entry| frame.stored == Some(entry.address)) {
+                self.executor.write_back.store.index_mut().update(page, |entry| entry.resident = true);
                 self.show(page);
             } else if let Some(bytes) = frame.bytes.filter(|_| !self.is_cached(page)) {
-                self.access_unasked(page, &bytes, Tag { sequential: false, now_us: self.world.now_us() });
+                self.access_unasked(page, &bytes, Tag { sequential: false, now_us: self.executor.now_us() });
             }
         }
         true
@@ -236,48 +236,48 @@ impl<P: Policy> Engine<P> {
     /// are counted with those of requests.
     fn access_unasked(&mut self, page: u64, bytes: &[u8], tag: Tag) -> Option<Outcome> {
         let policy = &self.policy;
-        let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known)?;
-        let before = self.world.counts;
-        self.world.begin(page, Op::Read, bytes, tag.now_us);
-        let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.world);
-        let _trouble = self.world.end();
-        let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.world.counts;
-        self.world.counts = Counts { write_backs, write_back_ios, admissions_failed, ..before };
+        let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known)?;
+        let before = self.executor.counts;
+        self.executor.begin(page, Op::Read, bytes, tag.now_us);
+        let outcome = self.policy.access(request(handle, Op::Read, tag.sequential), &mut self.executor);
+        let _trouble = self.executor.end();
+        let Counts { write_backs, write_back_ios, admissions_failed, .. } = self.executor.counts;
+        self.executor.counts = Counts { write_backs, write_back_ios, admissions_failed, ..before };
         Some(outcome)
     }
 
     /// After a request: the policy is shown more if there is room for what it writes back.
     fn go_on_showing(&mut self) {
-        if (self.unseen.is_some() || self.left.is_some()) && self.world.keeper.is_ready() {
+        if (self.unseen.is_some() || self.left.is_some()) && self.executor.write_back.is_ready() {
             self.show_more();
         }
     }
 
     /// Shows the policy a page if it was recovered and not seen yet.
     fn show(&mut self, page: u64) {
-        let Some(entry) = self.world.keeper.log.index().get(page).filter(|entry| !entry.lost) else { return };
+        let Some(entry) = self.executor.write_back.store.index().get(page).filter(|entry| !entry.lost) else { return };
         if self.is_held(page) {
             return;
         }
         if !entry.resident {
             // There is no room for it; it leaves the cache as it would if it had been shown.
-            if self.world.keeper.is_owed(page, entry) {
-                self.world.keeper.write_back_logged(page, entry);
+            if self.executor.write_back.is_owed(page, entry) {
+                self.executor.write_back.write_back_stored(page, entry);
             }
             return;
         }
         let policy = &self.policy;
-        let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known);
+        let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
         if let Some(handle) = handle {
             let op = if entry.dirty { Op::Write } else { Op::Read };
-            self.world.begin_replay(page, op);
-            self.policy.access(request(handle, op, false), &mut self.world);
+            self.executor.begin_replay(page, op);
+            self.policy.access(request(handle, op, false), &mut self.executor);
             // Trouble with other pages: they stay queued or are listed.
-            let _trouble = self.world.end();
-            self.world.end_replay();
+            let _trouble = self.executor.end();
+            self.executor.end_replay();
         }
-        if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.world.log_tier())) {
-            self.world.keeper.release(page);
+        if !handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier())) {
+            self.executor.write_back.release(page);
         }
     }
 
@@ -285,21 +285,21 @@ impl<P: Policy> Engine<P> {
     fn access(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> Option<(Page, io::Result<()>)> {
         self.meet(page);
         let policy = &self.policy;
-        let handle = self.world.directory.handle(page, |handle| !policy.state(handle).known);
+        let handle = self.executor.directory.handle(page, |handle| !policy.state(handle).known);
         let Some(handle) = handle else {
-            self.world.counts.directory_full += 1;
+            self.executor.counts.directory_full += 1;
             return None;
         };
-        self.world.begin(page, op, bytes, tag.now_us);
+        self.executor.begin(page, op, bytes, tag.now_us);
         let absorbed = op.is_write() && self.mode == Mode::WriteBack && self.policy.state(handle).dirty;
-        let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.world);
-        self.world.count(page, op, outcome, absorbed);
-        Some((handle, self.world.end()))
+        let outcome = self.policy.access(request(handle, op, tag.sequential), &mut self.executor);
+        self.executor.count(page, op, outcome, absorbed);
+        Some((handle, self.executor.end()))
     }
 
     /// Before a request for a page: the policy is to know that it is held.
     fn meet(&mut self, page: u64) {
-        if self.unseen.is_some() && self.world.keeper.log.index().resident(page).is_some() {
+        if self.unseen.is_some() && self.executor.write_back.store.index().resident(page).is_some() {
             self.show(page);
         }
     }
@@ -307,8 +307,8 @@ impl<P: Policy> Engine<P> {
     /// Takes notice of a request in its stream. True if the policy need not hear of it, since it is one of a long
     /// stream. The policy hears of pages that it holds, and of pages of objects that it holds whole.
     fn passes(&mut self, page: u64) -> bool {
-        let Some(streams) = &mut self.world.streams else { return false };
-        let at = self.world.objects.address(page);
+        let Some(streams) = &mut self.executor.streams else { return false };
+        let at = self.executor.objects.address(page);
         streams.passes(at) && self.policy.placed(at.object) == 0 && !self.is_cached(page)
     }
 
@@ -318,27 +318,27 @@ impl<P: Policy> Engine<P> {
     }
 
     fn is_held(&self, page: u64) -> bool {
-        self.world.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
+        self.executor.directory.find(page).is_some_and(|handle| !self.policy.state(handle).tiers.is_empty())
     }
 
     fn write_page(&mut self, page: u64, op: Op, bytes: &[u8], tag: Tag) -> io::Result<()> {
         let passes = self.passes(page);
         if self.mode == Mode::WriteAround && !self.is_cached(page) {
-            self.world.counts.around += 1;
-            self.world.counts.writes += 1;
-            self.world.objects.went_around(page);
-            return self.world.keeper.write_past(page, bytes);
+            self.executor.counts.around += 1;
+            self.executor.counts.writes += 1;
+            self.executor.objects.went_around(page);
+            return self.executor.write_back.write_past(page, bytes);
         }
         if passes {
-            self.world.count_passed(page, op);
-            return self.world.keeper.write_past(page, bytes);
+            self.executor.count_passed(page, op);
+            return self.executor.write_back.write_past(page, bytes);
         }
         let Some((handle, result)) = self.access(page, op, bytes, tag) else {
-            return self.world.keeper.write_past(page, bytes);
+            return self.executor.write_back.write_past(page, bytes);
         };
         result?;
-        if (self.through || self.mode != Mode::WriteBack) && !self.world.went_past() {
-            self.world.write_through(handle)?;
+        if (self.through || self.mode != Mode::WriteBack) && !self.executor.went_past() {
+            self.executor.write_through(handle)?;
         }
         Ok(())
     }
@@ -346,7 +346,7 @@ impl<P: Policy> Engine<P> {
     /// Ends an operation. A failure of the cache device turns into an error only where it cost data or an
     /// acknowledgement.
     fn after(&mut self, result: io::Result<()>, again: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
-        if self.off || !self.world.keeper.is_broken() {
+        if self.off || !self.executor.write_back.is_broken() {
             return result;
         }
         self.give_up_cache()?;
@@ -355,8 +355,8 @@ impl<P: Policy> Engine<P> {
 }
 
 impl<P: Policy> Core for Engine<P> {
-    fn keeper(&mut self) -> &mut Keeper {
-        &mut self.world.keeper
+    fn write_back(&mut self) -> &mut WriteBack {
+        &mut self.executor.write_back
     }
 
     fn start(&mut self, pages: usize) {
@@ -364,12 +364,12 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn objects(&mut self) -> &mut Objects {
-        &mut self.world.objects
+        &mut self.executor.objects
     }
 
     fn hint(&mut self, hint: Hint) {
         if !self.off {
-            self.policy.hint(hint, &mut self.world);
+            self.policy.hint(hint, &mut self.executor);
         }
     }
 
@@ -381,9 +381,9 @@ impl<P: Policy> Core for Engine<P> {
         if self.off {
             return false;
         }
-        let more = self.policy.go_on(&mut self.world);
+        let more = self.policy.go_on(&mut self.executor);
         // What could not be written below stays queued or is listed.
-        let _trouble = self.world.end();
+        let _trouble = self.executor.end();
         more
     }
 
@@ -391,14 +391,14 @@ impl<P: Policy> Core for Engine<P> {
         self.is_cached(page)
     }
 
-    fn bring(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool {
-        let object = self.world.objects.address(page).object;
+    fn prefetch_object(&mut self, page: u64, bytes: &[u8], tag: Tag) -> bool {
+        let object = self.executor.objects.address(page).object;
         if self.placed(object) == 0 || self.is_cached(page) {
             return false;
         }
         let Some(outcome) = self.access_unasked(page, bytes, tag) else { return false };
         let brought = outcome == Outcome::ADMITTED;
-        self.world.counts.placed += u64::from(brought);
+        self.executor.counts.placed += u64::from(brought);
         // What was recovered and not seen yet counts as cached: beside as much that is brought there is no room for it.
         self.go_on_showing();
         brought
@@ -413,19 +413,19 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn follow(&mut self, streams: Option<Box<Streams>>) {
-        self.world.streams = streams;
+        self.executor.streams = streams;
     }
 
     fn locate(&mut self, page: u64, bytes: &mut [u8]) -> io::Result<Source> {
         if self.off {
-            return self.world.keeper.locate_below(page, bytes);
+            return self.executor.write_back.locate_below(page, bytes);
         }
-        let handle = self.world.directory.find(page);
-        self.world.locate(page, handle, bytes)
+        let handle = self.executor.directory.find(page);
+        self.executor.locate(page, handle, bytes)
     }
 
     fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
-        self.world.copy_is_bad(page, entry, error)
+        self.executor.copy_is_bad(page, entry, error)
     }
 
     fn read(&mut self, page: u64, bytes: &[u8], tag: Tag) {
@@ -433,11 +433,11 @@ impl<P: Policy> Core for Engine<P> {
             return;
         }
         if self.passes(page) {
-            self.world.count_passed(page, Op::Read);
+            self.executor.count_passed(page, Op::Read);
         } else if let Some((handle, _trouble)) = self.access(page, Op::Read, bytes, tag) {
             // The reader has what it wants and is not told of trouble with other pages: they stay queued or are listed.
-            let in_log = self.policy.state(handle).tiers.contains(self.world.log_tier());
-            self.world.fill(handle, in_log);
+            let in_store = self.policy.state(handle).tiers.contains(self.executor.store_tier());
+            self.executor.fill(handle, in_store);
         }
         self.go_on_showing();
     }
@@ -450,13 +450,13 @@ impl<P: Policy> Core for Engine<P> {
         Engine::find_below(self, first, bytes)
     }
 
-    fn leave_gaps(&mut self) {
-        self.world.gaps.leave();
+    fn skip_gaps(&mut self) {
+        self.executor.gaps.leave();
     }
 
     fn write(&mut self, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
         if self.off {
-            self.world.keeper.write_without_log(page, bytes);
+            self.executor.write_back.write_without_store(page, bytes);
             return Ok(());
         }
         self.void_left(page);
@@ -465,25 +465,25 @@ impl<P: Policy> Core for Engine<P> {
         result
     }
 
-    fn unlogged(&self, from: u32, most: usize) -> Vec<Page> {
-        self.world.unlogged(from, most)
+    fn unstored(&self, from: u32, most: usize) -> Vec<Page> {
+        self.executor.unstored(from, most)
     }
 
-    fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
-        if self.off { Ok(()) } else { self.world.log_frames(handles) }
+    fn store_frames(&mut self, handles: &[Page]) -> io::Result<()> {
+        if self.off { Ok(()) } else { self.executor.store_frames(handles) }
     }
 
     fn queue_owed(&mut self, pages: &[u64]) -> io::Result<()> {
-        pages.iter().try_for_each(|&page| self.world.queue_owed(page))
+        pages.iter().try_for_each(|&page| self.executor.queue_owed(page))
     }
 
     fn hand_down(&mut self, pages: &[u64]) -> io::Result<()> {
-        pages.iter().try_for_each(|&page| self.world.hand_down(page))
+        pages.iter().try_for_each(|&page| self.executor.hand_down(page))
     }
 
     fn set_dirty_age(&mut self, bound: Option<Duration>, clock: &Clock) {
-        self.world.keeper.set_dirty_age(bound, clock);
-        self.world.age_frames();
+        self.executor.write_back.set_dirty_age(bound, clock);
+        self.executor.age_frames();
     }
 
     fn give_up_cache(&mut self) -> io::Result<()> {
@@ -492,38 +492,38 @@ impl<P: Policy> Core for Engine<P> {
         self.left = None;
         let late = mutant::is(Mutant::FramesAfterLog);
         if late {
-            self.world.keeper.abandon_log();
+            self.executor.write_back.abandon_store();
         }
         // First what memory has: what the log has of those pages is older, and no loss where it cannot be read.
-        self.world.write_frames_below_without_log();
+        self.executor.write_frames_below_without_store();
         if !late {
-            self.world.keeper.abandon_log();
+            self.executor.write_back.abandon_store();
         }
-        upkeep::flush_without_log(&mut self.world.keeper)
+        maintenance::flush_without_store(&mut self.executor.write_back)
     }
 
     fn should_search(&self, search: &Search) -> bool {
-        search.is_shorter(self.left.as_ref(), &self.world)
+        search.is_shorter(self.left.as_ref(), &self.executor)
     }
 
     fn search(&self, search: &mut Search, found: &mut Vec<u64>) -> bool {
-        search.go_on(self.left.as_ref(), &self.world, found)
+        search.go_on(self.left.as_ref(), &self.executor, found)
     }
 
     fn begin_to_void(&mut self, pages: &[u64]) -> Vec<u64> {
         pages.iter().for_each(|&page| self.void_left(page));
-        pages.iter().copied().filter(|&page| self.world.holds(page)).collect()
+        pages.iter().copied().filter(|&page| self.executor.holds(page)).collect()
     }
 
     fn discard_held(&mut self, page: u64) -> io::Result<()> {
-        self.world.hollow_out(page);
+        self.executor.invalidate(page);
         if self.off {
-            self.world.keeper.discard_without_log(page);
+            self.executor.write_back.discard_without_store(page);
             return Ok(());
         }
-        let result = self.world.keeper.discard_past(page);
+        let result = self.executor.write_back.discard_past(page);
         self.after(result, |engine| {
-            engine.world.keeper.discard_without_log(page);
+            engine.executor.write_back.discard_without_store(page);
             Ok(())
         })
     }
@@ -531,11 +531,11 @@ impl<P: Policy> Core for Engine<P> {
     fn make_void(&mut self, pages: &[u64]) -> Vec<u64> {
         let held = self.begin_to_void(pages);
         for &page in &held {
-            self.world.hollow_out(page);
+            self.executor.invalidate(page);
             if self.off {
-                self.world.keeper.forget_without_log(page);
+                self.executor.write_back.forget_without_store(page);
             } else {
-                self.world.keeper.make_void(page);
+                self.executor.write_back.make_void(page);
             }
         }
         held
@@ -543,12 +543,12 @@ impl<P: Policy> Core for Engine<P> {
 
     fn declare_void(&mut self, page: u64) -> io::Result<()> {
         if self.off {
-            self.world.keeper.forget_without_log(page);
+            self.executor.write_back.forget_without_store(page);
             return Ok(());
         }
-        let result = self.world.keeper.declare_void(page);
+        let result = self.executor.write_back.declare_void(page);
         self.after(result, |engine| {
-            engine.world.keeper.forget_without_log(page);
+            engine.executor.write_back.forget_without_store(page);
             Ok(())
         })
     }
@@ -565,7 +565,7 @@ impl<P: Policy> Core for Engine<P> {
         if self.off {
             return Ok(());
         }
-        let result = self.world.keeper.close();
+        let result = self.executor.write_back.close();
         self.after(result, |_| Ok(()))
     }
 
@@ -580,24 +580,24 @@ impl<P: Policy> Core for Engine<P> {
         self.show_left()
     }
 
-    fn leave(self: Box<Self>) -> (World, Mode, Box<dyn Send>) {
-        (self.world, self.mode, Box::new((self.policy, self.left)))
+    fn leave(self: Box<Self>) -> (Executor, Mode, Box<dyn Send>) {
+        (self.executor, self.mode, Box::new((self.policy, self.left)))
     }
 
     fn stats(&self) -> CacheStats {
-        let counts: Counts = self.world.counts;
-        let keeper: KeeperCounts = self.world.keeper.counts;
+        let counts: Counts = self.executor.counts;
+        let write_back: WriteBackCounts = self.executor.write_back.counts;
         CacheStats {
             counts,
-            keeper,
-            log: self.world.keeper.log.counts(),
-            dirty_pages: self.world.keeper.log.index().dirty_len() as u64,
-            dirty_age: self.world.keeper.dirty_age(),
-            index_bytes: self.world.keeper.log.index().memory_bytes() as u64,
-            directory_bytes: self.world.directory.memory_bytes() as u64,
-            ages_bytes: self.world.keeper.log.ages().map_or(0, |ages| ages.memory_bytes() as u64),
+            write_back,
+            store: self.executor.write_back.store.counts(),
+            dirty_pages: self.executor.write_back.store.index().dirty_len() as u64,
+            dirty_age: self.executor.write_back.dirty_age(),
+            index_bytes: self.executor.write_back.store.index().memory_bytes() as u64,
+            directory_bytes: self.executor.directory.memory_bytes() as u64,
+            ages_bytes: self.executor.write_back.store.ages().map_or(0, |ages| ages.memory_bytes() as u64),
             mode: self.mode,
-            failed: self.off.then(|| self.world.keeper.failure.clone().unwrap_or_default()),
+            failed: self.off.then(|| self.executor.write_back.failure.clone().unwrap_or_default()),
         }
     }
 
@@ -616,19 +616,19 @@ impl<P: Policy> Core for Engine<P> {
     }
 
     fn lost_pages(&self) -> Vec<u64> {
-        self.world.keeper.lost_pages()
+        self.executor.write_back.lost_pages()
     }
 
     fn retry_refused(&mut self) -> io::Result<Refused> {
-        if self.off { Ok(Refused::default()) } else { self.world.keeper.retry_refused() }
+        if self.off { Ok(Refused::default()) } else { self.executor.write_back.retry_refused() }
     }
 
     fn drain_past_refused(&mut self) -> io::Result<Refused> {
-        if self.off { Ok(Refused::default()) } else { self.world.keeper.drain_past_refused() }
+        if self.off { Ok(Refused::default()) } else { self.executor.write_back.drain_past_refused() }
     }
 
     fn held_pages(&self) -> Vec<(u64, bool)> {
-        self.world.keeper.log.index().iter().map(|(page, entry)| (page, entry.dirty)).collect()
+        self.executor.write_back.store.index().iter().map(|(page, entry)| (page, entry.dirty)).collect()
     }
 
     #[cfg(test)]
@@ -637,16 +637,17 @@ impl<P: Policy> Core for Engine<P> {
             return Vec::new();
         }
         let is_known = |page: u64| {
-            let handle = self.world.directory.find(page);
-            handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.world.log_tier()))
+            let handle = self.executor.directory.find(page);
+            handle.is_some_and(|handle| self.policy.state(handle).tiers.contains(self.executor.store_tier()))
         };
-        let residents = self.world.keeper.log.index().iter().filter(|(_, entry)| entry.resident && !entry.lost);
+        let residents =
+            self.executor.write_back.store.index().iter().filter(|(_, entry)| entry.resident && !entry.lost);
         residents.map(|(page, _)| page).filter(|&page| !is_known(page)).collect()
     }
 
     fn held_in(&self, pages: &Range<u64>) -> Vec<(u64, bool)> {
-        let index = self.world.keeper.log.index();
+        let index = self.executor.write_back.store.index();
         let is_dirty = |page: u64| index.get(page).is_some_and(|entry| entry.dirty);
-        self.world.held_in(pages).into_iter().map(|page| (page, is_dirty(page))).collect()
+        self.executor.held_in(pages).into_iter().map(|page| (page, is_dirty(page))).collect()
     }
 }

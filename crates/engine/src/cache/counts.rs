@@ -5,7 +5,7 @@ use entresol_core::{Movement, Op, Outcome, Verb};
 /// Counts since the cache was opened, in pages.
 ///
 /// On the same requests, one at a time, they are the simulator's: what the engine does for durability on its own account
-/// is counted by [`KeeperCounts`](super::KeeperCounts).
+/// is counted by [`WriteBackCounts`](super::KeeperCounts).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Reads.

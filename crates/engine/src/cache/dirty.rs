@@ -1,13 +1,13 @@
 //! Counts of each object's dirty pages, made when somebody asks and not with every request.
 
 use super::BlockCache;
-use super::upkeep::Lease;
+use super::maintenance::StoreAccess;
 use entresol_core::ObjectId;
 use std::collections::HashMap;
 use std::io;
 
 /// Blocks looked at in one turn: about as long as a few requests take, so that none waits long for who only wants to know.
-const BLOCKS_PER_TURN: usize = 1 << 13;
+const BLOCKS_PER_HOLD: usize = 1 << 13;
 
 impl BlockCache {
     /// Dirty pages by object; objects without any are not in it, nor are lost pages. Requests go on meanwhile, so a page that
@@ -18,17 +18,17 @@ impl BlockCache {
     pub fn dirty_by_object(&self) -> io::Result<HashMap<ObjectId, u64>> {
         let (mut dirty, mut from) = (HashMap::new(), 0);
         loop {
-            let mut turn = self.locks.turn()?;
-            let index = turn.keeper().log.index();
+            let mut guard = self.locks.guard()?;
+            let index = guard.write_back().store.index();
             if from >= index.blocks() {
                 return Ok(dirty);
             }
-            let pages: Vec<u64> = index.dirty_in(from..from + BLOCKS_PER_TURN).collect();
-            let objects = turn.core().objects();
+            let pages: Vec<u64> = index.dirty_in(from..from + BLOCKS_PER_HOLD).collect();
+            let objects = guard.core().objects();
             for page in pages {
                 *dirty.entry(objects.address(page).object).or_default() += 1;
             }
-            from += BLOCKS_PER_TURN;
+            from += BLOCKS_PER_HOLD;
         }
     }
 }

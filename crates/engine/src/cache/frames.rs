@@ -12,20 +12,20 @@ pub(super) struct Frame {
     /// Newer than what was sent below.
     pub dirty: bool,
     /// Place in the log of this very version.
-    pub logged: Option<u64>,
+    pub stored: Option<u64>,
 }
 
 /// Frames of the volatile tier.
 pub(super) struct Frames {
     held: Vec<(Page, Frame)>,
     /// Position in `held` of each handle's frame.
-    places: Numbers,
+    positions: Numbers,
 }
 
 impl Frames {
     /// No frames, for handles below `handles`.
     pub fn new(handles: usize) -> Self {
-        Frames { held: Vec::new(), places: Numbers::new(64.min(handles), handles as u32) }
+        Frames { held: Vec::new(), positions: Numbers::new(64.min(handles), handles as u32) }
     }
 
     /// Number of frames.
@@ -33,16 +33,16 @@ impl Frames {
         self.held.len()
     }
 
-    fn place(&self, handle: Page) -> Option<usize> {
-        self.places.get(u64::from(handle.0), |at| u64::from(self.held[at as usize].0.0)).map(|at| at as usize)
+    fn position(&self, handle: Page) -> Option<usize> {
+        self.positions.get(u64::from(handle.0), |at| u64::from(self.held[at as usize].0.0)).map(|at| at as usize)
     }
 
     pub fn get(&self, handle: Page) -> Option<&Frame> {
-        self.place(handle).map(|at| &self.held[at].1)
+        self.position(handle).map(|at| &self.held[at].1)
     }
 
     pub fn get_mut(&mut self, handle: Page) -> Option<&mut Frame> {
-        self.place(handle).map(|at| &mut self.held[at].1)
+        self.position(handle).map(|at| &mut self.held[at].1)
     }
 
     /// Gives a handle a frame in place of any that it has.
@@ -52,10 +52,10 @@ impl Frames {
             return;
         }
         let held = &self.held;
-        if self.places.is_full() {
-            self.places.grow(2 * held.len() + 64, |at| u64::from(held[at as usize].0.0));
+        if self.positions.is_full() {
+            self.positions.grow(2 * held.len() + 64, |at| u64::from(held[at as usize].0.0));
         }
-        self.places.insert(u64::from(handle.0), held.len() as u32, |at| u64::from(held[at as usize].0.0));
+        self.positions.insert(u64::from(handle.0), held.len() as u32, |at| u64::from(held[at as usize].0.0));
         self.held.push((handle, frame));
     }
 
@@ -69,16 +69,16 @@ impl Frames {
     pub fn remove(&mut self, handle: Page) -> Option<Frame> {
         let held = &self.held;
         let handle_of = |at: u32| u64::from(held[at as usize].0.0);
-        let at = self.places.remove(u64::from(handle.0), handle_of)?;
+        let at = self.positions.remove(u64::from(handle.0), handle_of)?;
         let last = held.len() - 1;
         let moved = held[last].0;
         if at as usize != last {
-            self.places.remove(u64::from(moved.0), handle_of);
+            self.positions.remove(u64::from(moved.0), handle_of);
         }
         let (_, removed) = self.held.swap_remove(at as usize);
         if at as usize != last {
             let held = &self.held;
-            self.places.insert(u64::from(moved.0), at, |at| u64::from(held[at as usize].0.0));
+            self.positions.insert(u64::from(moved.0), at, |at| u64::from(held[at as usize].0.0));
         }
         Some(removed)
     }
@@ -113,20 +113,20 @@ mod tests {
             // Grows, shrinks to nothing, and grows again.
             let handle = Page(random.below(5000) as u32);
             if random.chance(if round % 10_000 < 5000 { 0.7 } else { 0.1 }) {
-                frames.insert(handle, Frame { bytes: None, dirty: false, logged: Some(round) });
+                frames.insert(handle, Frame { bytes: None, dirty: false, stored: Some(round) });
                 model.insert(handle.0, round);
             } else {
                 frames.remove(handle);
                 model.remove(&handle.0);
             }
             let probe = Page(random.below(5000) as u32);
-            assert_eq!(frames.get(probe).map(|frame| frame.logged), model.get(&probe.0).map(|&round| Some(round)));
+            assert_eq!(frames.get(probe).map(|frame| frame.stored), model.get(&probe.0).map(|&round| Some(round)));
             if round % 1000 == 0 {
                 assert_eq!(frames.handles(), model.keys().map(|&handle| Page(handle)).collect::<Vec<_>>());
             }
         }
         while let Some((handle, frame)) = frames.pop() {
-            assert_eq!(model.remove(&handle.0), frame.logged);
+            assert_eq!(model.remove(&handle.0), frame.stored);
         }
         assert!(model.is_empty() && frames.handles().is_empty());
     }

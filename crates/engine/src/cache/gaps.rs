@@ -8,8 +8,8 @@
 //! the disk: nothing is left to pay with, and the rest of the gap comes from the cache device.
 
 use super::core::{Core, Engine};
-use super::keeper::{Keeper, Source};
-use super::world::World;
+use super::executor::Executor;
+use super::write_back::{Source, WriteBack};
 use entresol_policy::Policy;
 use std::ops::Range;
 
@@ -74,36 +74,36 @@ impl<P: Policy> Engine<P> {
         if Core::is_off(self) || self.unseen.is_some() {
             return None;
         }
-        let page_bytes = self.world.page_bytes();
+        let page_bytes = self.executor.page_bytes();
         let mut held = 0_u64;
         for (at, bytes) in bytes.chunks_exact_mut(page_bytes).enumerate() {
             let page = first + at as u64;
             if !matches!(self.locate(page, bytes), Ok(Source::Below)) {
-                if !self.world.is_same_below(page) {
+                if !self.executor.is_same_below(page) {
                     return None;
                 }
                 held |= 1 << at;
             }
         }
         let row = first..first + (bytes.len() / page_bytes) as u64;
-        (held == 0 || self.world.gaps.spend(row, u64::from(held.count_ones()))).then_some(held)
+        (held == 0 || self.executor.gaps.spend(row, u64::from(held.count_ones()))).then_some(held)
     }
 }
 
-impl Keeper {
+impl WriteBack {
     /// Has the log or the queue anything of a page that the backing store is not known to have, durably?
     fn has_more_than_below(&self, page: u64) -> bool {
-        let logged = self.log.index().get(page);
-        let is_dirty = logged.is_some_and(|entry| entry.dirty || entry.lost);
-        is_dirty || self.pending.contains_key(&page) || self.unsynced.contains(page)
+        let stored = self.store.index().get(page);
+        let is_dirty = stored.is_some_and(|entry| entry.dirty || entry.lost);
+        is_dirty || self.dirty_queue.contains_key(&page) || self.unsynced.contains(page)
     }
 }
 
-impl World {
+impl Executor {
     /// Has the backing store durably what the cache holds of a page?
     fn is_same_below(&self, page: u64) -> bool {
         let is_newer = |handle| self.frame(handle).is_some_and(|frame| frame.dirty);
-        !self.keeper.has_more_than_below(page) && !self.directory.find(page).is_some_and(is_newer)
+        !self.write_back.has_more_than_below(page) && !self.directory.find(page).is_some_and(is_newer)
     }
 
     /// A page of a stream has passed.

@@ -2,7 +2,7 @@
 //! its backing store is told from the one that was left.
 
 use super::BlockCache;
-use super::upkeep::Lease;
+use super::maintenance::StoreAccess;
 use crate::mutant::{self, Mutant};
 use crate::store::{Generation, Generations};
 use std::io;
@@ -13,7 +13,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn generation(&self) -> io::Result<Generations> {
-        Ok(self.locks.turn()?.keeper().log.generations())
+        Ok(self.locks.guard()?.write_back().store.generations())
     }
 
     /// As [`Opening::keeps_generations`](super::Opening::keeps_generations).
@@ -21,7 +21,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn keeps_generations(&self) -> io::Result<bool> {
-        Ok(self.locks.turn()?.keeper().log.keeps_generations())
+        Ok(self.locks.guard()?.write_back().store.keeps_generations())
     }
 
     /// Notes durably that the backing store is about to get this generation; afterwards it may have the settled one or this.
@@ -30,20 +30,20 @@ impl BlockCache {
     /// # Errors
     /// The error that the cache device returned; `Unsupported` if the cache keeps no generation.
     pub fn propose_generation(&self, generation: Generation) -> io::Result<()> {
-        let mut turn = self.locks.exclusive()?;
-        if turn.core().is_off() {
+        let mut guard = self.locks.exclusive()?;
+        if guard.core().is_off() {
             return Ok(());
         }
-        if !turn.keeper().log.keeps_generations() {
+        if !guard.write_back().store.keeps_generations() {
             let why =
                 "the store of this cache is of version 2: it keeps a generation once it was opened after a good end";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        turn.keeper().log.propose_generation(generation);
+        guard.write_back().store.propose_generation(generation);
         let unwritten = mutant::is(Mutant::GenerationUnwritten);
-        let written = if unwritten { Ok(()) } else { turn.keeper().log.write_open() };
-        let noted = turn.keeper().noted(written);
-        turn.mend()?;
+        let written = if unwritten { Ok(()) } else { guard.write_back().store.write_open() };
+        let noted = guard.write_back().noted(written);
+        guard.mend()?;
         noted
     }
 
@@ -52,7 +52,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn settle_generation(&self) -> io::Result<()> {
-        self.locks.turn()?.keeper().log.settle_generation();
+        self.locks.guard()?.write_back().store.settle_generation();
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! A larger cache device while the cache is in use: what it holds stays where it is.
 
-use super::keeper::{Keeper, Store};
-use super::upkeep::Lease;
+use super::maintenance::StoreAccess;
+use super::write_back::{SharedDisk, WriteBack};
 use super::{BlockCache, CacheError};
 use crate::disk::Disk;
 use crate::mutant::{self, Mutant};
@@ -9,21 +9,21 @@ use crate::store::{Geometry, StoreError};
 use std::io;
 use std::sync::atomic::Ordering;
 
-impl Keeper {
+impl WriteBack {
     /// The log's device, and how large it has to be for the cache to take up so many bytes of it.
-    fn to_grow(&self, device_bytes: u64) -> Result<(Store, u64), StoreError> {
-        let grown = self.log.geometry().grown_to(device_bytes)?;
-        Ok((self.log.disk().clone(), grown.size_bytes()))
+    fn to_grow(&self, device_bytes: u64) -> Result<(SharedDisk, u64), StoreError> {
+        let grown = self.store.geometry().grown_to(device_bytes)?;
+        Ok((self.store.disk().clone(), grown.size_bytes()))
     }
 
     /// Goes on with as much of the log's device as so many bytes are.
     fn grow(&mut self, device_bytes: u64) -> Result<Geometry, StoreError> {
-        let grown = self.log.geometry().grown_to(device_bytes)?;
-        self.log.disk().grow(grown.size_bytes())?;
+        let grown = self.store.geometry().grown_to(device_bytes)?;
+        self.store.disk().grow(grown.size_bytes())?;
         // The superblock must not speak of what a crash would take away again.
-        let durable = if mutant::is(Mutant::GrownTooEarly) { Ok(()) } else { self.log.disk().sync() };
+        let durable = if mutant::is(Mutant::GrownTooEarly) { Ok(()) } else { self.store.disk().sync() };
         self.noted(durable)?;
-        let result = self.log.grow(grown.segments);
+        let result = self.store.grow(grown.segments);
         if let Err(StoreError::Io(error)) = &result {
             self.fail(error);
         }
@@ -46,15 +46,15 @@ impl BlockCache {
     /// stays as it was then. When the device fails.
     pub fn grow(&self, device_bytes: u64) -> Result<u64, CacheError> {
         // Requests go on while the file system looks for room.
-        let (disk, bytes) = self.locks.exclusive().map_err(StoreError::Io)?.keeper().to_grow(device_bytes)?;
+        let (disk, bytes) = self.locks.exclusive().map_err(StoreError::Io)?.write_back().to_grow(device_bytes)?;
         disk.grow(bytes).map_err(StoreError::Io)?;
-        let mut turn = self.locks.exclusive().map_err(StoreError::Io)?;
-        if turn.core().is_off() {
+        let mut guard = self.locks.exclusive().map_err(StoreError::Io)?;
+        if guard.core().is_off() {
             let error = io::Error::other("the cache device has failed; it cannot be made larger any more");
             return Err(StoreError::Io(error).into());
         }
-        let result = turn.keeper().grow(device_bytes);
-        turn.mend().map_err(StoreError::Io)?;
+        let result = guard.write_back().grow(device_bytes);
+        guard.mend().map_err(StoreError::Io)?;
         let room = result?.capacity_pages();
         self.room_pages.store(room, Ordering::Release);
         Ok(room)

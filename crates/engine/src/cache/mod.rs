@@ -1,6 +1,5 @@
 //! A block cache: any policy of the catalogue over a cache device, in front of a backing store.
 
-mod account;
 mod aging;
 #[cfg(test)]
 mod aging_tests;
@@ -12,13 +11,14 @@ mod counts;
 mod directory;
 mod dirty;
 mod drain;
-mod flight;
+mod executor;
 mod frames;
 mod gaps;
 mod generation;
 mod grow;
 mod grown;
-mod keeper;
+mod locks;
+mod maintenance;
 mod neighbours;
 mod objects;
 mod opening;
@@ -29,50 +29,50 @@ mod queries;
 mod ranges;
 mod read_many;
 mod read_now;
+mod recorder;
 mod refused;
-mod room;
 mod search;
-mod tape;
-mod turn;
+mod slot_reclaim;
 mod unflushed;
-mod upkeep;
-mod vacate;
-mod world;
+mod unsynced;
+mod watermarks;
+mod write_back;
+mod write_batch;
 
 pub use crate::store::Clock;
 pub use aging::DirtyAge;
 pub use counts::Counts;
 pub use directory::HANDLE_BYTES;
-pub use keeper::KeeperCounts;
 pub use objects::{ByTier, ObjectCounts, Objects, REST};
 pub use opening::Opening;
 pub use placing::{Filled, Filling};
 #[cfg(test)]
 pub(crate) use ranges::{LOOKED_AT, nothing_is_queued_of_what_is_made_void};
+pub use recorder::{Batch, Noted, Recording};
 pub use refused::Refused;
-pub use tape::{Batch, Noted, Recording};
 pub use unflushed::FlushProgress;
+pub use write_back::WriteBackCounts;
 
 use self::background::Background;
 use crate::block::Block;
-use crate::disk::{DeviceCounts, Disk, Gauge};
-use crate::store::{Generation, Geometry, Identity, LogCounts, Recovered, StoreError, check_page};
+use crate::disk::{DeviceCounts, Disk, MeterReader};
+use crate::store::{Generation, Geometry, Identity, Recovered, StoreCounts, StoreError, check_page};
 use entresol_core::{ObjectId, Op};
 use entresol_policy::{BuildError, Choice, Config, Info, Options, Streams};
-use flight::read_page_below;
-use keeper::Source;
+use locks::{CoreGuard, Locks};
+use maintenance::StoreAccess;
+use recorder::Recorder;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tape::Tape;
-use turn::{Locks, Turn};
 use unflushed::Unflushed;
-use upkeep::Lease;
+use write_back::Source;
+use write_batch::read_page_below;
 
 /// Frames that a flush hands over to the log in one turn.
-const FRAMES_PER_TURN: usize = 16;
+const FRAMES_PER_HOLD: usize = 16;
 
 /// Interval at which an idle cache device is asked if it still works, by a sync with nothing to write.
 const WATCH: Duration = Duration::from_secs(30);
@@ -92,7 +92,7 @@ pub enum Mode {
 
 /// Choice of who makes room in the queue of pages on their way below and in the log, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Upkeep {
+pub enum Maintenance {
     /// Two threads of the cache's own, ahead of need: requests wait only where those cannot keep up.
     #[default]
     Threads,
@@ -128,7 +128,7 @@ pub struct CacheConfig {
     /// Seed of the policy's random choices.
     pub seed: u64,
     /// Choice of who keeps room for requests.
-    pub upkeep: Upkeep,
+    pub maintenance: Maintenance,
     /// For how long a page may differ from the backing store, in whole seconds, if there is such a bound.
     pub dirty_age: Option<Duration>,
     /// Clock by which ages are measured.
@@ -148,7 +148,7 @@ impl CacheConfig {
             handles: known(policy, tiers),
             mode: Mode::WriteBack,
             seed: 42,
-            upkeep: Upkeep::default(),
+            maintenance: Maintenance::default(),
             dirty_age: None,
             clock: Clock::monotonic(),
             watch: Some(WATCH),
@@ -231,9 +231,9 @@ pub struct CacheStats {
     /// Requests and movements.
     pub counts: Counts,
     /// Counts of the work for durability.
-    pub keeper: KeeperCounts,
+    pub write_back: WriteBackCounts,
     /// Counts of the work on the cache device.
-    pub log: LogCounts,
+    pub store: StoreCounts,
     /// Pages whose newest version is durable nowhere but in the cache, or not yet known to be.
     pub dirty_pages: u64,
     /// The bound on the age of dirty pages and what came of it, if there is one.
@@ -281,10 +281,10 @@ pub struct BlockCache {
     objects_max: usize,
     recovered: Recovered,
     started: Instant,
-    tape: Arc<Tape>,
+    recorder: Arc<Recorder>,
     unflushed: Unflushed,
     /// Meters of the cache device and of the backing store.
-    gauges: [Gauge; 2],
+    meters: [MeterReader; 2],
 }
 
 impl BlockCache {
@@ -376,7 +376,7 @@ impl BlockCache {
     }
 
     /// Reads the newest version of a page whose lock is held, and takes a turn at the core.
-    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<Turn<'_>> {
+    fn newest(&self, page: u64, bytes: &mut [u8]) -> io::Result<CoreGuard<'_>> {
         self.newest_by(page, bytes, || self.locks.ready())
     }
 
@@ -385,41 +385,41 @@ impl BlockCache {
         &'a self,
         page: u64,
         bytes: &mut [u8],
-        take: impl Fn() -> io::Result<Turn<'a>>,
-    ) -> io::Result<Turn<'a>> {
-        let mut turn = take()?;
+        take: impl Fn() -> io::Result<CoreGuard<'a>>,
+    ) -> io::Result<CoreGuard<'a>> {
+        let mut guard = take()?;
         let mut bad_at = None;
         loop {
-            let (log, backing) = turn.stores();
-            match turn.core().locate(page, bytes)? {
+            let (store, backing) = guard.stores();
+            match guard.core().locate(page, bytes)? {
                 // Nothing better has been found than what was bad already.
-                Source::Log(entry) if bad_at == Some(entry.place) => {
+                Source::Store(entry) if bad_at == Some(entry.address) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the newest copy of this page is bad"));
                 }
-                Source::Memory => return Ok(turn),
+                Source::Memory => return Ok(guard),
                 Source::Below => {
-                    turn.keeper().counts.below_reads += 1;
-                    drop(turn);
+                    guard.write_back().counts.below_reads += 1;
+                    drop(guard);
                     read_page_below(&*backing, self.size_bytes, page, bytes)?;
                     return take();
                 }
-                Source::Log(entry) => {
-                    let at = turn.keeper().log.byte_of(entry.place);
-                    drop(turn);
-                    let mut read = || log.read_at(at, bytes).and_then(|()| check_page(entry, bytes));
+                Source::Store(entry) => {
+                    let at = guard.write_back().store.byte_of(entry.address);
+                    drop(guard);
+                    let mut read = || store.read_at(at, bytes).and_then(|()| check_page(entry, bytes));
                     // What is wrong on the way may be right on the device: a copy is bad when it is bad twice.
                     let first = read();
                     let reads = 1 + u64::from(first.is_err());
                     let result = first.or_else(|_| read());
-                    turn = take()?;
-                    turn.keeper().log.count_reads(reads);
+                    guard = take()?;
+                    guard.write_back().store.count_reads(reads);
                     match result {
-                        Ok(()) => return Ok(turn),
+                        Ok(()) => return Ok(guard),
                         // Reclaim may have given its place away: then it is found where it is now.
-                        Err(error) => turn.core().copy_is_bad(page, entry, error)?,
+                        Err(error) => guard.core().copy_is_bad(page, entry, error)?,
                     }
                     // While it is written below from that very copy, the end of that says what has become of the page.
-                    bad_at = (!turn.keeper().is_flying(page)).then_some(entry.place);
+                    bad_at = (!guard.write_back().is_being_written(page)).then_some(entry.address);
                 }
             }
         }
@@ -443,47 +443,47 @@ impl BlockCache {
             let tag = Tag { sequential: tag.sequential || !first, ..tag };
             let number = at / self.page_bytes;
             let _page = self.locks.pages.page(number);
-            let mut turn = self.locks.ready_to_write(number)?;
-            check_writable(turn.core().mode())?;
+            let mut guard = self.locks.ready_to_write(number)?;
+            check_writable(guard.core().mode())?;
             if !whole {
-                drop(turn);
-                turn = self.newest(number, &mut page)?;
+                drop(guard);
+                guard = self.newest(number, &mut page)?;
             }
             page[within..within + len].copy_from_slice(&bytes[done..done + len]);
             if whole {
                 page[len..].fill(0);
             }
-            self.tape.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
-            self.write_page(turn, number, &page, whole, tag)?;
+            self.recorder.note(number, if whole { Op::Write } else { Op::Update }, tag, first);
+            self.write_page(guard, number, &page, whole, tag)?;
             done += len;
         }
         Ok(())
     }
 
-    fn write_page(&self, mut turn: Turn, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
-        let mut result = turn.core().write(page, bytes, whole, tag);
-        if turn.must_mend() {
+    fn write_page(&self, mut guard: CoreGuard, page: u64, bytes: &[u8], whole: bool, tag: Tag) -> io::Result<()> {
+        let mut result = guard.core().write(page, bytes, whole, tag);
+        if guard.must_mend() {
             // A failure of the cache device turns into an error only where it cost data or an acknowledgement.
-            turn.mend()?;
-            result = result.or_else(|_| turn.core().write(page, bytes, whole, tag));
+            guard.mend()?;
+            result = result.or_else(|_| guard.core().write(page, bytes, whole, tag));
         }
         self.unflushed.note();
         result
     }
 
     fn flush_once(&self) -> io::Result<()> {
-        self.log_all_frames()?;
-        let mut turn = self.locks.turn()?;
-        if turn.core().is_off() {
-            turn.own()?;
-            return upkeep::flush_without_log(&mut turn);
+        self.store_all_frames()?;
+        let mut guard = self.locks.guard()?;
+        if guard.core().is_off() {
+            guard.own()?;
+            return maintenance::flush_without_store(&mut guard);
         }
-        let through = turn.core().mode() != Mode::WriteBack;
-        if through || turn.keeper().went_past() {
-            turn.own()?;
-            upkeep::flush(&mut turn, through)
+        let through = guard.core().mode() != Mode::WriteBack;
+        if through || guard.write_back().went_past() {
+            guard.own()?;
+            maintenance::flush(&mut guard, through)
         } else {
-            upkeep::sync_log(&mut turn)
+            maintenance::sync_store(&mut guard)
         }
     }
 
@@ -534,7 +534,7 @@ impl BlockCache {
     /// When the cache has stopped after a fault of its own.
     pub fn set_sequential_cutoff(&self, bytes: u64) -> io::Result<()> {
         let streams = (bytes > 0).then(|| Box::new(Streams::new(bytes.div_ceil(self.page_bytes))));
-        self.locks.turn()?.core().follow(streams);
+        self.locks.guard()?.core().follow(streams);
         Ok(())
     }
 
@@ -557,16 +557,16 @@ impl BlockCache {
     /// Pages that count as cached though the policy does not hold them: their room in the log or their slots are never free again.
     #[cfg(test)]
     pub(crate) fn unknown_residents(&self) -> io::Result<Vec<u64>> {
-        Ok(self.locks.turn()?.core().unknown_residents())
+        Ok(self.locks.guard()?.core().unknown_residents())
     }
 
     /// Does what the cache's own threads would do next.
     #[cfg(test)]
     pub(crate) fn step(&self) -> io::Result<()> {
-        for duty in background::Duty::ALL {
-            let mut turn = self.locks.turn()?;
-            if !turn.core().is_off() && !turn.must_mend() && duty.calls(turn.keeper()) {
-                duty.step(&mut turn)?;
+        for role in background::Role::ALL {
+            let mut guard = self.locks.guard()?;
+            if !guard.core().is_off() && !guard.must_mend() && role.calls(guard.write_back()) {
+                role.step(&mut guard)?;
             }
         }
         Ok(())
@@ -582,7 +582,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn stats(&self) -> io::Result<CacheStats> {
-        Ok(self.locks.turn()?.core().stats())
+        Ok(self.locks.guard()?.core().stats())
     }
 
     /// Figures that the policy tells of itself, by name: expert weights, desired sizes, lengths of its queues.
@@ -590,7 +590,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn policy_gauges(&self) -> io::Result<Vec<(&'static str, f64)>> {
-        Ok(self.locks.turn()?.core().gauges())
+        Ok(self.locks.guard()?.core().gauges())
     }
 
     /// Candidates of a policy that has one of several decide, with what it knows of them; none for any other policy.
@@ -598,7 +598,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn policy_choice(&self) -> io::Result<Option<Choice>> {
-        Ok(self.locks.turn()?.core().choice())
+        Ok(self.locks.guard()?.core().choice())
     }
 
     /// Use of each of these objects as the policy has found it, in a word. None where the policy does not ask, or does
@@ -607,13 +607,13 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn verdicts(&self, objects: &[ObjectId]) -> io::Result<Vec<Option<&'static str>>> {
-        let mut turn = self.locks.turn()?;
-        Ok(objects.iter().map(|&object| turn.core().verdict(object)).collect())
+        let mut guard = self.locks.guard()?;
+        Ok(objects.iter().map(|&object| guard.core().verdict(object)).collect())
     }
 
     /// Calls of the cache device and of the backing store, and how long they took.
     pub fn devices(&self) -> [DeviceCounts; 2] {
-        [self.gauges[0].counts(), self.gauges[1].counts()]
+        [self.meters[0].counts(), self.meters[1].counts()]
     }
 
     /// Calls `use_them` with the objects: the pages of each, to be changed, and its account. The decision lock is held
@@ -622,7 +622,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn with_objects<R>(&self, use_them: impl FnOnce(&mut Objects) -> R) -> io::Result<R> {
-        Ok(use_them(self.locks.turn()?.core().objects()))
+        Ok(use_them(self.locks.guard()?.core().objects()))
     }
 
     /// Pages whose only copy could not be read: reading them is an error until they are written again.
@@ -630,7 +630,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn lost_pages(&self) -> io::Result<Vec<u64>> {
-        Ok(self.locks.turn()?.core().lost_pages())
+        Ok(self.locks.guard()?.core().lost_pages())
     }
 
     /// Dirty pages that the backing store refused since the open, and refuses again now, each by itself. For the end of a
@@ -657,7 +657,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn held_pages(&self) -> io::Result<Vec<(u64, bool)>> {
-        Ok(self.locks.turn()?.core().held_pages())
+        Ok(self.locks.guard()?.core().held_pages())
     }
 }
 
@@ -680,10 +680,10 @@ impl Block for BlockCache {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let told = self.locks.turn()?.keeper().changes_told;
+        let told = self.locks.guard()?.write_back().changes_told;
         let result = self.flush_ahead();
         // Whose sync failed does not matter to the change that it was to cover, nor does another flush that has said so.
-        self.locks.turn()?.keeper().tell_failed_changes(told).and(result)
+        self.locks.guard()?.write_back().tell_failed_changes(told).and(result)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {

@@ -262,7 +262,7 @@ impl Objects {
     }
 
     /// A request has been decided. `absorbed` when it replaced what was dirty.
-    pub(super) fn outcome(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool, log_tier: Tier) {
+    pub(super) fn outcome(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool, store_tier: Tier) {
         let account = self.account(page);
         let (all, hits) = match op.is_write() {
             true => (&mut account.writes, &mut account.write_hits),
@@ -270,7 +270,7 @@ impl Objects {
         };
         *all += 1;
         if let Outcome::Hit(tier) = outcome {
-            *hits.of(tier == log_tier) += 1;
+            *hits.of(tier == store_tier) += 1;
         }
         account.absorbed += u64::from(absorbed);
     }
@@ -281,13 +281,13 @@ impl Objects {
     }
 
     /// A page moves. `counted` unless it is only shown to the policy again.
-    pub(super) fn movement(&mut self, page: u64, movement: Movement, log_tier: Tier, counted: bool) {
+    pub(super) fn movement(&mut self, page: u64, movement: Movement, store_tier: Tier, counted: bool) {
         let handle = movement.page;
         match movement.verb {
             Verb::Fetch { to } | Verb::Install { to } | Verb::Copy { to, .. } => {
-                self.hold(page, handle, to == log_tier, true)
+                self.hold(page, handle, to == store_tier, true)
             }
-            Verb::Drop { from } | Verb::Supersede { tier: from } => self.hold(page, handle, from == log_tier, false),
+            Verb::Drop { from } | Verb::Supersede { tier: from } => self.hold(page, handle, from == store_tier, false),
             Verb::WriteBack { .. } if counted => self.account(page).write_backs += 1,
             _ => {}
         }

@@ -2,15 +2,15 @@
 
 use super::background::Background;
 use super::core::{Core, Engine};
+use super::executor::Executor;
 use super::grown::Grown;
-use super::keeper::{Keeper, Store};
-use super::tape::Tape;
-use super::turn::Locks;
+use super::locks::Locks;
+use super::recorder::Recorder;
 use super::unflushed::Unflushed;
-use super::world::World;
-use super::{BlockCache, CacheConfig, CacheError, Mode, Objects, Upkeep, check_live, check_room};
-use crate::disk::{Disk, Gauge, Metered};
-use crate::store::{AnyLog, Generation, Generations, Identity, Recovered, StoreError};
+use super::write_back::{SharedDisk, WriteBack};
+use super::{BlockCache, CacheConfig, CacheError, Maintenance, Mode, Objects, check_live, check_room};
+use crate::disk::{Disk, MeterReader, Metered};
+use crate::store::{AnyStore, Generation, Generations, Identity, Recovered, StoreError};
 use entresol_policy::Policy;
 use entresol_policy::catalogue::{self, Visitor};
 use std::io;
@@ -31,13 +31,13 @@ pub struct Opening {
     uuid: [u8; 16],
     generations: Generations,
     keeps_generations: bool,
-    gauges: [Gauge; 2],
+    meters: [MeterReader; 2],
     grown: Grown,
     leave_dirty: bool,
 }
 
 struct Build {
-    keeper: Keeper,
+    write_back: WriteBack,
     config: CacheConfig,
     objects: Objects,
 }
@@ -47,9 +47,9 @@ impl Visitor for Build {
 
     fn visit<P: Policy>(self, policy: P) -> Self::Output {
         let CacheConfig { tiers, handles, mode, .. } = self.config;
-        let page_bytes = self.keeper.log.geometry().page_bytes as usize;
-        let world = World::new(self.keeper, tiers.len(), handles, page_bytes, self.objects);
-        Box::new(Engine::new(policy, world, mode))
+        let page_bytes = self.write_back.store.geometry().page_bytes as usize;
+        let executor = Executor::new(self.write_back, tiers.len(), handles, page_bytes, self.objects);
+        Box::new(Engine::new(policy, executor, mode))
     }
 }
 
@@ -73,20 +73,20 @@ impl BlockCache {
         let (size_bytes, page_bytes) = (backing.size_bytes(), u64::from(geometry.page_bytes));
         let backing_pages = size_bytes.div_ceil(page_bytes);
         let (cache, backing) = (Metered::new(cache), Metered::new(backing));
-        let gauges = [cache.gauge(), backing.gauge()];
-        let (cache, backing): (Store, Store) = (Arc::new(cache), Arc::new(backing));
+        let meters = [cache.meter(), backing.meter()];
+        let (cache, backing): (SharedDisk, SharedDisk) = (Arc::new(cache), Arc::new(backing));
         let clock = config.dirty_age.map(|_| &config.clock);
-        let (mut log, recovered) = AnyLog::find(cache, identity, backing_pages, clock)?;
-        let grown = Grown::found(&mut log, &backing, config.mode)?;
-        let uuid = log.identity().uuid;
-        let (generations, keeps_generations) = (log.generations(), log.keeps_generations());
+        let (mut store, recovered) = AnyStore::find(cache, identity, backing_pages, clock)?;
+        let grown = Grown::found(&mut store, &backing, config.mode)?;
+        let uuid = store.identity().uuid;
+        let (generations, keeps_generations) = (store.generations(), store.keeps_generations());
         let objects_max = objects.objects_max();
         objects.set_all_pages(backing_pages);
         let built_for = config.built_for(page_bytes, objects_max);
-        let mut keeper = Keeper::new(log, backing, config.upkeep != Upkeep::Requests);
-        keeper.serve(&config.tiers);
-        keeper.set_dirty_age(config.dirty_age, &config.clock);
-        let build = Build { keeper, config: config.clone(), objects };
+        let mut write_back = WriteBack::new(store, backing, config.maintenance != Maintenance::Requests);
+        write_back.serve(&config.tiers);
+        write_back.set_dirty_age(config.dirty_age, &config.clock);
+        let build = Build { write_back, config: config.clone(), objects };
         let core = catalogue::build(config.policy, &built_for, &config.built_with()?, build)?;
         let config = config.clone();
         Ok(Opening {
@@ -100,7 +100,7 @@ impl BlockCache {
             uuid,
             generations,
             keeps_generations,
-            gauges,
+            meters,
             grown,
             leave_dirty: false,
         })
@@ -108,8 +108,8 @@ impl BlockCache {
 }
 
 impl Opening {
-    pub(super) fn keeper(&mut self) -> &mut Keeper {
-        self.core.keeper()
+    pub(super) fn write_back(&mut self) -> &mut WriteBack {
+        self.core.write_back()
     }
 
     /// Pages that the cache device holds a version of, in no order, and whether each is dirty.
@@ -125,8 +125,8 @@ impl Opening {
     /// The backing store is known by this name from now on: what marks the cache as in use says so. For one whose size is part of its
     /// name, when it has grown.
     pub fn rename_backing(&mut self, identity: [u8; 16]) {
-        let log = &mut self.core.keeper().log;
-        log.set_identity(Identity { backing: identity, ..log.identity() });
+        let store = &mut self.core.write_back().store;
+        store.set_identity(Identity { backing: identity, ..store.identity() });
     }
 
     /// UUID of the cache, new with every format.
@@ -153,13 +153,13 @@ impl Opening {
     /// The backing store is about to get this generation: what marks the cache as in use says so, durably.
     pub fn propose_generation(&mut self, generation: Generation) {
         self.generations.pending = Some(generation);
-        self.core.keeper().log.propose_generation(generation);
+        self.core.write_back().store.propose_generation(generation);
     }
 
     /// The backing store has been found to have the pending generation: what marks the cache as in use says so.
     pub fn settle_generation(&mut self) {
         self.generations.settle();
-        self.core.keeper().log.settle_generation();
+        self.core.write_back().store.settle_generation();
     }
 
     /// Marks the cache as in use, has `begin` do the same with whatever else knows of it, and serves; also what that returned.
@@ -170,13 +170,13 @@ impl Opening {
     pub fn start<T, E: From<CacheError>>(mut self, begin: impl FnOnce() -> Result<T, E>) -> Result<(BlockCache, T), E> {
         let failed = |error: io::Error| E::from(CacheError::from(StoreError::Io(error)));
         let started = Instant::now();
-        self.core.keeper().log.begin().map_err(failed)?;
+        self.core.write_back().store.begin().map_err(failed)?;
         self.recovered.took += started.elapsed();
         let begun = begin()?;
         let drain = self.config.mode != Mode::WriteBack && !self.leave_dirty;
         self.core.start(self.config.tiers.iter().sum());
         let locks = Arc::new(Locks::new(self.core, self.config.watch));
-        let threads = (self.config.upkeep == Upkeep::Threads).then(|| Background::start(&locks));
+        let threads = (self.config.maintenance == Maintenance::Threads).then(|| Background::start(&locks));
         let background = threads.transpose().map_err(failed)?;
         let cache = BlockCache {
             locks,
@@ -190,9 +190,9 @@ impl Opening {
             objects_max: self.objects_max,
             recovered: self.recovered,
             started: Instant::now(),
-            tape: Arc::<Tape>::default(),
+            recorder: Arc::<Recorder>::default(),
             unflushed: Unflushed::default(),
-            gauges: self.gauges,
+            meters: self.meters,
         };
         if drain {
             // What a crash left dirty must not depend on the cache device any longer. A page whose only copy is bad is listed, and

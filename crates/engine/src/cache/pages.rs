@@ -45,14 +45,14 @@ impl List {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold_now(&self, page: u64) -> Option<Held<'_>> {
+    fn hold_now(&self, page: u64) -> Option<LockedPages<'_>> {
         let mut line = self.line();
         let is_wanted = line.wanted.iter().any(|(_, pages)| pages.contains(&page));
         let number = (!is_wanted).then(|| line.join(page..page + 1))?;
-        Some(Held { list: self, number })
+        Some(LockedPages { list: self, number })
     }
 
-    fn hold(&self, pages: Range<u64>) -> Held<'_> {
+    fn hold(&self, pages: Range<u64>) -> LockedPages<'_> {
         let mut line = self.line();
         let number = line.join(pages);
         if line.must_wait(number) {
@@ -62,17 +62,17 @@ impl List {
             line.waiting -= 1;
         }
         drop(line);
-        Held { list: self, number }
+        LockedPages { list: self, number }
     }
 }
 
 /// Pages that nobody else holds while this lives.
-pub(super) struct Held<'a> {
+pub(super) struct LockedPages<'a> {
     list: &'a List,
     number: u64,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockedPages<'_> {
     fn drop(&mut self) {
         let mut line = self.list.line();
         line.wanted.retain(|&(number, _)| number != self.number);
@@ -93,17 +93,17 @@ impl PageLocks {
     }
 
     /// Waits for a page.
-    pub fn page(&self, page: u64) -> Held<'_> {
+    pub fn page(&self, page: u64) -> LockedPages<'_> {
         self.lists[(page % LISTS) as usize].hold(page..page + 1)
     }
 
     /// As [`page`](Self::page), if nobody holds it or waits for it.
-    pub fn page_now(&self, page: u64) -> Option<Held<'_>> {
+    pub fn page_now(&self, page: u64) -> Option<LockedPages<'_>> {
         self.lists[(page % LISTS) as usize].hold_now(page)
     }
 
     /// Waits for a range of pages. Everybody takes the lists in the same order.
-    pub fn range(&self, pages: &Range<u64>) -> Vec<Held<'_>> {
+    pub fn range(&self, pages: &Range<u64>) -> Vec<LockedPages<'_>> {
         let is_in = |list: &u64| {
             let first = pages.start + (list + LISTS - pages.start % LISTS) % LISTS;
             first < pages.end

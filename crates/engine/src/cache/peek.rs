@@ -1,7 +1,7 @@
 //! Contents of a cache, for a caller that has to compare them with a backing store of its own making. Looking at them
 //! is no request, and no decision of the policy.
 
-use super::{BlockCache, Opening, upkeep};
+use super::{BlockCache, Opening, maintenance};
 use crate::store::Entry;
 use std::io;
 use std::ops::Range;
@@ -15,7 +15,7 @@ impl BlockCache {
     pub fn held_in(&self, offset: u64, bytes: u64) -> io::Result<Vec<(u64, bool)>> {
         self.check_range(offset, bytes)?;
         let pages = self.whole_pages(offset, bytes);
-        Ok(self.locks.turn()?.core().held_in(&pages))
+        Ok(self.locks.guard()?.core().held_in(&pages))
     }
 
     /// Makes durable what was written below, and takes it for clean from then on: what counts as dirty afterwards is not there.
@@ -23,9 +23,9 @@ impl BlockCache {
     /// # Errors
     /// The error that a store returned.
     pub fn settle(&self) -> io::Result<()> {
-        let mut turn = self.locks.exclusive()?;
-        if !turn.core().is_off() && upkeep::settle(&mut turn)? {
-            upkeep::sync_log(&mut turn)?;
+        let mut guard = self.locks.exclusive()?;
+        if !guard.core().is_off() && maintenance::settle(&mut guard)? {
+            maintenance::sync_store(&mut guard)?;
         }
         Ok(())
     }
@@ -37,15 +37,15 @@ impl BlockCache {
     pub fn peek(&self, page: u64, bytes: &mut [u8]) -> io::Result<()> {
         let range: Range<u64> = page..page + 1;
         let _page = self.locks.pages.range(&range);
-        self.newest_by(page, bytes, || self.locks.turn()).map(drop)
+        self.newest_by(page, bytes, || self.locks.guard()).map(drop)
     }
 }
 
 impl Opening {
     /// Reads the copy of a page that the cache device holds; false where it holds none that can be read.
     pub fn peek(&mut self, page: u64, bytes: &mut [u8]) -> bool {
-        let log = &mut self.keeper().log;
-        let entry: Option<Entry> = log.index().get(page).filter(|entry| !entry.lost);
-        entry.is_some_and(|entry| log.read(entry, bytes).is_ok())
+        let store = &mut self.write_back().store;
+        let entry: Option<Entry> = store.index().get(page).filter(|entry| !entry.lost);
+        entry.is_some_and(|entry| store.read(entry, bytes).is_ok())
     }
 }

@@ -42,9 +42,9 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn place(&self, object: ObjectId) -> io::Result<bool> {
-        let mut turn = self.locks.turn()?;
-        turn.core().hint(Hint::Place { object });
-        Ok(turn.core().placed(object) > 0)
+        let mut guard = self.locks.guard()?;
+        guard.core().hint(Hint::Place { object });
+        Ok(guard.core().placed(object) > 0)
     }
 
     /// Has the policy hold an object no longer. Its pages leave by [`fill_some`](BlockCache::fill_some) and behind requests; what is
@@ -53,7 +53,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn unplace(&self, object: ObjectId) -> io::Result<()> {
-        self.locks.turn()?.core().hint(Hint::Unplace { object });
+        self.locks.guard()?.core().hint(Hint::Unplace { object });
         Ok(())
     }
 
@@ -63,13 +63,13 @@ impl BlockCache {
     /// # Errors
     /// The error that the cache device returned, or an error when the cache has stopped after a fault of its own.
     pub fn fill_some(&self, filling: &mut Filling) -> io::Result<Filled> {
-        let mut turn = self.locks.ready()?;
-        if turn.core().is_off() {
+        let mut guard = self.locks.ready()?;
+        if guard.core().is_off() {
             return Ok(Filled::All);
         }
-        let leaving = turn.core().go_on();
+        let leaving = guard.core().go_on();
         let next = (filling.object..self.objects_max as u32).map(ObjectId).filter(|&object| object != REST);
-        let placed = next.map(|object| (object, turn.core().placed(object))).find(|&(_, pages)| pages > 0);
+        let placed = next.map(|object| (object, guard.core().placed(object))).find(|&(_, pages)| pages > 0);
         let Some((object, pages)) = placed else {
             *filling = Filling::default();
             return Ok(if leaving { Filled::Some(0) } else { Filled::All });
@@ -77,16 +77,16 @@ impl BlockCache {
         if object.0 != filling.object {
             *filling = Filling { object: object.0, block: 0 };
         }
-        let run = turn.core().objects().run_from(object, filling.block).filter(|&(block, ..)| block < pages);
+        let run = guard.core().objects().run_from(object, filling.block).filter(|&(block, ..)| block < pages);
         let Some((block, first, len)) = run else {
             *filling = Filling { object: object.0 + 1, block: 0 };
             return Ok(Filled::Some(0));
         };
         let end = first + len.min(pages - block).min(LOOKED_AT);
-        let missing = (first..end).find(|&page| !turn.core().holds(page)).unwrap_or(end);
+        let missing = (first..end).find(|&page| !guard.core().holds(page)).unwrap_or(end);
         let wanted = missing..end.min(missing + TOGETHER);
         filling.block = block + (wanted.end - first);
-        drop(turn);
+        drop(guard);
         if wanted.is_empty() {
             return Ok(Filled::Some(0));
         }
@@ -97,9 +97,9 @@ impl BlockCache {
         for ((page, bytes), _) in
             wanted.zip(bytes.chunks_exact(self.page_bytes as usize)).zip(there).filter(|(_, there)| *there)
         {
-            let mut turn = self.locks.ready()?;
-            brought += u64::from(turn.core().bring(page, bytes, self.tag(true)));
-            turn.mend()?;
+            let mut guard = self.locks.ready()?;
+            brought += u64::from(guard.core().prefetch_object(page, bytes, self.tag(true)));
+            guard.mend()?;
         }
         Ok(Filled::Some(brought))
     }

@@ -11,7 +11,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn query_begins(&self, query: u32, objects: &[ObjectId]) -> io::Result<()> {
-        self.locks.turn()?.core().hint(Hint::QueryBegin { query, objects });
+        self.locks.guard()?.core().hint(Hint::QueryBegin { query, objects });
         Ok(())
     }
 
@@ -20,7 +20,7 @@ impl BlockCache {
     /// # Errors
     /// When the cache has stopped after a fault of its own.
     pub fn query_ends(&self, query: u32) -> io::Result<()> {
-        self.locks.turn()?.core().hint(Hint::QueryEnd { query });
+        self.locks.guard()?.core().hint(Hint::QueryEnd { query });
         Ok(())
     }
 }

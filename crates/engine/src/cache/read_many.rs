@@ -1,9 +1,9 @@
 //! Reads of several pages: what none of them has in memory is asked of each device together, neighbours on it in one
 //! transfer. The policy is told page by page, in their order, as if they had been read one by one.
 
-use super::keeper::Source;
-use super::turn::Turn;
-use super::upkeep::{Lease, runs};
+use super::locks::CoreGuard;
+use super::maintenance::{StoreAccess, runs};
+use super::write_back::Source;
 use super::{BlockCache, Tag};
 use crate::disk::{AlignedBytes, Transfer};
 use crate::mutant::{self, Mutant};
@@ -17,7 +17,7 @@ enum Found {
     /// Its bytes have been copied.
     InMemory,
     /// An entry of the log, and the byte of the device where it lies.
-    InLog(Entry, u64),
+    InStore(Entry, u64),
     Below,
     /// There was an error.
     Nowhere,
@@ -82,58 +82,58 @@ impl BlockCache {
     /// Reads a page unless its newest bytes are `there`, and has the policy decide on it. Where no room can be made for what
     /// that may move, because nothing can be written below, it is read all the same and the policy does not hear of it.
     fn read_one(&self, page: u64, bytes: &mut [u8], there: bool, tag: Tag, first: bool) -> io::Result<()> {
-        let turn = if there { self.locks.ready() } else { self.newest(page, bytes) };
-        match turn {
-            Ok(turn) => self.decide(turn, page, bytes, tag, first),
+        let guard = if there { self.locks.ready() } else { self.newest(page, bytes) };
+        match guard {
+            Ok(guard) => self.decide(guard, page, bytes, tag, first),
             Err(error) => {
-                let mut turn = self.locks.turn()?;
+                let mut guard = self.locks.guard()?;
                 // Whether there is room by now is not asked: a thread of the cache's own may have made it since, and an
                 // error of a write below would be told to a reader.
-                if turn.must_mend() {
+                if guard.must_mend() {
                     return Err(error);
                 }
-                drop(turn);
-                if there { Ok(()) } else { self.newest_by(page, bytes, || self.locks.turn()).map(drop) }
+                drop(guard);
+                if there { Ok(()) } else { self.newest_by(page, bytes, || self.locks.guard()).map(drop) }
             }
         }
     }
 
-    fn decide(&self, mut turn: Turn, page: u64, bytes: &[u8], tag: Tag, first: bool) -> io::Result<()> {
-        self.tape.note(page, Op::Read, tag, first);
-        turn.core().read(page, bytes, tag);
-        turn.mend()
+    fn decide(&self, mut guard: CoreGuard, page: u64, bytes: &[u8], tag: Tag, first: bool) -> io::Result<()> {
+        self.recorder.note(page, Op::Read, tag, first);
+        guard.core().read(page, bytes, tag);
+        guard.mend()
     }
 
     /// Reads the newest versions of pages from one on, whose locks are held; which of them it could. The others are to be
     /// read one by one, which tells what is wrong with them.
     pub(super) fn read_together(&self, first: u64, bytes: &mut [u8]) -> io::Result<Vec<bool>> {
         let page_bytes = self.page_bytes as usize;
-        let mut turn = self.locks.ready()?;
-        let mut find = |(page, bytes)| match turn.core().locate(page, bytes) {
+        let mut guard = self.locks.ready()?;
+        let mut find = |(page, bytes)| match guard.core().locate(page, bytes) {
             Ok(_) if mutant::is(Mutant::TogetherFromBelow) => Found::Below,
             Ok(Source::Memory) => Found::InMemory,
             Ok(Source::Below) => Found::Below,
-            Ok(Source::Log(entry)) => Found::InLog(entry, turn.keeper().log.byte_of(entry.place)),
+            Ok(Source::Store(entry)) => Found::InStore(entry, guard.write_back().store.byte_of(entry.address)),
             Err(_) => Found::Nowhere,
         };
         let found: Vec<Found> = (first..).zip(bytes.chunks_exact_mut(page_bytes)).map(&mut find).collect();
-        let (log, backing) = turn.stores();
-        drop(turn);
-        let (mut from_log, mut from_below) = self.transfers(first, &found, bytes);
-        let log_reads = found.iter().filter(|found| matches!(found, Found::InLog(..))).count() as u64;
+        let (store, backing) = guard.stores();
+        drop(guard);
+        let (mut from_store, mut from_below) = self.transfers(first, &found, bytes);
+        let store_reads = found.iter().filter(|found| matches!(found, Found::InStore(..))).count() as u64;
         let below_read = from_below.is_empty() || backing.submit(&mut from_below).is_ok();
-        let log_read = from_log.is_empty() || log.submit(&mut from_log).is_ok();
+        let store_read = from_store.is_empty() || store.submit(&mut from_store).is_ok();
         let is_there = |(found, bytes): (&Found, &[u8])| match *found {
             Found::InMemory => true,
             Found::Below => below_read,
-            Found::InLog(entry, _) => log_read && check_page(entry, bytes).is_ok(),
+            Found::InStore(entry, _) => store_read && check_page(entry, bytes).is_ok(),
             Found::Nowhere => false,
         };
         let there = found.iter().zip(bytes.chunks_exact(page_bytes)).map(is_there).collect();
         let below_reads = found.iter().filter(|found| below_read && matches!(found, Found::Below)).count();
-        let mut turn = self.locks.turn()?;
-        turn.keeper().log.count_reads(log_reads);
-        turn.keeper().counts.below_reads += below_reads as u64;
+        let mut guard = self.locks.guard()?;
+        guard.write_back().store.count_reads(store_reads);
+        guard.write_back().counts.below_reads += below_reads as u64;
         Ok(there)
     }
 
@@ -144,12 +144,12 @@ impl BlockCache {
         found: &[Found],
         bytes: &'a mut [u8],
     ) -> (Vec<Transfer<'a>>, Vec<Transfer<'a>>) {
-        let (mut from_log, mut from_below) = (Vec::new(), Vec::new());
+        let (mut from_store, mut from_below) = (Vec::new(), Vec::new());
         let mut rest = bytes;
         // What was admitted together lies together on the cache device.
         let follows = |at: usize| match (&found[at - 1], &found[at]) {
             (Found::Below, Found::Below) => true,
-            (Found::InLog(_, before), Found::InLog(_, at)) => before + self.page_bytes == *at,
+            (Found::InStore(_, before), Found::InStore(_, at)) => before + self.page_bytes == *at,
             _ => false,
         };
         for run in runs(found.len(), follows) {
@@ -162,10 +162,10 @@ impl BlockCache {
                     beyond.fill(0);
                     from_below.push(Transfer::Read { at, bytes: inside });
                 }
-                Found::InLog(_, at) => from_log.push(Transfer::Read { at, bytes: these }),
+                Found::InStore(_, at) => from_store.push(Transfer::Read { at, bytes: these }),
                 Found::InMemory | Found::Nowhere => {}
             }
         }
-        (from_log, from_below)
+        (from_store, from_below)
     }
 }

@@ -6,10 +6,10 @@
 //! of a loop are spent at most. Where a read finds nothing, nothing has happened: no count and no decision.
 
 use super::core::{Core, Engine};
-use super::keeper::Source;
-use super::pages::Held;
-use super::turn::Turn;
-use super::upkeep::Lease;
+use super::locks::CoreGuard;
+use super::maintenance::StoreAccess;
+use super::pages::LockedPages;
+use super::write_back::Source;
 use super::{BlockCache, Tag};
 use entresol_core::{Op, Tier};
 use entresol_policy::Policy;
@@ -36,7 +36,7 @@ impl BlockCache {
 
     fn read_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag) -> bool {
         let mut held = [const { None }; PAGES_MAX];
-        self.hold_now(&pages, &mut held).is_some_and(|mut turn| self.read_above(&mut turn, pages, bytes, tag, true))
+        self.hold_now(&pages, &mut held).is_some_and(|mut guard| self.read_above(&mut guard, pages, bytes, tag, true))
     }
 
     /// As [`read_tagged`](BlockCache::read_tagged) for as many of the first bytes as can be had at once; their number.
@@ -71,45 +71,49 @@ impl BlockCache {
     /// Reads pages, if all can be had at once from above or all from below; on how many of the first it has decided.
     fn read_some_pages_now(&self, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> u64 {
         let mut held = [const { None }; PAGES_MAX];
-        let Some(mut turn) = self.hold_now(&pages, &mut held) else { return 0 };
-        if self.read_above(&mut turn, pages.clone(), bytes, tag, first) {
+        let Some(mut guard) = self.hold_now(&pages, &mut held) else { return 0 };
+        if self.read_above(&mut guard, pages.clone(), bytes, tag, first) {
             return pages.end - pages.start;
         }
         let at = pages.start * self.page_bytes;
         if pages.end * self.page_bytes > self.size_bytes {
             return 0;
         }
-        let Some(held_above) = turn.core().find_below(pages.start, bytes) else { return 0 };
-        let (_, backing) = turn.stores();
-        drop(turn);
+        let Some(held_above) = guard.core().find_below(pages.start, bytes) else { return 0 };
+        let (_, backing) = guard.stores();
+        drop(guard);
         if !backing.read_now(at, bytes) {
             if held_above != 0
-                && let Some(mut turn) = self.locks.ready_now()
+                && let Some(mut guard) = self.locks.ready_now()
             {
-                turn.core().leave_gaps();
+                guard.core().skip_gaps();
             }
             return 0;
         }
-        let Some(mut turn) = self.locks.ready_now() else { return 0 };
+        let Some(mut guard) = self.locks.ready_now() else { return 0 };
         let mut done = 0;
         for (page, bytes) in pages.zip(bytes.chunks_exact(self.page_bytes as usize)) {
             // What a decision leaves to be done first is left to who may wait, with the pages after it.
-            if done > 0 && !turn.is_ready() {
+            if done > 0 && !guard.is_ready() {
                 break;
             }
             let tag = Tag { sequential: tag.sequential || done > 0, ..tag };
-            self.tape.note(page, Op::Read, tag, first && done == 0);
-            turn.core().read(page, bytes, tag);
+            self.recorder.note(page, Op::Read, tag, first && done == 0);
+            guard.core().read(page, bytes, tag);
             done += 1;
         }
-        let counts = &mut turn.keeper().counts;
+        let counts = &mut guard.write_back().counts;
         counts.below_reads += done;
         counts.below_gap_reads += u64::from((held_above & ((1 << done) - 1)).count_ones());
         done
     }
 
     /// Takes the locks of pages and the core's, if nobody is at work on any of them.
-    fn hold_now<'a>(&'a self, pages: &Range<u64>, held: &mut [Option<Held<'a>>; PAGES_MAX]) -> Option<Turn<'a>> {
+    fn hold_now<'a>(
+        &'a self,
+        pages: &Range<u64>,
+        held: &mut [Option<LockedPages<'a>>; PAGES_MAX],
+    ) -> Option<CoreGuard<'a>> {
         if pages.end - pages.start > PAGES_MAX as u64 {
             return None;
         }
@@ -120,12 +124,12 @@ impl BlockCache {
     }
 
     /// Reads pages, if the policy has them all in its uppermost tier and memory has them.
-    fn read_above(&self, turn: &mut Turn, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> bool {
-        let found = turn.core().read_now(pages.start, bytes, tag);
+    fn read_above(&self, guard: &mut CoreGuard, pages: Range<u64>, bytes: &mut [u8], tag: Tag, first: bool) -> bool {
+        let found = guard.core().read_now(pages.start, bytes, tag);
         if found {
             for page in pages.clone() {
                 let tag = Tag { sequential: tag.sequential || page > pages.start, ..tag };
-                self.tape.note(page, Op::Read, tag, first && page == pages.start);
+                self.recorder.note(page, Op::Read, tag, first && page == pages.start);
             }
         }
         found
@@ -140,7 +144,7 @@ impl<P: Policy> Engine<P> {
             return false;
         }
         // All are found before the first is decided on: a decision may move the others.
-        let page_bytes = self.world.page_bytes();
+        let page_bytes = self.executor.page_bytes();
         let mut pages = (first..).zip(bytes.chunks_exact_mut(page_bytes));
         if !pages.all(|(page, bytes)| self.copy_uppermost(page, bytes)) {
             return false;
@@ -155,8 +159,8 @@ impl<P: Policy> Engine<P> {
     /// Copies a page that the policy has in its uppermost tier and memory has the bytes of. From there a hit moves nothing,
     /// but for what a policy moves at any request.
     fn copy_uppermost(&mut self, page: u64, bytes: &mut [u8]) -> bool {
-        let Some(handle) = self.world.directory.find(page) else { return false };
+        let Some(handle) = self.executor.directory.find(page) else { return false };
         let there = self.policy.state(handle).tiers.contains(Tier::TOP);
-        there && matches!(self.world.locate(page, Some(handle), bytes), Ok(Source::Memory))
+        there && matches!(self.executor.locate(page, Some(handle), bytes), Ok(Source::Memory))
     }
 }

@@ -4,10 +4,10 @@
 //! to tell which it is. Most are in the log all the same: they are dirty at the next open. One that a policy had written past
 //! the log is not, and the cache cannot be closed with it; no flush has called it durable.
 
-use super::flight::Cover;
-use super::keeper::Keeper;
-use super::room::DEPTH_MAX;
-use super::upkeep;
+use super::maintenance;
+use super::watermarks::DEPTH_MAX;
+use super::write_back::WriteBack;
+use super::write_batch::LogRelation;
 use std::collections::BTreeSet;
 use std::io;
 
@@ -27,7 +27,7 @@ pub struct Refused {
     pub error: Option<io::Error>,
 }
 
-impl Keeper {
+impl WriteBack {
     /// Notes that a page was to be written below, and could not be.
     pub(super) fn note_refused(&mut self, page: u64) {
         self.refused.insert(page);
@@ -57,10 +57,10 @@ impl Keeper {
     /// # Errors
     /// The error that the log's device returned.
     pub(super) fn drain_past_refused(&mut self) -> io::Result<Refused> {
-        let blocks = 0..self.log.index().blocks();
+        let blocks = 0..self.store.index().blocks();
         let mut pages: BTreeSet<u64> = self.owed_in(blocks).collect();
         // What is queued is owed, and on its way.
-        pages.extend(self.pending.keys().chain(&self.refused));
+        pages.extend(self.dirty_queue.keys().chain(&self.refused));
         self.write_what_can_be(&Vec::from_iter(pages))
     }
 
@@ -74,15 +74,15 @@ impl Keeper {
         let mut patience = Patience::new(STRETCH_BYTES / self.page_bytes as u64);
         for pages in pages.chunks(DEPTH_MAX) {
             for &page in pages {
-                let owed = self.log.index().get(page).filter(|&entry| self.is_owed(page, entry) && !entry.lost);
-                if let Some(entry) = owed.filter(|_| !self.pending.contains_key(&page)) {
-                    self.write_back_logged(page, entry);
+                let owed = self.store.index().get(page).filter(|&entry| self.is_owed(page, entry) && !entry.lost);
+                if let Some(entry) = owed.filter(|_| !self.dirty_queue.contains_key(&page)) {
+                    self.write_back_stored(page, entry);
                 }
             }
-            upkeep::sync_log(self)?;
+            maintenance::sync_store(self)?;
             if !patience.is_over(pages[0]) {
-                let together = self.take_off_only(pages);
-                if upkeep::fly(self, together).is_ok() {
+                let together = self.begin_batch_only(pages);
+                if maintenance::fly(self, together).is_ok() {
                     patience.note(true);
                     continue;
                 }
@@ -92,16 +92,16 @@ impl Keeper {
                     self.note_refused(page);
                     continue;
                 }
-                let alone = self.take_off_only(&[page]);
-                let result = upkeep::fly(self, alone);
+                let alone = self.begin_batch_only(&[page]);
+                let result = maintenance::fly(self, alone);
                 patience.note(result.is_ok());
                 error = error.or(result.err());
             }
             let refused = pages.iter().copied().filter(|page| self.refused.contains(page)).collect();
             self.leave_to_the_log(&refused);
         }
-        match upkeep::settle(self) {
-            Ok(urgent) if urgent => upkeep::sync_log(self)?,
+        match maintenance::settle(self) {
+            Ok(urgent) if urgent => maintenance::sync_store(self)?,
             settled => error = error.or(settled.err()),
         }
         let pages = std::mem::take(&mut self.refused);
@@ -112,9 +112,11 @@ impl Keeper {
     /// Takes those of these pages off the queue that the log has: they stay dirty there.
     fn leave_to_the_log(&mut self, pages: &BTreeSet<u64>) {
         for page in pages {
-            let Some(entry) = self.log.index().get(*page).filter(|entry| entry.dirty && !entry.lost) else { continue };
-            if self.pending.get(page).is_some_and(|pending| pending.cover == Cover::Same(entry.place)) {
-                self.pending.remove(page);
+            let Some(entry) = self.store.index().get(*page).filter(|entry| entry.dirty && !entry.lost) else {
+                continue;
+            };
+            if self.dirty_queue.get(page).is_some_and(|queued| queued.relation == LogRelation::Same(entry.address)) {
+                self.dirty_queue.remove(page);
             }
         }
     }

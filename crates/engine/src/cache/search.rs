@@ -4,8 +4,8 @@
 //! to the log's rear, to the queue, to the account of what was written below. Requests for pages of the range wait, and the upkeep is
 //! owned; so whatever was held of the range when the search began is found.
 
+use super::executor::{Executor, Left};
 use super::ranges::LOOKED_AT;
-use super::world::{Left, World};
 use std::ops::Range;
 
 /// Blocks of the index gone through in a row that take as long as a look at one page by its number, which misses the processor's
@@ -14,7 +14,7 @@ const BLOCKS_PER_LOOK: u64 = 16;
 
 /// Places where something of a page may be held, in the order in which they are searched.
 #[derive(Clone, Copy)]
-enum Place {
+enum Stage {
     Left,
     Frames,
     Log,
@@ -26,7 +26,7 @@ enum Place {
 /// Progress of a search.
 pub(super) struct Search {
     pages: Range<u64>,
-    place: Place,
+    stage: Stage,
     /// Within the place; frames are searched from their end.
     at: Option<u64>,
 }
@@ -34,35 +34,35 @@ pub(super) struct Search {
 impl Search {
     /// A search for pages of a range.
     pub fn new(pages: Range<u64>) -> Self {
-        Search { pages, place: Place::Left, at: None }
+        Search { pages, stage: Stage::Left, at: None }
     }
 
     /// Goes on a little: pages are added to those that were found, some of them twice. Whether there is more to search.
-    pub fn go_on(&mut self, left: Option<&Left>, world: &World, found: &mut Vec<u64>) -> bool {
+    pub fn go_on(&mut self, left: Option<&Left>, executor: &Executor, found: &mut Vec<u64>) -> bool {
         let most = LOOKED_AT as usize;
-        let keeper = &world.keeper;
+        let write_back = &executor.write_back;
         let from = self.at.unwrap_or(self.pages.start);
         let rest = from.min(self.pages.end)..self.pages.end;
         let after = |part: &[u64]| part.last().map(|last| last + 1).filter(|_| part.len() == most);
         let in_frames = |(part, first): (Vec<u64>, usize)| (part, (first > 0).then_some(first as u64));
         let end = self.at.map_or(usize::MAX, |at| at as usize);
-        let (part, next) = match self.place {
-            Place::Left => left.map_or((Vec::new(), None), |left| in_frames(left.pages_before(end, most))),
-            Place::Frames => in_frames(world.framed_before(end, most)),
-            Place::Log => keeper.log.index().pages_from(self.at.unwrap_or(0), most, keeper.log.rear()),
-            Place::Lost => {
-                let part: Vec<u64> = keeper.log.index().lost_among(rest).take(most).collect();
+        let (part, next) = match self.stage {
+            Stage::Left => left.map_or((Vec::new(), None), |left| in_frames(left.pages_before(end, most))),
+            Stage::Frames => in_frames(executor.framed_before(end, most)),
+            Stage::Log => write_back.store.index().pages_from(self.at.unwrap_or(0), most, write_back.store.rear()),
+            Stage::Lost => {
+                let part: Vec<u64> = write_back.store.index().lost_among(rest).take(most).collect();
                 let next = after(&part);
                 (part, next)
             }
-            Place::Queue => {
-                let part: Vec<u64> = keeper.pending.range(rest).map(|(&page, _)| page).take(most).collect();
+            Stage::Queue => {
+                let part: Vec<u64> = write_back.dirty_queue.range(rest).map(|(&page, _)| page).take(most).collect();
                 let next = after(&part);
                 (part, next)
             }
-            Place::Unsynced => {
+            Stage::Unsynced => {
                 let from = self.at.unwrap_or(0);
-                let part = keeper.unsynced.listed(from as usize, most);
+                let part = write_back.unsynced.listed(from as usize, most);
                 let next = (part.len() == most).then_some(from + most as u64);
                 (part, next)
             }
@@ -72,22 +72,25 @@ impl Search {
         if next.is_some() {
             return true;
         }
-        self.place = match self.place {
-            Place::Left => Place::Frames,
-            Place::Frames => Place::Log,
-            Place::Log => Place::Lost,
-            Place::Lost => Place::Queue,
-            Place::Queue => Place::Unsynced,
-            Place::Unsynced => return false,
+        self.stage = match self.stage {
+            Stage::Left => Stage::Frames,
+            Stage::Frames => Stage::Log,
+            Stage::Log => Stage::Lost,
+            Stage::Lost => Stage::Queue,
+            Stage::Queue => Stage::Unsynced,
+            Stage::Unsynced => return false,
         };
         true
     }
 
     /// True if a search takes less than looks at all pages of the range.
-    pub fn is_shorter(&self, left: Option<&Left>, world: &World) -> bool {
-        let keeper = &world.keeper;
-        let apart = left.map_or(0, Left::len) + world.frames_len() + keeper.pending.len() + keeper.unsynced.len();
-        let all = keeper.log.index().span(keeper.log.rear()) + apart as u64;
+    pub fn is_shorter(&self, left: Option<&Left>, executor: &Executor) -> bool {
+        let write_back = &executor.write_back;
+        let apart = left.map_or(0, Left::len)
+            + executor.frames_len()
+            + write_back.dirty_queue.len()
+            + write_back.unsynced.len();
+        let all = write_back.store.index().span(write_back.store.rear()) + apart as u64;
         all / BLOCKS_PER_LOOK < self.pages.end - self.pages.start
     }
 }
@@ -96,8 +99,8 @@ impl Search {
 mod tests {
     use super::*;
     use crate::Block;
-    use crate::cache::upkeep::Lease;
-    use crate::cache::{BlockCache, CacheConfig, Upkeep};
+    use crate::cache::maintenance::StoreAccess;
+    use crate::cache::{BlockCache, CacheConfig, Maintenance};
     use crate::store::{Geometry, Layout};
     use entresol_core::Random;
     use entresol_crashtest::{Power, SimDisk};
@@ -114,7 +117,7 @@ mod tests {
         let [disk, backing] = [geometry.size_bytes(), PAGES * PAGE].map(|bytes| SimDisk::new(bytes, &power));
         BlockCache::format(&disk, geometry, &backing, [1; 16], [2; 16]).expect("room");
         let info = entresol_policy::catalogue::info(policy).expect("a policy");
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(info, tiers) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(info, tiers) };
         let cache = BlockCache::open(disk, backing, [2; 16], &config).expect("a cache");
         let request = |random: &mut Random, page: u64| {
             if random.chance(0.5) {
@@ -134,22 +137,22 @@ mod tests {
             }
             let first = random.below(PAGES);
             let range = first..first + 1 + random.below(PAGES - first);
-            let mut turn = cache.locks.exclusive().expect("a turn");
-            let held: Vec<u64> = turn.core().held_in(&range).into_iter().map(|(page, _)| page).collect();
-            let keeper = turn.keeper();
-            apart[0] += keeper.pending.range(range.clone()).count();
-            apart[1] += keeper.unsynced.pages().filter(|page| range.contains(page)).count();
-            apart[2] += held.iter().filter(|&&page| keeper.log.index().get(page).is_none()).count();
+            let mut guard = cache.locks.exclusive().expect("a turn");
+            let held: Vec<u64> = guard.core().held_in(&range).into_iter().map(|(page, _)| page).collect();
+            let write_back = guard.write_back();
+            apart[0] += write_back.dirty_queue.range(range.clone()).count();
+            apart[1] += write_back.unsynced.pages().filter(|page| range.contains(page)).count();
+            apart[2] += held.iter().filter(|&&page| write_back.store.index().get(page).is_none()).count();
             let (mut search, mut found) = (Search::new(range.clone()), Vec::new());
-            while turn.core().search(&mut search, &mut found) {
+            while guard.core().search(&mut search, &mut found) {
                 let page = random.below(PAGES);
                 // Room is not to be made: the upkeep is owned here.
-                turn.keeper().apart = true;
-                let is_ready = turn.keeper().is_ready();
-                turn.keeper().apart = false;
+                guard.write_back().apart = true;
+                let is_ready = guard.write_back().is_ready();
+                guard.write_back().apart = false;
                 if !range.contains(&page) && is_ready {
                     between += 1;
-                    turn.unlocked(|| request(&mut random, page)).expect("the lock");
+                    guard.unlocked(|| request(&mut random, page)).expect("the lock");
                 }
             }
             assert!(found.iter().all(|page| range.contains(page)));

@@ -24,7 +24,7 @@ impl Unflushed {
     }
 
     /// A flush that began after so many changes has succeeded.
-    pub fn cover(&self, changes: u64) {
+    pub fn relation(&self, changes: u64) {
         self.flushed.fetch_max(changes, SeqCst);
     }
 }
@@ -52,17 +52,17 @@ impl BlockCache {
     /// The error that a store returned.
     pub fn flush_ahead(&self) -> io::Result<()> {
         let changes = self.unflushed.changes();
-        let was_off = self.locks.turn()?.core().is_off();
+        let was_off = self.locks.guard()?.core().is_off();
         let mut result = self.flush_once();
-        let mut turn = self.locks.turn()?;
-        turn.mend()?;
-        if result.is_err() && !was_off && turn.core().is_off() {
-            drop(turn);
+        let mut guard = self.locks.guard()?;
+        guard.mend()?;
+        if result.is_err() && !was_off && guard.core().is_off() {
+            drop(guard);
             // The cache device failed: below, everything can still become durable.
             result = self.flush_once();
         }
         if result.is_ok() {
-            self.unflushed.cover(changes);
+            self.unflushed.relation(changes);
         }
         result
     }
@@ -82,8 +82,8 @@ mod tests {
         });
         assert_eq!((first, second), (3, 4));
         // Of two flushes the one that began later may end first.
-        unflushed.cover(second);
-        unflushed.cover(first);
+        unflushed.relation(second);
+        unflushed.relation(first);
         assert_eq!(unflushed.flushed.load(SeqCst), 4);
     }
 }

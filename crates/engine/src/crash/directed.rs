@@ -1,7 +1,7 @@
 //! Scenes that random lives come upon in one of a hundred thousand, or not at all with one thread: each by itself.
 
 use crate::Block;
-use crate::cache::{BlockCache, CacheConfig, Mode, Objects, Opening, Upkeep};
+use crate::cache::{BlockCache, CacheConfig, Maintenance, Mode, Objects, Opening};
 use crate::disk::Disk;
 use crate::store::{Generation, Geometry, Identity, Layout, format_before};
 use entresol_core::Random;
@@ -17,7 +17,7 @@ const BASE_BEFORE: u64 = 8192;
 
 fn config(policy: &str, mode: Mode, tiers: &[usize]) -> CacheConfig {
     let policy = catalogue::info(policy).expect("a policy");
-    CacheConfig { mode, upkeep: Upkeep::Hand, ..CacheConfig::new(policy, tiers) }
+    CacheConfig { mode, maintenance: Maintenance::Hand, ..CacheConfig::new(policy, tiers) }
 }
 
 /// A formatted cache of some segments, and what it stands before.
@@ -98,7 +98,7 @@ pub(super) fn dropped_copies_are_not_older_than_what_is_below() -> Result<(), St
             write(&cache, next, 1)?;
         }
         cache.step().map_err(text("upkeep"))?;
-        written += cache.stats().map_err(text("counts"))?.keeper.below_pages;
+        written += cache.stats().map_err(text("counts"))?.write_back.below_pages;
         drop(cache);
         disks[0].crash(seed);
         disks[1].crash(!seed);
@@ -372,7 +372,8 @@ pub(super) fn what_waits_in_the_queue_does_not_stand_in_for_a_lost_copy(layout: 
             objects.resize(number, pages.end - pages.start);
             number
         });
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..config("table-placement", Mode::WriteBack, &[64]) };
+        let config =
+            CacheConfig { maintenance: Maintenance::Requests, ..config("table-placement", Mode::WriteBack, &[64]) };
         let cache = BlockCache::open_objects(disks[0].clone(), disks[1].clone(), ID, &config, objects)
             .map_err(|error| format!("opening: {error}"))?;
         cache.place(numbers[1]).map_err(text("placing"))?;
@@ -512,7 +513,7 @@ pub(super) fn a_large_change_below_is_not_written_over(layout: Layout) -> Result
     const PAGES: u64 = 400;
     for (rounds, evicted) in (0..26).flat_map(|rounds| [1, 4, 7].map(move |evicted| (rounds, evicted))) {
         let disks = formatted(layout, PAGES + 200);
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..config("lru", Mode::WriteBack, &[160]) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..config("lru", Mode::WriteBack, &[160]) };
         let cache = open(&disks, &config)?;
         // The oldest are the dirty ones of the last part, and then there are clean ones of the first.
         (256..310).try_for_each(|at| write(&cache, at, 1))?;
@@ -587,7 +588,7 @@ pub(super) fn a_drain_ends_while_pages_are_written(layout: Layout) -> Result<(),
         let event = Event::default();
         let below = Meanwhile { disk: disks[1].clone(), at: Call::Write, event: Arc::clone(&event) };
         let policy = if tiers.len() == 1 { "lru" } else { "face" };
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..config(policy, Mode::WriteBack, tiers) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..config(policy, Mode::WriteBack, tiers) };
         let opening = BlockCache::find(disks[0].clone(), below, ID, &config, Objects::new(1));
         let started =
             opening.and_then(|opening| opening.start(|| Ok(()))).map_err(|error| format!("opening: {error}"))?;
@@ -760,7 +761,7 @@ pub(super) fn an_older_copy_in_a_failed_log_is_no_loss(layout: Layout) -> Result
         }
         write(&cache, 0, 2)?;
     }
-    let lost = cache.stats().map_err(text("counts"))?.keeper.pages_lost;
+    let lost = cache.stats().map_err(text("counts"))?.write_back.pages_lost;
     match (has_failed()?, lost, cache.flush(), page(&cache, 0)?) {
         (true, 0, Ok(()), 2) => Ok(()),
         found => Err(format!("{found:?}: not failed, nothing lost, a flush and version 2")),
@@ -789,7 +790,7 @@ pub(super) fn a_copy_of_a_journal_block_is_read_again() -> Result<(), String> {
             }
         }
         let stats = cache.stats().map_err(text("counts"))?;
-        renewed += stats.log.renewed;
+        renewed += stats.store.renewed;
         if let Some(why) = stats.failed {
             return Err(format!("block {block}, read {reads} is wrong: {why}"));
         }

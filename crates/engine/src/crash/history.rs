@@ -4,12 +4,12 @@ pub(super) mod rot;
 
 use super::tables::Tables;
 use crate::Block;
-use crate::cache::{BlockCache, CacheConfig, Clock, Mode, Upkeep};
+use crate::cache::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use crate::disk::Disk;
 use crate::store::{Geometry, Identity, Layout, format_before, repair};
 use entresol_core::Random;
 use entresol_crashtest::pages::{Oracle, SECTOR};
-use entresol_crashtest::{Fault, Power, SimDisk, lives};
+use entresol_crashtest::{Fault, Power, SimDisk, runs};
 use entresol_policy::{Options, catalogue};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(super) struct Setup {
     pub mode: Mode,
     pub geometry: Geometry,
     pub backing_pages: u64,
-    pub upkeep: Upkeep,
+    pub maintenance: Maintenance,
     /// The shares of dirty pages from which on, and down to which, pages are cleaned ahead.
     pub dirty_limits: (f64, f64),
     /// Pages of a sequential stream after which the rest passes by; 0 where nothing does.
@@ -100,7 +100,7 @@ impl Setup {
         let (policy, tiers) = random_policy(&mut random, geometry.capacity_pages());
         let mode = [Mode::WriteBack, Mode::WriteBack, Mode::WriteThrough, Mode::WriteAround][random.below(4) as usize];
         let backing_pages = 8 + random.below(60);
-        let upkeep = [Upkeep::Requests, Upkeep::Hand][random.below(2) as usize];
+        let maintenance = [Maintenance::Requests, Maintenance::Hand][random.below(2) as usize];
         let dirty_limits = [(1.0, 1.0), (0.2, 0.0), (0.5, 0.3)][random.below(3) as usize];
         // Of so few pages most are the next of some stream.
         let cutoff_pages = [0, 0, 0, 2][random.below(4) as usize];
@@ -113,7 +113,7 @@ impl Setup {
             mode,
             geometry,
             backing_pages,
-            upkeep,
+            maintenance,
             dirty_limits,
             cutoff_pages,
             syncs_fail,
@@ -144,7 +144,7 @@ impl Setup {
     fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
         let dirty_age = self.dirty_age.map(Duration::from_secs);
-        CacheConfig { mode: self.mode, upkeep: self.upkeep, dirty_age, ..CacheConfig::new(info, &self.tiers) }
+        CacheConfig { mode: self.mode, maintenance: self.maintenance, dirty_age, ..CacheConfig::new(info, &self.tiers) }
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) struct Tally {
     pub reclaimed: u64,
     /// Entries of a journal that were repeated.
     pub renewed: u64,
-    pub rescued: u64,
+    pub evicted_dirty: u64,
     /// Pages that were cleaned ahead.
     pub cleaned_ahead: u64,
     pub cleaned_beside: u64,
@@ -182,14 +182,14 @@ pub(super) struct Tally {
     pub syncs_failed: u64,
 }
 
-impl lives::Tally for Tally {
+impl runs::Tally for Tally {
     fn add(&mut self, other: &Self) {
         self.crashes += other.crashes;
         self.crashes_in_recovery += other.crashes_in_recovery;
         self.operations += other.operations;
         self.reclaimed += other.reclaimed;
         self.renewed += other.renewed;
-        self.rescued += other.rescued;
+        self.evicted_dirty += other.evicted_dirty;
         self.cleaned_ahead += other.cleaned_ahead;
         self.cleaned_beside += other.cleaned_beside;
         self.aged += other.aged;
@@ -341,7 +341,7 @@ impl History {
     fn step(&mut self, cache: &BlockCache) -> Outcome<()> {
         self.tally.operations += 1;
         self.time.fetch_add(self.passing.below(3), Ordering::Relaxed);
-        if self.setup.upkeep == Upkeep::Hand && self.random.chance(0.3) {
+        if self.setup.maintenance == Maintenance::Hand && self.random.chance(0.3) {
             self.try_io("upkeep", cache.step())?;
         }
         if self.setup.policy == PLACING && self.random.chance(0.4) {
@@ -392,7 +392,7 @@ impl History {
             self.write(cache)?;
         }
         self.backing.inject(Fault::SyncError);
-        let by_hand = self.setup.upkeep == Upkeep::Hand && self.random.chance(0.5);
+        let by_hand = self.setup.maintenance == Maintenance::Hand && self.random.chance(0.5);
         let failed = (by_hand && cache.step().is_err()) || cache.drain().is_err();
         self.tally.syncs_failed += u64::from(failed);
         // Where none was needed it has still to fail, and nothing is lost by that.
@@ -534,11 +534,11 @@ impl History {
             }
         }
         let stats = cache.stats().expect("no thread panicked");
-        self.tally.reclaimed += stats.keeper.segments_reclaimed + stats.keeper.slots_freed;
-        self.tally.renewed += stats.log.renewed;
-        self.tally.rescued += stats.keeper.rescued;
-        self.tally.cleaned_ahead += stats.keeper.cleaned_ahead;
-        self.tally.cleaned_beside += stats.keeper.cleaned_beside;
+        self.tally.reclaimed += stats.write_back.segments_reclaimed + stats.write_back.slots_freed;
+        self.tally.renewed += stats.store.renewed;
+        self.tally.evicted_dirty += stats.write_back.evicted_dirty;
+        self.tally.cleaned_ahead += stats.write_back.cleaned_ahead;
+        self.tally.cleaned_beside += stats.write_back.cleaned_beside;
         self.tally.aged += stats.dirty_age.map_or(0, |dirty_age| dirty_age.written);
         self.tally.passed += stats.counts.passed;
         self.tally.placed += stats.counts.placed;
@@ -683,7 +683,7 @@ impl History {
             let bytes = self.read(&cache, page).map_err(wrong)?;
             self.oracle.check_latest(page, &bytes)?;
         }
-        let clean_bad = cache.stats().expect("no thread panicked").keeper.clean_copies_bad > 0;
+        let clean_bad = cache.stats().expect("no thread panicked").write_back.clean_copies_bad > 0;
         Ok(if clean_bad || forgotten { Damage::CleanCopy } else { damage })
     }
 

@@ -8,7 +8,7 @@ mod tables;
 use crate::mutant::{self, Mutant};
 use crate::store::Layout;
 use entresol_core::Random;
-use entresol_crashtest::lives::{self, number};
+use entresol_crashtest::runs::{self, number};
 use history::rot::{End, Rot};
 use history::{Damage, History, Setup, Tally};
 
@@ -35,7 +35,7 @@ fn random_lives(seeds: std::ops::Range<u64>, layout: Layout, crashes: u64) -> Re
 
 /// The same of caches of a certain kind.
 fn lives_of(seeds: std::ops::Range<u64>, setup: impl Fn(u64) -> Setup, crashes: u64) -> Result<Tally, String> {
-    lives::sum(seeds, |seed| random_life(seed, setup(seed), crashes))
+    runs::sum(seeds, |seed| random_life(seed, setup(seed), crashes))
 }
 
 /// The seeds of the lives that a test of many goes through.
@@ -61,7 +61,7 @@ fn check_lives(layout: Layout) {
     assert!(seeds < 3200 || tally.crashes >= 100_000, "{tally:?}");
     assert!(seeds < 3200 || tally.changes > 1000, "{tally:?}");
     assert!(seeds < 3200 || layout == Layout::Slots || tally.growths > 1000, "{tally:?}");
-    assert!(tally.crashes_in_recovery > 0 && tally.reclaimed > 0 && tally.rescued > 0, "{tally:?}");
+    assert!(tally.crashes_in_recovery > 0 && tally.reclaimed > 0 && tally.evicted_dirty > 0, "{tally:?}");
     assert!(tally.cleaned_ahead > 0 && tally.cleaned_beside > 0 && tally.passed > 0, "{tally:?}");
     assert!(tally.aged > 0, "{tally:?}");
     assert!(tally.renewed > 0 || layout == Layout::Log, "{tally:?}");
@@ -132,7 +132,7 @@ fn a_crash_after_every_single_io_of_a_short_history_loses_nothing() {
 
 /// Lives that end with a flipped bit: how often each outcome came about.
 fn damaged_lives(seeds: std::ops::Range<u64>, layout: Layout) -> Result<[u64; 4], String> {
-    lives::outcomes(seeds, |seed| {
+    runs::outcomes(seeds, |seed| {
         let setup = Setup { of_before: false, ..Setup::random(2_000_000 + seed, layout) };
         let damage = History::new(setup.clone(), seed).damage(60);
         damage.map(|damage| damage as usize).map_err(|why| format!("{setup:?}: {why}"))
@@ -157,7 +157,7 @@ fn rotting_lives(
     rot: Rot,
     end: End,
 ) -> Result<[u64; 4], String> {
-    lives::outcomes(seeds, |seed| {
+    runs::outcomes(seeds, |seed| {
         let setup = Setup { of_before, ..Setup::random(5_000_000 + seed, layout) };
         let mut history = History::new(setup.clone(), seed);
         let before = (0..seed % 3).try_for_each(|_| history.round(40, None));

@@ -22,9 +22,9 @@ mod threads {
     static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
     /// Gives the slot back when its thread ends.
-    struct Lease(usize);
+    struct Claim(usize);
 
-    impl Drop for Lease {
+    impl Drop for Claim {
         fn drop(&mut self) {
             // A hit by a later destructor of this thread must not use a slot that may be another's by then.
             MINE.set(NONE);
@@ -35,7 +35,7 @@ mod threads {
     thread_local! {
         // Apart from the lease, so that the hit path reads a plain cell without a destructor to check for.
         static MINE: Cell<usize> = const { Cell::new(UNKNOWN) };
-        static LEASE: Cell<Option<Lease>> = const { Cell::new(None) };
+        static CLAIM: Cell<Option<Claim>> = const { Cell::new(None) };
     }
 
     impl Slot {
@@ -56,7 +56,7 @@ mod threads {
             // A thread that gets no slot now does not ask again with every hit.
             MINE.set(free.unwrap_or(NONE));
             let slot = free?;
-            if LEASE.try_with(|lease| lease.set(Some(Lease(slot)))).is_err() {
+            if CLAIM.try_with(|lease| lease.set(Some(Claim(slot)))).is_err() {
                 // The thread is ending: nothing would give the slot back.
                 MINE.set(NONE);
                 return None;

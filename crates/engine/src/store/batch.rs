@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// A batch that nothing is added to any more.
 pub(crate) struct Batch {
     /// Place of its table.
-    pub(super) place: u64,
+    pub(super) address: u64,
     /// Its blocks, the table first.
     pub(super) blocks: usize,
     /// Writes of the batch: each has an offset on the device and the range of the batch's bytes that goes there.
@@ -20,8 +20,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(place: u64, blocks: usize, writes: Vec<(u64, Range<usize>)>, bytes: AlignedBytes) -> Self {
-        Batch { place, blocks, writes, bytes, written: Mutex::new(false) }
+    pub(super) fn new(address: u64, blocks: usize, writes: Vec<(u64, Range<usize>)>, bytes: AlignedBytes) -> Self {
+        Batch { address, blocks, writes, bytes, written: Mutex::new(false) }
     }
 
     /// Writes the batch, or waits until the thread that is writing it has done so.
@@ -46,13 +46,13 @@ impl Batch {
     }
 
     /// Is a place in it?
-    pub(super) fn holds(&self, place: u64) -> bool {
-        (self.place..self.place + self.blocks as u64).contains(&place)
+    pub(super) fn holds(&self, address: u64) -> bool {
+        (self.address..self.address + self.blocks as u64).contains(&address)
     }
 
     /// The block at a place in it.
-    pub(super) fn block(&self, place: u64, page_bytes: usize) -> &[u8] {
-        let at = (place - self.place) as usize * page_bytes;
+    pub(super) fn block(&self, address: u64, page_bytes: usize) -> &[u8] {
+        let at = (address - self.address) as usize * page_bytes;
         &self.bytes[at..at + page_bytes]
     }
 

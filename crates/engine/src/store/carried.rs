@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Carried {
     /// Place of the table, or number of the block.
-    pub place: u64,
+    pub address: u64,
     pub tail: u64,
     pub clock: u64,
     /// CRC of the table before it.
@@ -29,7 +29,7 @@ pub(super) struct Carried {
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {
-    place: U64,
+    address: U64,
     tail: U64,
     clock: U64,
     chain: U32,
@@ -52,7 +52,7 @@ impl Carried {
     /// Writes it at the beginning of these bytes.
     pub fn encode(&self, into: &mut [u8]) {
         let raw = Raw {
-            place: self.place.into(),
+            address: self.address.into(),
             tail: self.tail.into(),
             clock: self.clock.into(),
             chain: self.chain.into(),
@@ -78,7 +78,7 @@ impl Carried {
         digest.update(&[0; 4]);
         digest.update(entries);
         (digest.finalize() as u32 == raw.crc.get()).then(|| Carried {
-            place: raw.place.get(),
+            address: raw.address.get(),
             tail: raw.tail.get(),
             clock: raw.clock.get(),
             chain: raw.chain.get(),
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn it_comes_back_as_it_was_and_a_flipped_bit_is_found() {
         let carried = Carried {
-            place: 5,
+            address: 5,
             tail: 4,
             clock: 3,
             chain: 2,

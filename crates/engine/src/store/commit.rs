@@ -40,7 +40,7 @@ struct Raw {
     magic: [u8; 8],
     uuid: [u8; 16],
     epoch: U64,
-    place: U64,
+    address: U64,
     tail: U64,
     chain: U32,
     slot: U32,
@@ -56,7 +56,7 @@ impl Commit {
             magic: MAGIC,
             uuid: self.uuid,
             epoch: self.epoch.into(),
-            place: self.end.place.into(),
+            address: self.end.address.into(),
             tail: self.end.tail.into(),
             chain: self.end.chain.into(),
             slot: self.end.slot.into(),
@@ -75,19 +75,24 @@ impl Commit {
     fn decode(block: &[u8], uuid: &[u8; 16], each: usize) -> Option<Self> {
         let (raw, rest) = Raw::read_from_prefix(block).ok()?;
         let sound = mutant::is(Mutant::CommitUnchecked) || crc32c(&block[..RAW - 4]) == raw.crc.get();
-        let in_order = raw.tail <= raw.place && raw.place.get() <= PLACES_MAX;
+        let in_order = raw.tail <= raw.address && raw.address.get() <= PLACES_MAX;
         let ours = raw.magic == MAGIC && raw.uuid == *uuid && in_order;
         (sound && ours).then(|| Commit {
             uuid: raw.uuid,
             epoch: raw.epoch.get(),
-            end: LogEnd { place: raw.place.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() },
+            end: LogEnd {
+                address: raw.address.get(),
+                slot: raw.slot.get(),
+                tail: raw.tail.get(),
+                chain: raw.chain.get(),
+            },
             clock: raw.clock.get(),
             carried: Carried::decode(rest, each).map(Arc::new),
         })
     }
 
     fn age(&self) -> (u64, u64) {
-        (self.epoch, self.end.place)
+        (self.epoch, self.end.address)
     }
 }
 
@@ -152,9 +157,9 @@ mod tests {
     use super::*;
     use entresol_crashtest::{Power, SimDisk};
 
-    fn commit(epoch: u64, place: u64) -> Commit {
+    fn commit(epoch: u64, address: u64) -> Commit {
         let carried = Carried {
-            place: place - 1,
+            address: address - 1,
             tail: 1,
             clock: 2,
             chain: 3,
@@ -164,7 +169,7 @@ mod tests {
             entries: vec![7; 24],
             count: 2,
         };
-        let end = LogEnd { place, slot: 3, tail: 1, chain: 4 };
+        let end = LogEnd { address, slot: 3, tail: 1, chain: 4 };
         Commit { uuid: [9; 16], epoch, end, clock: 11, carried: Some(Arc::new(carried)) }
     }
 
@@ -172,8 +177,8 @@ mod tests {
     fn the_newer_of_two_is_kept_and_any_flipped_bit_is_found() {
         let disk = SimDisk::new(16384, &Power::steady());
         let commits = Commits::after(&[None, None]);
-        for place in [5, 9, 7, 12] {
-            commits.write(&disk, &commit(1, place)).expect("a write");
+        for address in [5, 9, 7, 12] {
+            commits.write(&disk, &commit(1, address)).expect("a write");
         }
         let found = read(&disk, &[9; 16], 12).expect("a read");
         assert_eq!(found, [Some(commit(1, 12)), Some(commit(1, 9))]);

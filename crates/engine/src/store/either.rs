@@ -6,7 +6,7 @@ use super::rewrite::Past;
 use super::slots::Slots;
 use super::standing::Standing;
 use super::superblock::{Identity, Superblock};
-use super::{Ages, Batch, Entry, Geometry, Index, Layout, Log, LogCounts, Recovered, StoreError, SyncPoint};
+use super::{Ages, Batch, Entry, Geometry, Index, Layout, LogStore, Recovered, StoreCounts, StoreError, SyncPoint};
 use crate::disk::Disk;
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// A store whose superblock says in which layout it is.
 #[allow(clippy::large_enum_variant, reason = "there is one of it in a cache")]
-pub(crate) enum AnyLog<D> {
-    Log(Log<D>),
+pub(crate) enum AnyStore<D> {
+    Log(LogStore<D>),
     Slots(Slots<D>),
 }
 
@@ -23,13 +23,13 @@ pub(crate) enum AnyLog<D> {
 macro_rules! either {
     ($store:expr, $it:ident => $what:expr) => {
         match $store {
-            AnyLog::Log($it) => $what,
-            AnyLog::Slots($it) => $what,
+            AnyStore::Log($it) => $what,
+            AnyStore::Slots($it) => $what,
         }
     };
 }
 
-impl<D: Disk> AnyLog<D> {
+impl<D: Disk> AnyStore<D> {
     /// Finds what the store on a device holds for a backing store of this identity and size in pages. Nothing is changed:
     /// before anything else is asked of it the store has to [`begin`](AnyLog::begin). With a clock it keeps ages by it.
     ///
@@ -62,12 +62,12 @@ impl<D: Disk> AnyLog<D> {
     ) -> Result<(Self, Recovered), StoreError> {
         Ok(match Superblock::read(&disk)?.geometry.layout {
             Layout::Log => {
-                let (log, recovered) = Log::find(disk, backing, backing_pages, clock, past)?;
-                (AnyLog::Log(log), recovered)
+                let (log, recovered) = LogStore::find(disk, backing, backing_pages, clock, past)?;
+                (AnyStore::Log(log), recovered)
             }
             Layout::Slots => {
                 let (slots, recovered) = Slots::find(disk, backing, backing_pages, clock, past)?;
-                (AnyLog::Slots(slots), recovered)
+                (AnyStore::Slots(slots), recovered)
             }
         })
     }
@@ -182,15 +182,15 @@ impl<D: Disk> AnyLog<D> {
     /// The slots, if that is the layout.
     pub fn slots(&mut self) -> Option<&mut Slots<D>> {
         match self {
-            AnyLog::Log(_) => None,
-            AnyLog::Slots(slots) => Some(slots),
+            AnyStore::Log(_) => None,
+            AnyStore::Slots(slots) => Some(slots),
         }
     }
 
-    fn log(&mut self) -> &mut Log<D> {
+    fn log(&mut self) -> &mut LogStore<D> {
         match self {
-            AnyLog::Log(log) => log,
-            AnyLog::Slots(_) => unreachable!("slots have no segments to reclaim"),
+            AnyStore::Log(log) => log,
+            AnyStore::Slots(_) => unreachable!("slots have no segments to reclaim"),
         }
     }
 
@@ -210,13 +210,13 @@ impl<D: Disk> AnyLog<D> {
     }
 
     /// Counts of the store's work since the open.
-    pub fn counts(&self) -> LogCounts {
+    pub fn counts(&self) -> StoreCounts {
         either!(self, store => store.counts())
     }
 
     /// Offset of a place on the device, in bytes.
-    pub fn byte_of(&self, place: u64) -> u64 {
-        either!(self, store => store.byte_of(place))
+    pub fn byte_of(&self, address: u64) -> u64 {
+        either!(self, store => store.byte_of(address))
     }
 
     /// The device.
@@ -242,8 +242,8 @@ impl<D: Disk> AnyLog<D> {
     /// As [`free_segments`](AnyLog::free_segments), once what was dropped is so durably.
     pub fn free_segments_once_durable(&self) -> u64 {
         match self {
-            AnyLog::Log(log) => log.free_segments_once_durable(),
-            AnyLog::Slots(slots) => slots.free_segments(),
+            AnyStore::Log(log) => log.free_segments_once_durable(),
+            AnyStore::Slots(slots) => slots.free_segments(),
         }
     }
 
@@ -259,13 +259,13 @@ impl<D: Disk> AnyLog<D> {
     }
 
     /// Is the version at a place on stable storage?
-    pub fn is_version_durable(&self, place: u64) -> bool {
-        either!(self, store => store.is_version_durable(place))
+    pub fn is_version_durable(&self, address: u64) -> bool {
+        either!(self, store => store.is_version_durable(address))
     }
 
     /// Age of a version: the number of versions appended since, or a little more.
-    pub fn age(&self, place: u64) -> u64 {
-        either!(self, store => store.age(place))
+    pub fn age(&self, address: u64) -> u64 {
+        either!(self, store => store.age(address))
     }
 
     /// Appends a version of a page; it becomes what the store holds of it.
@@ -349,8 +349,8 @@ impl<D: Disk> AnyLog<D> {
     /// Blocks that pages leave: those of a log that hold no newest version, slots beyond those that a policy may hold at once.
     pub fn spare_pages(&self, held_max: u64) -> u64 {
         match self {
-            AnyLog::Log(log) => u64::from(log.geometry().blocks()).saturating_sub(log.index.len() as u64),
-            AnyLog::Slots(slots) => slots.slots().saturating_sub(held_max),
+            AnyStore::Log(log) => u64::from(log.geometry().blocks()).saturating_sub(log.index.len() as u64),
+            AnyStore::Slots(slots) => slots.slots().saturating_sub(held_max),
         }
     }
 

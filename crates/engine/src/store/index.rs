@@ -13,7 +13,7 @@ use zerocopy::FromZeros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Place of the version; no other version ever has the same place.
-    pub place: u64,
+    pub address: u64,
     /// CRC of its bytes.
     pub crc: u32,
     /// The backing store is not known to have it, durably.
@@ -94,7 +94,7 @@ pub enum Step {
 }
 
 /// Mapping between places and blocks.
-enum Places {
+enum Addresses {
     /// Places are those of one turn of a ring, from the tail on.
     Ring {
         tail: u64,
@@ -117,7 +117,7 @@ enum Places {
 pub(crate) struct Index {
     slots: Vec<Slot>,
     numbers: Numbers,
-    places: Places,
+    addresses: Addresses,
     /// Slots that are dirty.
     dirty: usize,
     /// Pages without bytes; their places are those of the tables that say so.
@@ -127,23 +127,23 @@ pub(crate) struct Index {
 impl Index {
     /// An empty index of a log whose ring has so many blocks and whose live part begins at `tail`.
     pub fn new(blocks: u32, tail: u64) -> Self {
-        Index::of(blocks, Places::Ring { tail, tail_block: tail % u64::from(blocks) })
+        Index::of(blocks, Addresses::Ring { tail, tail_block: tail % u64::from(blocks) })
     }
 
     /// An empty index of so many slots.
     pub fn of_slots(slots: u32) -> Self {
         Index::of(
             slots,
-            Places::Slots { versions: vec![0; slots as usize], next: 0, oldest_first: Vec::new(), again: false },
+            Addresses::Slots { versions: vec![0; slots as usize], next: 0, oldest_first: Vec::new(), again: false },
         )
     }
 
-    fn of(blocks: u32, places: Places) -> Self {
+    fn of(blocks: u32, addresses: Addresses) -> Self {
         Index {
             // Touched as it is filled.
             slots: Slot::new_vec_zeroed(blocks as usize).expect("an index takes no more than a usize of bytes"),
             numbers: Numbers::new(blocks as usize, blocks),
-            places,
+            addresses,
             dirty: 0,
             lost: BTreeMap::new(),
         }
@@ -151,7 +151,7 @@ impl Index {
 
     /// The same for a ring of so many blocks, which are more.
     pub(super) fn grown(&self, blocks: u32) -> Self {
-        let Places::Ring { tail, .. } = self.places else { unreachable!("a store of slots does not grow") };
+        let Addresses::Ring { tail, .. } = self.addresses else { unreachable!("a store of slots does not grow") };
         let mut grown = Index::new(blocks, tail);
         self.iter().for_each(|(page, entry)| grown.insert(page, entry));
         grown
@@ -191,35 +191,35 @@ impl Index {
 
     /// Bytes that it takes, lost pages apart.
     pub fn memory_bytes(&self) -> usize {
-        let versions = match &self.places {
-            Places::Ring { .. } => 0,
-            Places::Slots { versions, .. } => size_of_val(versions.as_slice()),
+        let versions = match &self.addresses {
+            Addresses::Ring { .. } => 0,
+            Addresses::Slots { versions, .. } => size_of_val(versions.as_slice()),
         };
         self.slots.capacity() * size_of::<Slot>() + versions + self.numbers.memory_bytes()
     }
 
-    fn block_of(&self, place: u64) -> usize {
-        let Places::Ring { tail, tail_block } = self.places else { return place as u32 as usize };
-        let (ahead, blocks) = (place - tail, self.slots.len() as u64);
-        assert!(ahead < blocks, "place {place} is a turn of the ring or more after {tail}");
+    fn block_of(&self, address: u64) -> usize {
+        let Addresses::Ring { tail, tail_block } = self.addresses else { return address as u32 as usize };
+        let (ahead, blocks) = (address - tail, self.slots.len() as u64);
+        assert!(ahead < blocks, "address {address} is a turn of the ring or more after {tail}");
         let block = tail_block + ahead;
         (if block >= blocks { block - blocks } else { block }) as usize
     }
 
-    fn place_of(&self, block: usize) -> u64 {
-        match &self.places {
-            Places::Ring { tail, tail_block } => {
+    fn address_of(&self, block: usize) -> u64 {
+        match &self.addresses {
+            Addresses::Ring { tail, tail_block } => {
                 let (block, blocks) = (block as u64, self.slots.len() as u64);
                 tail + if block >= *tail_block { block - tail_block } else { block + blocks - tail_block }
             }
-            Places::Slots { versions, .. } => u64::from(versions[block]) << 32 | block as u64,
+            Addresses::Slots { versions, .. } => u64::from(versions[block]) << 32 | block as u64,
         }
     }
 
     fn entry(&self, block: usize) -> Entry {
         let Slot { flags, crc, .. } = self.slots[block];
         let (dirty, resident) = (self.slots[block].is_dirty(), flags & RESIDENT != 0);
-        Entry { place: self.place_of(block), crc, dirty, resident, lost: false }
+        Entry { address: self.address_of(block), crc, dirty, resident, lost: false }
     }
 
     fn find(&self, page: u64) -> Option<usize> {
@@ -253,15 +253,15 @@ impl Index {
             return;
         }
         self.lost.remove(&page);
-        let block = self.block_of(entry.place);
+        let block = self.block_of(entry.address);
         let slots = &self.slots;
         if let Some(obsolete) = self.numbers.insert(page, block as u32, |number| slots[number as usize].page()) {
             self.empty(obsolete as usize);
         }
         debug_assert!(!self.slots[block].is_current(), "block {block} holds the newest version of another page");
         self.slots[block] = Slot { page_low: page as u32, page_high: (page >> 32) as u16, flags: 0, crc: entry.crc };
-        if let Places::Slots { versions, .. } = &mut self.places {
-            versions[block] = (entry.place >> 32) as u32;
+        if let Addresses::Slots { versions, .. } = &mut self.addresses {
+            versions[block] = (entry.address >> 32) as u32;
         }
         self.set_flags(block, entry);
     }
@@ -306,15 +306,15 @@ impl Index {
     /// once more behind that if they were in use then, for what has come into them since.
     pub fn step(&mut self, from: u64, looks: &mut usize, rear: u64) -> Step {
         let blocks = self.slots.len() as u64;
-        let (first, all, base) = match &self.places {
-            Places::Ring { tail, .. } => (from.max(*tail) - *tail, (rear - *tail).min(blocks), *tail),
-            Places::Slots { oldest_first, again, .. } => {
+        let (first, all, base) = match &self.addresses {
+            Addresses::Ring { tail, .. } => (from.max(*tail) - *tail, (rear - *tail).min(blocks), *tail),
+            Addresses::Slots { oldest_first, again, .. } => {
                 (from, oldest_first.len() as u64 + if *again { blocks } else { 0 }, 0)
             }
         };
-        let block = |at: u64| match &self.places {
-            Places::Ring { tail_block, .. } => (((tail_block + at) % blocks) as usize, true),
-            Places::Slots { oldest_first, .. } => {
+        let block = |at: u64| match &self.addresses {
+            Addresses::Ring { tail_block, .. } => (((tail_block + at) % blocks) as usize, true),
+            Addresses::Slots { oldest_first, .. } => {
                 let ordered = oldest_first.len() as u64;
                 if at < ordered { (oldest_first[at as usize] as usize, true) } else { ((at - ordered) as usize, false) }
             }
@@ -328,7 +328,7 @@ impl Index {
             Some((block, is_first)) => Step::Page { page: self.slots[block].page(), next: base + next, is_first },
             None if end < all => Step::Later(base + next),
             None => {
-                if let Places::Slots { oldest_first, .. } = &mut self.places {
+                if let Addresses::Slots { oldest_first, .. } = &mut self.addresses {
                     // They are gone through once.
                     *oldest_first = Vec::new();
                 }
@@ -340,12 +340,12 @@ impl Index {
     /// Pages whose newest versions lie in so many blocks from a point on, lost ones apart, and the point after them if there are more. The
     /// first point is 0. A log, which ends at `rear`, is gone through from its oldest version on: what is appended meanwhile comes last.
     pub fn pages_from(&self, from: u64, blocks: usize, rear: u64) -> (Vec<u64>, Option<u64>) {
-        let base = if let Places::Ring { tail, .. } = self.places { tail } else { 0 };
+        let base = if let Addresses::Ring { tail, .. } = self.addresses { tail } else { 0 };
         let (first, all) = (from.max(base) - base, self.span(rear));
         let end = (first + blocks as u64).min(all);
-        let block = |at: u64| match self.places {
-            Places::Ring { tail_block, .. } => (tail_block + at) % self.slots.len() as u64,
-            Places::Slots { .. } => at,
+        let block = |at: u64| match self.addresses {
+            Addresses::Ring { tail_block, .. } => (tail_block + at) % self.slots.len() as u64,
+            Addresses::Slots { .. } => at,
         };
         let slots = (first..end).inspect(|_| holds::looked()).map(|at| self.slots[block(at) as usize]);
         (slots.filter(|slot| slot.is_current()).map(Slot::page).collect(), (end < all).then_some(base + end))
@@ -354,7 +354,7 @@ impl Index {
     /// Blocks in which newest versions may be, of a log that ends at `rear`.
     pub fn span(&self, rear: u64) -> u64 {
         let blocks = self.slots.len() as u64;
-        if let Places::Ring { tail, .. } = self.places { (rear - tail).min(blocks) } else { blocks }
+        if let Addresses::Ring { tail, .. } = self.addresses { (rear - tail).min(blocks) } else { blocks }
     }
 
     /// Pages of a range without bytes, ascending.
@@ -373,19 +373,19 @@ impl Index {
 
     /// Numbers of the versions in these slots, and the slots. None in a log, whose order is that of its blocks.
     pub fn numbered(&self, slots: std::ops::Range<usize>) -> Vec<(u32, u32)> {
-        let Places::Slots { versions, .. } = &self.places else { return Vec::new() };
+        let Addresses::Slots { versions, .. } = &self.addresses else { return Vec::new() };
         let current = (slots.start..slots.end.min(versions.len())).filter(|&block| self.slots[block].is_current());
         current.inspect(|_| holds::looked()).map(|block| (versions[block], block as u32)).collect()
     }
 
     /// The number that the next version of a slot gets: numbers may have begun anew since those that are not below it.
     pub fn next_number(&self) -> u32 {
-        if let Places::Slots { next, .. } = &self.places { *next } else { 0 }
+        if let Addresses::Slots { next, .. } = &self.addresses { *next } else { 0 }
     }
 
     /// Gives [`step`](Index::step) slots to go through first.
     pub fn go_through(&mut self, slots: Vec<u32>) {
-        if let Places::Slots { oldest_first, again, .. } = &mut self.places {
+        if let Addresses::Slots { oldest_first, again, .. } = &mut self.addresses {
             (*oldest_first, *again) = (slots, true);
         }
     }
@@ -394,8 +394,8 @@ impl Index {
     /// that of blocks it is found out here, for [`step`](Index::step).
     pub fn hold_newest(&mut self, versions: usize) {
         let slots = &mut self.slots;
-        match &mut self.places {
-            Places::Ring { tail_block, .. } => {
+        match &mut self.addresses {
+            Addresses::Ring { tail_block, .. } => {
                 let (newer, older) = slots.split_at_mut(*tail_block as usize);
                 let newest_first = newer.iter_mut().rev().chain(older.iter_mut().rev());
                 let newest = newest_first.filter(|slot| slot.is_current()).take(versions);
@@ -404,7 +404,7 @@ impl Index {
                     slot.flags |= RESIDENT;
                 });
             }
-            Places::Slots { versions: numbers, next, oldest_first, again } => {
+            Addresses::Slots { versions: numbers, next, oldest_first, again } => {
                 *again = false;
                 // Numbers may have begun anew, the newest version's last of all.
                 let since = |block: &u32| numbers[*block as usize].wrapping_sub(*next);
@@ -418,9 +418,9 @@ impl Index {
 
     /// All entries: in the log the oldest version first; then the pages that were lost.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> {
-        let first = match self.places {
-            Places::Ring { tail_block, .. } => tail_block as usize,
-            Places::Slots { .. } => 0,
+        let first = match self.addresses {
+            Addresses::Ring { tail_block, .. } => tail_block as usize,
+            Addresses::Slots { .. } => 0,
         };
         let current = (first..self.slots.len()).chain(0..first).filter(|&block| self.slots[block].is_current());
         current
@@ -431,17 +431,17 @@ impl Index {
 
     /// Number of the next version, in the slots layout.
     pub(super) fn versions(&self) -> u32 {
-        match self.places {
-            Places::Ring { .. } => unreachable!("places of a log are not numbered apart"),
-            Places::Slots { next, .. } => next,
+        match self.addresses {
+            Addresses::Ring { .. } => unreachable!("places of a log are not numbered apart"),
+            Addresses::Slots { next, .. } => next,
         }
     }
 
     /// Numbers versions from here on.
     pub(super) fn set_versions(&mut self, from: u32) {
-        match &mut self.places {
-            Places::Ring { .. } => unreachable!("places of a log are not numbered apart"),
-            Places::Slots { next, .. } => *next = from,
+        match &mut self.addresses {
+            Addresses::Ring { .. } => unreachable!("places of a log are not numbered apart"),
+            Addresses::Slots { next, .. } => *next = from,
         }
     }
 
@@ -485,24 +485,25 @@ impl Index {
     pub(super) fn in_slots(&self, from: usize, slots: usize) -> Vec<(u64, u64)> {
         let to = (from + slots).min(self.slots.len());
         let current = (from..to).filter(|&block| self.slots[block].is_current());
-        current.map(|block| (self.slots[block].page(), self.place_of(block))).collect()
+        current.map(|block| (self.slots[block].page(), self.address_of(block))).collect()
     }
 
     /// Pages and places of the entries whose place is among so many from one on.
-    pub(super) fn between(&self, start: u64, places: u64) -> Vec<(u64, u64)> {
+    pub(super) fn between(&self, start: u64, addresses: u64) -> Vec<(u64, u64)> {
         let first = self.block_of(start);
         // Segments do not cross the end of the ring.
-        let blocks = self.slots[first..].iter().take(places as usize).zip(start..);
-        let current = blocks.filter(|(slot, _)| slot.is_current()).map(|(slot, place)| (slot.page(), place));
-        let lost = self.lost.iter().map(|(&page, entry)| (page, entry.place));
-        current.chain(lost.filter(|&(_, place)| (start..start + places).contains(&place))).collect()
+        let blocks = self.slots[first..].iter().take(addresses as usize).zip(start..);
+        let current = blocks.filter(|(slot, _)| slot.is_current()).map(|(slot, address)| (slot.page(), address));
+        let lost = self.lost.iter().map(|(&page, entry)| (page, entry.address));
+        current.chain(lost.filter(|&(_, address)| (start..start + addresses).contains(&address))).collect()
     }
 
     /// Moves the tail over places that no entry has.
-    pub(super) fn move_tail(&mut self, places: u64) {
-        let Places::Ring { tail, tail_block } = self.places else { unreachable!("slots have no tail") };
-        debug_assert!(self.between(tail, places).is_empty(), "entries in a segment that is dropped");
-        self.places = Places::Ring { tail: tail + places, tail_block: (tail_block + places) % self.slots.len() as u64 };
+    pub(super) fn move_tail(&mut self, addresses: u64) {
+        let Addresses::Ring { tail, tail_block } = self.addresses else { unreachable!("slots have no tail") };
+        debug_assert!(self.between(tail, addresses).is_empty(), "entries in a segment that is dropped");
+        self.addresses =
+            Addresses::Ring { tail: tail + addresses, tail_block: (tail_block + addresses) % self.slots.len() as u64 };
     }
 
     /// Forgets every page but those whose only copy was lost.
@@ -523,15 +524,15 @@ mod tests {
         const BLOCKS: u64 = 8 * SEGMENT;
         let mut random = Random::new(1);
         let mut model: HashMap<u64, Entry> = HashMap::new();
-        let (mut tail, mut place) = (5 * SEGMENT, 5 * SEGMENT);
+        let (mut tail, mut address) = (5 * SEGMENT, 5 * SEGMENT);
         let mut index = Index::new(BLOCKS as u32, tail);
         for step in 0..50_000 {
             let page = random.below(150) << 40 | random.below(2);
             match random.below(8) {
                 0..=3 => {
-                    if place + 1 == tail + BLOCKS {
+                    if address + 1 == tail + BLOCKS {
                         let oldest: Vec<u64> = index.between(tail, SEGMENT).iter().map(|&(page, _)| page).collect();
-                        let expected = model.values().filter(|entry| entry.place < tail + SEGMENT).count();
+                        let expected = model.values().filter(|entry| entry.address < tail + SEGMENT).count();
                         assert_eq!(oldest.len(), expected, "step {step}");
                         for page in oldest {
                             index.remove(page);
@@ -542,10 +543,10 @@ mod tests {
                     }
                     let lost = random.chance(0.1);
                     let (dirty, resident) = (random.chance(0.5), random.chance(0.5));
-                    let entry = Entry { place, crc: random.next_u64() as u32, dirty, resident, lost };
+                    let entry = Entry { address, crc: random.next_u64() as u32, dirty, resident, lost };
                     index.insert(page, entry);
                     model.insert(page, entry);
-                    place += 1;
+                    address += 1;
                 }
                 4 => {
                     index.remove(page);
@@ -588,7 +589,7 @@ mod tests {
             sound_pages(&index).iter().filter(|(_, entry)| entry.resident).map(|&(page, _)| page).collect();
         assert_eq!(held, walked[walked.len() - walked.len() / 2..]);
         sound.iter().for_each(|&(page, entry)| index.update(page, |now| now.resident = entry.resident));
-        let sound: Vec<u64> = index.iter().filter(|(_, entry)| !entry.lost).map(|(_, entry)| entry.place).collect();
+        let sound: Vec<u64> = index.iter().filter(|(_, entry)| !entry.lost).map(|(_, entry)| entry.address).collect();
         assert!(sound.is_sorted() && !sound.is_empty(), "{sound:?}");
         let all: HashMap<u64, Entry> = index.iter().collect();
         assert_eq!(all, model);

@@ -29,7 +29,7 @@ pub use superblock::{Geometry, Identity, Layout, Tables};
 
 pub(crate) use ages::Ages;
 pub(crate) use batch::Batch;
-pub(crate) use either::AnyLog;
+pub(crate) use either::AnyStore;
 pub(crate) use index::{Entry, Index, PageMap, Step};
 pub(crate) use numbers::Numbers;
 pub use recovery::Recovered;
@@ -53,7 +53,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 
 /// Counts of a store's work on its device since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogCounts {
+pub struct StoreCounts {
     /// Batches written: write I/Os of the device.
     pub batches: u64,
     /// Blocks in them, tables included.
@@ -74,7 +74,7 @@ pub struct LogCounts {
 const SPARE_MAX: usize = 2;
 
 /// The log on a device, and what it holds of each page.
-pub(crate) struct Log<D> {
+pub(crate) struct LogStore<D> {
     disk: D,
     geometry: Geometry,
     pub(in crate::store) standing: Standing,
@@ -86,7 +86,7 @@ pub(crate) struct Log<D> {
     /// Tail in the last table written.
     written_tail: u64,
     /// Place of the open batch.
-    place: u64,
+    address: u64,
     chain: u32,
     durable: LogEnd,
     unsynced: bool,
@@ -98,14 +98,14 @@ pub(crate) struct Log<D> {
     spare: Vec<AlignedBytes>,
     records: Vec<Record>,
     pages: usize,
-    counts: LogCounts,
+    counts: StoreCounts,
     /// Tables that were taken from their copies.
     copied: Vec<Copied>,
     /// Of a store that was read although tables are missing.
     past: Option<Past>,
 }
 
-impl<D: Disk> Log<D> {
+impl<D: Disk> LogStore<D> {
     /// Writes anew the tables that were taken from their copies. Returns their offsets on the device in bytes.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl<D: Disk> Log<D> {
     }
 
     /// Counts of the log's work since the open.
-    pub fn counts(&self) -> LogCounts {
+    pub fn counts(&self) -> StoreCounts {
         self.counts
     }
 
@@ -133,13 +133,13 @@ impl<D: Disk> Log<D> {
     }
 
     /// Offset of a place on the device, in bytes.
-    pub fn byte_of(&self, place: u64) -> u64 {
-        byte_of(&self.geometry, self.standing.tables(), self.slot_of(place), place)
+    pub fn byte_of(&self, address: u64) -> u64 {
+        byte_of(&self.geometry, self.standing.tables(), self.slot_of(address), address)
     }
 
     /// The slot in which the segment of a place lies, or will.
-    fn slot_of(&self, place: u64) -> u32 {
-        self.order[(place / self.segment_pages() % self.order.len() as u64) as usize]
+    fn slot_of(&self, address: u64) -> u32 {
+        self.order[(address / self.segment_pages() % self.order.len() as u64) as usize]
     }
 
     /// The device.
@@ -154,23 +154,23 @@ impl<D: Disk> Log<D> {
 
     /// Copies a version that only memory holds so far; false when the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
-        let block = if entry.lost { None } else { self.block_in_memory(entry.place) };
+        let block = if entry.lost { None } else { self.block_in_memory(entry.address) };
         block.inspect(|block| bytes.copy_from_slice(block)).is_some()
     }
 
-    fn block_in_memory(&self, place: u64) -> Option<&[u8]> {
+    fn block_in_memory(&self, address: u64) -> Option<&[u8]> {
         let page_bytes = self.page_bytes();
-        if self.is_open(place) {
-            let at = (place - self.place) as usize * page_bytes;
+        if self.is_open(address) {
+            let at = (address - self.address) as usize * page_bytes;
             return Some(&self.buffer[at..at + page_bytes]);
         }
-        let batch = self.sealed.iter().find(|batch| batch.holds(place))?;
-        Some(batch.block(place, page_bytes))
+        let batch = self.sealed.iter().find(|batch| batch.holds(address))?;
+        Some(batch.block(address, page_bytes))
     }
 
     /// Blocks from the open batch to the end of its segment.
     fn blocks_left(&self) -> usize {
-        (self.segment_pages() - self.place % self.segment_pages()) as usize
+        (self.segment_pages() - self.address % self.segment_pages()) as usize
     }
 
     /// Segments after the one being filled that may be written: all that lay there is dead, durably.
@@ -184,13 +184,13 @@ impl<D: Disk> Log<D> {
     }
 
     fn free_before(&self, tail: u64) -> u64 {
-        let occupied = self.place / self.segment_pages() + 1 - tail / self.segment_pages();
+        let occupied = self.address / self.segment_pages() + 1 - tail / self.segment_pages();
         u64::from(self.geometry.segments).saturating_sub(occupied)
     }
 
     /// Place after everything that was appended.
     pub fn rear(&self) -> u64 {
-        self.place + if self.records.is_empty() { 0 } else { 1 + self.pages as u64 }
+        self.address + if self.records.is_empty() { 0 } else { 1 + self.pages as u64 }
     }
 
     /// Is everything that was appended on stable storage?
@@ -199,8 +199,8 @@ impl<D: Disk> Log<D> {
     }
 
     /// Is this the place of a version in the open batch?
-    fn is_open(&self, place: u64) -> bool {
-        place >= self.place
+    fn is_open(&self, address: u64) -> bool {
+        address >= self.address
     }
 
     /// Appends a version of a page; it becomes what the log holds of it.
@@ -216,15 +216,15 @@ impl<D: Disk> Log<D> {
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
         self.records.push(Record { page, kind, age: age::UNKNOWN, crc });
         self.pages += 1;
-        let place = self.place + block as u64;
-        self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
-        Ok(place)
+        let address = self.address + block as u64;
+        self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
+        Ok(address)
     }
 
     /// Puts a version in the place of one that only the open batch has; none when the page has no such. The older one never
     /// reached the device and no flush spoke for it, so it need not be written at all.
     pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
-        let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.place))?;
+        let entry = self.index.get(page).filter(|entry| !entry.lost && self.is_open(entry.address))?;
         let is_version = |record: &Record| matches!(record.kind, Kind::Clean | Kind::Dirty);
         // What the batch says of it already, that it was cleaned, would be taken for the new version.
         let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
@@ -235,11 +235,11 @@ impl<D: Disk> Log<D> {
         record.kind = if dirty { Kind::Dirty } else { Kind::Clean };
         record.crc = crc32c(bytes);
         let crc = record.crc;
-        let at = (entry.place - self.place) as usize * self.page_bytes();
+        let at = (entry.address - self.address) as usize * self.page_bytes();
         self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        Some(entry.place)
+        Some(entry.address)
     }
 
     /// Declares that what the log holds of a page is obsolete.
@@ -268,7 +268,7 @@ impl<D: Disk> Log<D> {
     /// As [`append`](Log::append).
     pub fn lost(&mut self, page: u64) -> io::Result<()> {
         self.record(page, Kind::Lost)?;
-        self.index.insert(page, Entry { place: self.place, crc: 0, dirty: true, resident: false, lost: true });
+        self.index.insert(page, Entry { address: self.address, crc: 0, dirty: true, resident: false, lost: true });
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl<D: Disk> Log<D> {
         if full || 1 + self.pages + pages + copies > self.blocks_left() {
             self.seal();
         }
-        let segment = self.place / self.segment_pages();
+        let segment = self.address / self.segment_pages();
         let limit = if mutant::is(Mutant::ReuseTooEarly) { self.tail } else { self.durable.tail };
         if segment >= limit / self.segment_pages() + u64::from(self.geometry.segments) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the cache log has no free segment"));
@@ -303,9 +303,9 @@ impl<D: Disk> Log<D> {
         let head = Head {
             uuid: self.standing.uuid(),
             epoch: self.standing.epoch(),
-            place: self.place,
-            slot: self.slot_of(self.place),
-            next: self.slot_of(self.place + self.segment_pages()),
+            address: self.address,
+            slot: self.slot_of(self.address),
+            next: self.slot_of(self.address + self.segment_pages()),
             tail: self.tail,
             durable: self.durable,
             chain: self.chain,
@@ -327,8 +327,8 @@ impl<D: Disk> Log<D> {
         let segment_bytes = self.buffer.len();
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(segment_bytes));
         let bytes = std::mem::replace(&mut self.buffer, next);
-        let writes = vec![(self.byte_of(self.place), 0..blocks * page_bytes)];
-        let batch = Batch::new(self.place, blocks, writes, bytes);
+        let writes = vec![(self.byte_of(self.address), 0..blocks * page_bytes)];
+        let batch = Batch::new(self.address, blocks, writes, bytes);
         self.sealed.push_back(Arc::new(batch));
         self.counts.batches += 1;
         self.counts.blocks += blocks as u64;
@@ -338,7 +338,7 @@ impl<D: Disk> Log<D> {
         self.records.clear();
         self.pages = 0;
         self.unsynced = true;
-        self.place = next_place(&self.geometry, self.place, blocks as u64);
+        self.address = next_address(&self.geometry, self.address, blocks as u64);
     }
 
     /// Batches that the device may not have yet, in the order in which they are written.
@@ -388,14 +388,18 @@ impl<D: Disk> Log<D> {
 
     /// Segments' worth that was written since the last sync, whole ones.
     pub fn unsynced_segments(&self) -> u64 {
-        (self.place - self.durable.place) / self.segment_pages()
+        (self.address - self.durable.address) / self.segment_pages()
     }
 
     /// Sync point of a device sync that begins when all that is sealed now is written: the log is durable to there
     /// afterwards. None when the log is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
-        let end =
-            LogEnd { place: self.place, slot: self.slot_of(self.place), tail: self.written_tail, chain: self.chain };
+        let end = LogEnd {
+            address: self.address,
+            slot: self.slot_of(self.address),
+            tail: self.written_tail,
+            chain: self.chain,
+        };
         self.unsynced.then(|| self.standing.sync_point(end))
     }
 
@@ -408,30 +412,30 @@ impl<D: Disk> Log<D> {
     /// Notes that the sync of such a point has succeeded.
     pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
-        if end.place >= self.durable.place {
+        if end.address >= self.durable.address {
             self.durable = end;
-            self.unsynced = end.place != self.place;
+            self.unsynced = end.address != self.address;
         }
     }
 
     /// Is the log on stable storage up to a place, and the word of its tail too?
-    pub fn is_durable_to(&self, place: u64) -> bool {
-        self.durable.place >= place && self.durable.tail >= self.tail
+    pub fn is_durable_to(&self, address: u64) -> bool {
+        self.durable.address >= address && self.durable.tail >= self.tail
     }
 
     /// Is everything before a place on stable storage, whatever is known of the tail?
-    pub fn is_written_durably(&self, place: u64) -> bool {
-        self.durable.place >= place
+    pub fn is_written_durably(&self, address: u64) -> bool {
+        self.durable.address >= address
     }
 
     /// Age of a version: the number of versions appended since, or a little more.
-    pub fn age(&self, place: u64) -> u64 {
-        self.rear().saturating_sub(place)
+    pub fn age(&self, address: u64) -> u64 {
+        self.rear().saturating_sub(address)
     }
 
     /// Is the version at a place on stable storage?
-    pub fn is_version_durable(&self, place: u64) -> bool {
-        self.is_written_durably(place + 1)
+    pub fn is_version_durable(&self, address: u64) -> bool {
+        self.is_written_durably(address + 1)
     }
 
     /// Reads a version.
@@ -454,14 +458,14 @@ impl<D: Disk> Log<D> {
 
     fn read_device(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         self.counts.reads += 1;
-        let byte = self.byte_of(entry.place);
+        let byte = self.byte_of(entry.address);
         self.disk.read_at(byte, bytes)?;
         check_page(entry, bytes)
     }
 
     /// Segments from the tail to the one being filled, both included.
     fn live_segments(&self) -> u64 {
-        self.place / self.segment_pages() + 1 - self.tail / self.segment_pages()
+        self.address / self.segment_pages() + 1 - self.tail / self.segment_pages()
     }
 
     /// Pages and places of the newest versions in the n-th oldest segment; none when that is the one being filled.
@@ -472,8 +476,8 @@ impl<D: Disk> Log<D> {
 
     /// Pages and places of the newest versions in the segment of a place, or the oldest if the place is no more, and where the
     /// next segment begins; none when that is the one being filled.
-    pub fn segment_from(&self, place: u64) -> Option<(u64, Vec<(u64, u64)>)> {
-        let n = place.saturating_sub(self.tail) / self.segment_pages();
+    pub fn segment_from(&self, address: u64) -> Option<(u64, Vec<(u64, u64)>)> {
+        let n = address.saturating_sub(self.tail) / self.segment_pages();
         let next = self.tail + (n + 1) * self.segment_pages();
         Some((next, self.segment(n as usize)?))
     }
@@ -508,7 +512,7 @@ impl<D: Disk> Log<D> {
         }
         // The new slots come after the one being filled: its next table says so. The order of all others stays.
         let (first, count) = (self.durable.tail / self.segment_pages(), u64::from(before.segments));
-        let until_now = self.place / self.segment_pages() + 1 - first;
+        let until_now = self.address / self.segment_pages() + 1 - first;
         let old = |ahead: u64| self.order[((first + ahead) % count) as usize];
         let slots = (0..until_now).map(old).chain(before.segments..segments).chain((until_now..count).map(old));
         let mut order = vec![0; segments as usize];
@@ -567,23 +571,23 @@ pub(crate) fn sync_device<D: Disk + ?Sized>(disk: &D) -> io::Result<()> {
 /// `InvalidData` when they are not.
 pub(crate) fn check_page(entry: Entry, bytes: &[u8]) -> io::Result<()> {
     if crc32c(bytes) != entry.crc && !mutant::is(Mutant::NoReadCheck) {
-        let error = format!("wrong checksum of the page at place {}", entry.place);
+        let error = format!("wrong checksum of the page at place {}", entry.address);
         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
     }
     Ok(())
 }
 
 /// Offset of a place on the device, in bytes, if its segment lies in this slot.
-fn byte_of(geometry: &Geometry, tables: Tables, slot: u32, place: u64) -> u64 {
-    let within = place % u64::from(geometry.segment_pages);
+fn byte_of(geometry: &Geometry, tables: Tables, slot: u32, address: u64) -> u64 {
+    let within = address % u64::from(geometry.segment_pages);
     tables.base(geometry) + u64::from(slot) * geometry.segment_bytes() + within * u64::from(geometry.page_bytes)
 }
 
 /// Place of the batch that follows one of so many blocks. A segment's last block alone holds no batch, so it is
 /// skipped.
-fn next_place(geometry: &Geometry, place: u64, blocks: u64) -> u64 {
+fn next_address(geometry: &Geometry, address: u64, blocks: u64) -> u64 {
     let segment_pages = u64::from(geometry.segment_pages);
-    let next = place + blocks;
+    let next = address + blocks;
     let left = segment_pages - next % segment_pages;
     if left < 2 { next + left } else { next }
 }
@@ -642,7 +646,7 @@ fn format_as<D: Disk>(
         state: State::Closed,
         writes,
         epoch: 0,
-        end: LogEnd { place: 0, slot: 0, tail: 0, chain: 0 },
+        end: LogEnd { address: 0, slot: 0, tail: 0, chain: 0 },
         tables,
         before: tables == Tables::V2,
         generations: Generations::settled(generation),

@@ -46,7 +46,7 @@ impl Geometry {
 mod tests {
     use super::*;
     use crate::Block;
-    use crate::cache::{BlockCache, CacheConfig, Upkeep};
+    use crate::cache::{BlockCache, CacheConfig, Maintenance};
     use entresol_crashtest::{Power, SimDisk};
     use entresol_policy::catalogue;
 
@@ -62,7 +62,7 @@ mod tests {
                 let lru = catalogue::info("lru").expect("a policy");
                 // Threads of its own write small batches when the machine is busy: more tables are read at the next start.
                 let room = geometry.capacity_pages() as usize;
-                let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[room]) };
+                let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[room]) };
                 let open = || BlockCache::open(cache.clone(), backing.clone(), [2; 16], &config).expect("an open");
                 let used = open();
                 for page in 0..8000 {

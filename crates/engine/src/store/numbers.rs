@@ -6,12 +6,12 @@ use entresol_core::Random;
 /// A place without a number; what it takes is had of the kernel as zeros, and touched when it is used.
 const EMPTY: u32 = 0;
 /// Places for every four numbers: linear probing at a load of 0.8 at most.
-const PLACES_OF_FOUR: usize = 5;
+const CELLS_OF_FOUR: usize = 5;
 
 /// Numbers by page, by open addressing with linear probing. The lower bits of a place are its number and one; what is left
 /// are bits of the page's hash, so that nearly every comparison of pages is one of equals.
 pub(crate) struct Numbers {
-    places: Vec<u32>,
+    cells: Vec<u32>,
     /// Bits of a place that are its number.
     bits: u32,
     len: usize,
@@ -21,28 +21,28 @@ impl Numbers {
     /// An empty table with room for so many pages, for numbers below `end`.
     pub fn new(room: usize, end: u32) -> Self {
         assert!(end < u32::MAX, "{end} is no number");
-        Numbers { places: vec![EMPTY; Self::places_of(room)], bits: 32 - end.leading_zeros(), len: 0 }
+        Numbers { cells: vec![EMPTY; Self::cells_of(room)], bits: 32 - end.leading_zeros(), len: 0 }
     }
 
-    const fn places_of(room: usize) -> usize {
-        (room * PLACES_OF_FOUR).div_ceil(4) + 1
+    const fn cells_of(room: usize) -> usize {
+        (room * CELLS_OF_FOUR).div_ceil(4) + 1
     }
 
     /// Bytes of a table with room for so many pages.
     pub fn bytes_of(room: u64) -> u64 {
-        (Self::places_of(room as usize) * size_of::<u32>()) as u64
+        (Self::cells_of(room as usize) * size_of::<u32>()) as u64
     }
 
     /// Has it as many pages as it has room for?
     pub fn is_full(&self) -> bool {
-        self.len + 1 >= self.places.len() / PLACES_OF_FOUR * 4
+        self.len + 1 >= self.cells.len() / CELLS_OF_FOUR * 4
     }
 
     /// Makes room for so many pages.
     pub fn grow(&mut self, room: usize, page_of: impl Fn(u32) -> u64) {
         let end = ((1u64 << self.bits) - 1) as u32;
         let mut grown = Numbers::new(room, end);
-        for number in self.places.iter().filter(|&&place| place != EMPTY).map(|&place| self.number(place)) {
+        for number in self.cells.iter().filter(|&&cell| cell != EMPTY).map(|&cell| self.number(cell)) {
             grown.insert(page_of(number), number, &page_of);
         }
         *self = grown;
@@ -55,12 +55,12 @@ impl Numbers {
 
     /// Bytes that it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u32>()
+        self.cells.capacity() * size_of::<u32>()
     }
 
     /// Position at which the search for a page with this hash begins.
     fn home(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.places.len() as u128) >> 64) as usize
+        ((u128::from(hash) * self.cells.len() as u128) >> 64) as usize
     }
 
     /// The bits of a hash that are kept, where they are kept.
@@ -68,16 +68,16 @@ impl Numbers {
         ((hash & u64::from(u32::MAX >> self.bits.min(31))) << self.bits) as u32
     }
 
-    fn number(&self, place: u32) -> u32 {
-        (u64::from(place) & ((1 << self.bits) - 1)) as u32 - 1
+    fn number(&self, cell: u32) -> u32 {
+        (u64::from(cell) & ((1 << self.bits) - 1)) as u32 - 1
     }
 
-    fn place(&self, tag: u32, number: u32) -> u32 {
+    fn cell(&self, tag: u32, number: u32) -> u32 {
         tag | (number + 1)
     }
 
     fn after(&self, at: usize) -> usize {
-        if at + 1 == self.places.len() { 0 } else { at + 1 }
+        if at + 1 == self.cells.len() { 0 } else { at + 1 }
     }
 
     /// Position of a page; as the error, the position at which the page would be put.
@@ -86,12 +86,12 @@ impl Numbers {
         let tag = self.tag(hash);
         let mut at = self.home(hash);
         loop {
-            let place = self.places[at];
-            if place == EMPTY {
+            let cell = self.cells[at];
+            if cell == EMPTY {
                 return Err(at);
             }
-            let number = self.number(place);
-            if place == self.place(tag, number) && page_of(number) == page {
+            let number = self.number(cell);
+            if cell == self.cell(tag, number) && page_of(number) == page {
                 return Ok(at);
             }
             at = self.after(at);
@@ -101,26 +101,26 @@ impl Numbers {
     /// Fetches into the processor's caches what the search for a page begins with.
     #[inline]
     pub fn prefetch(&self, page: u64) {
-        entresol_core::prefetch(&self.places, self.home(Random::mix(page)));
+        entresol_core::prefetch(&self.cells, self.home(Random::mix(page)));
     }
 
     /// The number of a page.
     pub fn get(&self, page: u64, page_of: impl Fn(u32) -> u64) -> Option<u32> {
-        self.locate(page, page_of).ok().map(|at| self.number(self.places[at]))
+        self.locate(page, page_of).ok().map(|at| self.number(self.cells[at]))
     }
 
     /// Gives a page a number, and returns the one that it had.
     pub fn insert(&mut self, page: u64, number: u32, page_of: impl Fn(u32) -> u64) -> Option<u32> {
-        let place = self.place(self.tag(Random::mix(page)), number);
+        let cell = self.cell(self.tag(Random::mix(page)), number);
         match self.locate(page, page_of) {
             Ok(at) => {
-                let previous = std::mem::replace(&mut self.places[at], place);
+                let previous = std::mem::replace(&mut self.cells[at], cell);
                 Some(self.number(previous))
             }
             Err(at) => {
-                self.places[at] = place;
+                self.cells[at] = cell;
                 self.len += 1;
-                assert!(self.len < self.places.len(), "a table without an empty place never ends a search");
+                assert!(self.len < self.cells.len(), "a table without an empty place never ends a search");
                 None
             }
         }
@@ -129,31 +129,31 @@ impl Numbers {
     /// Forgets a page, and returns the number that it had.
     pub fn remove(&mut self, page: u64, page_of: impl Fn(u32) -> u64) -> Option<u32> {
         let mut hole = self.locate(page, &page_of).ok()?;
-        let number = self.number(self.places[hole]);
+        let number = self.number(self.cells[hole]);
         self.len -= 1;
-        let len = self.places.len();
+        let len = self.cells.len();
         let distance = |from: usize, to: usize| if to >= from { to - from } else { to + len - from };
         let mut at = hole;
         loop {
             at = self.after(at);
-            let place = self.places[at];
-            if place == EMPTY {
+            let cell = self.cells[at];
+            if cell == EMPTY {
                 break;
             }
             // One whose search passes over the hole goes into it.
-            let home = self.home(Random::mix(page_of(self.number(place))));
+            let home = self.home(Random::mix(page_of(self.number(cell))));
             if distance(home, at) >= distance(hole, at) {
-                self.places[hole] = place;
+                self.cells[hole] = cell;
                 hole = at;
             }
         }
-        self.places[hole] = EMPTY;
+        self.cells[hole] = EMPTY;
         Some(number)
     }
 
     /// Forgets every page.
     pub fn clear(&mut self) {
-        self.places.fill(EMPTY);
+        self.cells.fill(EMPTY);
         self.len = 0;
     }
 }

@@ -9,7 +9,7 @@ use super::rewrite::{Copied, Hole, Past};
 use super::standing::{self, Standing};
 use super::superblock::{Geometry, LogEnd, PLACES_MAX, State, Superblock, Tables};
 use super::table::{self, Head, Kind, Record, Table};
-use super::{Log, LogCounts, StoreError, byte_of, crc32c, next_place};
+use super::{LogStore, StoreCounts, StoreError, byte_of, crc32c, next_address};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 use std::cell::{Cell, RefCell};
@@ -50,7 +50,7 @@ pub struct Recovered {
 /// The first table of the segment in a slot.
 #[derive(Clone, Copy)]
 struct First {
-    place: u64,
+    address: u64,
     epoch: u64,
 }
 
@@ -79,7 +79,7 @@ struct Walk<'d, D> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Spot {
     slot: u32,
-    place: u64,
+    address: u64,
 }
 
 /// Contents of the log, and the order of its slots.
@@ -110,12 +110,12 @@ struct Unsynced {
 /// Consecutive blocks of one segment.
 struct Stretch {
     slot: u32,
-    place: u64,
+    address: u64,
     bytes: AlignedBytes,
 }
 
-impl<D: Disk> Log<D> {
-    /// As [`AnyLog::find`](super::AnyLog::find).
+impl<D: Disk> LogStore<D> {
+    /// As [`AnyStore::find`](super::AnyLog::find).
     ///
     /// # Errors
     /// As there.
@@ -169,14 +169,14 @@ impl<D: Disk> Log<D> {
             let carried = superblock.tables == Tables::V3 && copies == 0;
             carried.then(|| table::carry(&last.head, &last.records, last.crc).into())
         });
-        let log = Log {
+        let log = LogStore {
             geometry,
             standing,
             index,
             order,
             tail: end.tail,
             written_tail: end.tail,
-            place: end.place,
+            address: end.address,
             chain: end.chain,
             durable: end,
             unsynced: false,
@@ -185,7 +185,7 @@ impl<D: Disk> Log<D> {
             spare: Vec::new(),
             records: Vec::new(),
             pages: 0,
-            counts: LogCounts::default(),
+            counts: StoreCounts::default(),
             copied,
             past,
             disk,
@@ -193,7 +193,7 @@ impl<D: Disk> Log<D> {
         Ok((log, recovered))
     }
 
-    /// As [`AnyLog::begin`](super::AnyLog::begin).
+    /// As [`AnyStore::begin`](super::AnyLog::begin).
     ///
     /// # Errors
     /// As there.
@@ -234,8 +234,12 @@ impl<D: Disk> Walk<'_, D> {
         self.geometry().page_bytes as usize
     }
 
-    fn damaged(&self, Spot { slot, place }: Spot, why: &'static str) -> StoreError {
-        StoreError::Damaged { block: place, byte: byte_of(self.geometry(), self.superblock.tables, slot, place), why }
+    fn damaged(&self, Spot { slot, address }: Spot, why: &'static str) -> StoreError {
+        StoreError::Damaged {
+            block: address,
+            byte: byte_of(self.geometry(), self.superblock.tables, slot, address),
+            why,
+        }
     }
 
     fn decode(&self, block: &[u8]) -> Option<Table> {
@@ -256,7 +260,7 @@ impl<D: Disk> Walk<'_, D> {
 
     /// Reads blocks that begin at these spots, as many bytes each.
     fn read(&self, spots: impl Iterator<Item = Spot>, bytes: &mut [u8], each: usize) -> io::Result<()> {
-        let at = |spot: Spot| byte_of(self.geometry(), self.superblock.tables, spot.slot, spot.place);
+        let at = |spot: Spot| byte_of(self.geometry(), self.superblock.tables, spot.slot, spot.address);
         let reads = spots.zip(bytes.chunks_mut(each));
         let mut reads: Vec<Transfer> = reads.map(|(spot, bytes)| Transfer::Read { at: at(spot), bytes }).collect();
         let read: usize = reads.iter().map(Transfer::len).sum();
@@ -274,16 +278,16 @@ impl<D: Disk> Walk<'_, D> {
         let mut newest: Option<Head> = None;
         for first in (0..slots).step_by(at_once) {
             let number = at_once.min(slots - first);
-            let spots = (first as u32..).map(|slot| Spot { slot, place: 0 }).take(number);
+            let spots = (first as u32..).map(|slot| Spot { slot, address: 0 }).take(number);
             self.read(spots.clone(), &mut blocks[..number * page_bytes], page_bytes)?;
             for (block, Spot { slot, .. }) in blocks.chunks_exact(page_bytes).zip(spots) {
                 let head = self.first_in(slot, block);
-                self.firsts.push(head.map(|Head { place, epoch, .. }| First { place, epoch }));
+                self.firsts.push(head.map(|Head { address, epoch, .. }| First { address, epoch }));
                 let Some(head) = head else { continue };
                 if head.epoch > self.superblock.epoch {
-                    return Err(self.damaged(Spot { slot, place: head.place }, "it is newer than both superblocks"));
+                    return Err(self.damaged(Spot { slot, address: head.address }, "it is newer than both superblocks"));
                 }
-                let newer = newest.as_ref().is_none_or(|other| head.place > other.place);
+                let newer = newest.as_ref().is_none_or(|other| head.address > other.address);
                 if self.is_of_this_epoch(&head) && newer {
                     newest = Some(head);
                 }
@@ -295,25 +299,27 @@ impl<D: Disk> Walk<'_, D> {
 
     /// The head of a table of this cache with which the segment in a slot begins.
     fn first_in(&self, slot: u32, block: &[u8]) -> Option<Head> {
-        let begins = |head: &Head| head.slot == slot && head.place.is_multiple_of(self.segment_pages());
+        let begins = |head: &Head| head.slot == slot && head.address.is_multiple_of(self.segment_pages());
         table::decode_head(self.superblock.tables, block).filter(|head| begins(head) && self.is_ours(head))
     }
 
     /// The blocks from a spot to the end of its segment.
-    fn rest_of_segment(&self, Spot { slot, place }: Spot) -> io::Result<Stretch> {
-        let blocks = self.segment_pages() - place % self.segment_pages();
+    fn rest_of_segment(&self, Spot { slot, address }: Spot) -> io::Result<Stretch> {
+        let blocks = self.segment_pages() - address % self.segment_pages();
         let each = STRETCH_BYTES.max(self.page_bytes());
         let mut bytes = AlignedBytes::zeroed(blocks as usize * self.page_bytes());
-        let places = (place..).step_by(each / self.page_bytes());
-        self.read(places.map(|place| Spot { slot, place }), &mut bytes, each)?;
-        Ok(Stretch { slot, place, bytes })
+        let addresses = (address..).step_by(each / self.page_bytes());
+        self.read(addresses.map(|address| Spot { slot, address }), &mut bytes, each)?;
+        Ok(Stretch { slot, address, bytes })
     }
 
     /// Steps 2 and 3: where the log ends, and how many batches that is beyond what is certain.
     fn end(&self, mut certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
         for _ in 0..ROUNDS_MAX {
             if certain.slot >= self.geometry().segments {
-                return Err(self.damaged(Spot { slot: 0, place: certain.place }, "it lies beyond the end of the cache"));
+                return Err(
+                    self.damaged(Spot { slot: 0, address: certain.address }, "it lies beyond the end of the cache")
+                );
             }
             let Unsynced { end, batches, last } = self.walk_unsynced(certain)?;
             let Some(further) = self.durable_beyond(end, last)? else { return Ok((end, batches)) };
@@ -338,11 +344,11 @@ impl<D: Disk> Walk<'_, D> {
                 table = self.counting(&stretch, end);
             }
             let Some(table) = table else { break };
-            let Spot { slot, place } = self.after(&table);
-            if slot >= self.geometry().segments || place > PLACES_MAX {
+            let Spot { slot, address } = self.after(&table);
+            if slot >= self.geometry().segments || address > PLACES_MAX {
                 return Err(self.damaged(spot(end), "what follows it lies beyond the end of the cache"));
             }
-            end = LogEnd { place, slot, tail: table.head.tail, chain: table.crc };
+            end = LogEnd { address, slot, tail: table.head.tail, chain: table.crc };
             batches += 1;
         }
         Ok(Unsynced { end, batches, last: stretch })
@@ -356,7 +362,7 @@ impl<D: Disk> Walk<'_, D> {
 
     /// The same of a batch that counts.
     fn counting(&self, stretch: &Stretch, end: LogEnd) -> Option<Table> {
-        let table = self.following(stretch.table(end.place, self.superblock.tables, self.page_bytes()), end);
+        let table = self.following(stretch.table(end.address, self.superblock.tables, self.page_bytes()), end);
         table.filter(|table| stretch.agrees(table, self.page_bytes()))
     }
 
@@ -366,16 +372,16 @@ impl<D: Disk> Walk<'_, D> {
         if mutant::is(Mutant::ReadOnce) {
             return Ok(false);
         }
-        let read = stretch.table(end.place, self.superblock.tables, self.page_bytes());
+        let read = stretch.table(end.address, self.superblock.tables, self.page_bytes());
         Ok(self.following(read, end).is_some() || self.following(self.table_again(spot(end))?, end).is_some())
     }
 
     /// Spot at which the batch after this one begins.
     fn after(&self, table: &Table) -> Spot {
-        let Head { place, slot, next, .. } = table.head;
-        let after = next_place(self.geometry(), place, table.blocks);
-        let same = after / self.segment_pages() == place / self.segment_pages();
-        Spot { slot: if same { slot } else { next }, place: after }
+        let Head { address, slot, next, .. } = table.head;
+        let after = next_address(self.geometry(), address, table.blocks);
+        let same = after / self.segment_pages() == address / self.segment_pages();
+        Spot { slot: if same { slot } else { next }, address: after }
     }
 
     /// Step 3: a batch beyond the end that was written when the log was durable past it tells how far that was. A segment whose first
@@ -384,35 +390,35 @@ impl<D: Disk> Walk<'_, D> {
         if mutant::is(Mutant::NothingBeyond) {
             return Ok(None);
         }
-        let begun_later = |first: &First| first.place > end.place && first.epoch == self.superblock.epoch;
+        let begun_later = |first: &First| first.address > end.address && first.epoch == self.superblock.epoch;
         let later = (0..).zip(&self.firsts).filter_map(|(slot, first)| {
-            let First { place, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
-            Some(Spot { slot, place })
+            let First { address, .. } = first.filter(|first| begun_later(first) && slot != end.slot)?;
+            Some(Spot { slot, address })
         });
         // Of what was closed in good order the superblock has the end, and nothing was announced since.
         let announces = self.superblock.state != State::Closed && !mutant::is(Mutant::AnnouncedUnread);
         // A table before the end may be the only one to announce what follows this segment.
-        let before = if announces { end.place % self.segment_pages() } else { 0 };
-        let ending = Spot { slot: end.slot, place: end.place - before };
+        let before = if announces { end.address % self.segment_pages() } else { 0 };
+        let ending = Spot { slot: end.slot, address: end.address - before };
         let mut last = Some(last).filter(|stretch| stretch.holds(ending, self.page_bytes()));
         let mut begins: VecDeque<Spot> = std::iter::once(ending).chain(later).collect();
         let mut sought: HashSet<u32> = begins.iter().map(|begin| begin.slot).collect();
         let mut further: Option<LogEnd> = None;
         while let Some(begin) = begins.pop_front() {
             let stretch = last.take().map_or_else(|| self.rest_of_segment(begin), Ok)?;
-            let following = (begin.place / self.segment_pages() + 1) * self.segment_pages();
-            for place in begin.place..following {
-                let table = stretch.table(place, self.superblock.tables, self.page_bytes());
+            let following = (begin.address / self.segment_pages() + 1) * self.segment_pages();
+            for address in begin.address..following {
+                let table = stretch.table(address, self.superblock.tables, self.page_bytes());
                 let Some(table) = table.filter(|table| self.is_ours(&table.head)) else { continue };
                 let Head { durable, next, .. } = table.head;
                 let is_of_now = self.is_of_this_epoch(&table.head);
-                if is_of_now && durable.place > end.place {
+                if is_of_now && durable.address > end.address {
                     further = Some(further.map_or(durable, |other| other.later(durable)));
                 }
                 // Beyond the end an earlier epoch left nothing but what is void.
-                let counts = is_of_now || place < end.place;
+                let counts = is_of_now || address < end.address;
                 if announces && counts && next < self.geometry().segments && sought.insert(next) {
-                    begins.push_back(Spot { slot: next, place: following });
+                    begins.push_back(Spot { slot: next, address: following });
                 }
             }
         }
@@ -454,7 +460,7 @@ impl<D: Disk> Walk<'_, D> {
     /// of each is a table, so as many are read at once as there are transfers in a submission.
     fn load(&mut self, end: LogEnd) -> Result<Result<Loaded, Broken>, StoreError> {
         let (segment_pages, blocks) = (self.segment_pages(), self.geometry().blocks());
-        if !end.tail.is_multiple_of(segment_pages) || end.place - end.tail.min(end.place) > u64::from(blocks) {
+        if !end.tail.is_multiple_of(segment_pages) || end.address - end.tail.min(end.address) > u64::from(blocks) {
             return Err(self.damaged(spot(end), "its tail is no place where a live segment can begin"));
         }
         self.copied.borrow_mut().clear();
@@ -474,7 +480,7 @@ impl<D: Disk> Walk<'_, D> {
                 Err(broken) => return Ok(Err(broken)),
             };
             for table in tables.into_iter().flatten() {
-                let at = Spot { slot: table.head.slot, place: table.head.place };
+                let at = Spot { slot: table.head.slot, address: table.head.address };
                 let broken = |why| Ok(Err(Broken { at, why, suspects: vec![at.slot] }));
                 if let Some((gap, before)) = missing.take() {
                     gaps.push(self.fall_into(gap, before, table.head.chain));
@@ -487,10 +493,10 @@ impl<D: Disk> Walk<'_, D> {
                     let suspects = last.iter().map(|last: &Table| last.head.slot).chain([at.slot]).collect();
                     return Ok(Err(Broken { at, why: "the table does not follow the one before", suspects }));
                 }
-                if at.place % segment_pages + table.blocks > segment_pages {
+                if at.address % segment_pages + table.blocks > segment_pages {
                     return broken("the table names more pages than its segment has room for");
                 }
-                if next_place(self.geometry(), at.place, table.blocks) > end.place {
+                if next_address(self.geometry(), at.address, table.blocks) > end.address {
                     return broken("the batch reaches beyond the end of the log");
                 }
                 let pages = self.superblock.identity.backing_pages;
@@ -520,12 +526,12 @@ impl<D: Disk> Walk<'_, D> {
     /// Spots at which the segments from the tail to the end begin, oldest first. A segment that an earlier epoch left
     /// beyond its end is void, and a later epoch has written it anew. The chain tells whether all is as it was.
     fn live_segments(&mut self, end: LogEnd) -> Result<Vec<Spot>, StoreError> {
-        let starts: Vec<u64> = (end.tail..end.place).step_by(self.segment_pages() as usize).collect();
+        let starts: Vec<u64> = (end.tail..end.address).step_by(self.segment_pages() as usize).collect();
         let mut found: Vec<Option<(u64, u32)>> = vec![None; starts.len()];
         for again in [false, true] {
             for (slot, first) in (0..).zip(&self.firsts) {
-                let Some(First { place, epoch }) = first.filter(|first| first.place >= end.tail) else { continue };
-                let at = ((place - end.tail) / self.segment_pages()) as usize;
+                let Some(First { address, epoch }) = first.filter(|first| first.address >= end.tail) else { continue };
+                let at = ((address - end.tail) / self.segment_pages()) as usize;
                 if let Some(found) = found.get_mut(at).filter(|found| found.is_none_or(|(other, _)| epoch > other)) {
                     *found = Some((epoch, slot));
                 }
@@ -535,37 +541,37 @@ impl<D: Disk> Walk<'_, D> {
             }
             self.read_firsts_again()?;
         }
-        let spots = starts.iter().zip(&found).map(|(&place, found)| {
+        let spots = starts.iter().zip(&found).map(|(&address, found)| {
             let slot = match found {
                 Some((_, slot)) => *slot,
-                None => self.slot_without_first(place, end)?.ok_or_else(|| {
+                None => self.slot_without_first(address, end)?.ok_or_else(|| {
                     // Which slot it was cannot be told any more, if several have no table.
                     let slot = self.firsts.iter().position(Option::is_none).unwrap_or(0) as u32;
-                    self.damaged(Spot { slot, place }, "a table that was durable is not there any more")
+                    self.damaged(Spot { slot, address }, "a table that was durable is not there any more")
                 })?,
             };
-            Ok(Spot { slot, place })
+            Ok(Spot { slot, address })
         });
         spots.collect()
     }
 
     /// In which slot a segment lies whose first table is damaged: what a record says, or another of its tables.
-    fn slot_without_first(&self, place: u64, end: LogEnd) -> io::Result<Option<u32>> {
-        let of_it = |other: u64| other / self.segment_pages() == place / self.segment_pages();
-        if of_it(end.place) {
+    fn slot_without_first(&self, address: u64, end: LogEnd) -> io::Result<Option<u32>> {
+        let of_it = |other: u64| other / self.segment_pages() == address / self.segment_pages();
+        if of_it(end.address) {
             return Ok(Some(end.slot));
         }
-        let following = self.first_tables_at((place / self.segment_pages() + 1) * self.segment_pages())?;
+        let following = self.first_tables_at((address / self.segment_pages() + 1) * self.segment_pages())?;
         let carried = following.iter().filter_map(|table| table.carried.as_ref());
         let recorded = self.records.iter().flatten().filter_map(|record| record.carried.as_deref());
         let mut carried = carried.chain(recorded).filter(|carried| carried.slot < self.geometry().segments);
-        if let Some(carried) = carried.find(|carried| of_it(carried.place)) {
+        if let Some(carried) = carried.find(|carried| of_it(carried.address)) {
             return Ok(Some(carried.slot));
         }
         for (slot, _) in (0..).zip(&self.firsts).filter(|(_, first)| first.is_none()) {
-            let stretch = self.rest_of_segment(Spot { slot, place })?;
+            let stretch = self.rest_of_segment(Spot { slot, address })?;
             let mut tables = stretch.bytes.chunks_exact(self.page_bytes()).filter_map(|block| self.decode(block));
-            if tables.any(|table| self.is_ours(&table.head) && table.head.slot == slot && of_it(table.head.place)) {
+            if tables.any(|table| self.is_ours(&table.head) && table.head.slot == slot && of_it(table.head.address)) {
                 return Ok(Some(slot));
             }
         }
@@ -578,11 +584,11 @@ impl<D: Disk> Walk<'_, D> {
         let mut block = AlignedBytes::zeroed(self.page_bytes());
         let each = block.len();
         for slot in 0..self.firsts.len() {
-            let spot = Spot { slot: slot as u32, place: 0 };
+            let spot = Spot { slot: slot as u32, address: 0 };
             if self.firsts[slot].is_none() && !self.void.contains(&spot.slot) {
                 self.read(std::iter::once(spot), &mut block, each)?;
                 self.firsts[slot] =
-                    self.first_in(spot.slot, &block).map(|Head { place, epoch, .. }| First { place, epoch });
+                    self.first_in(spot.slot, &block).map(|Head { address, epoch, .. }| First { address, epoch });
                 if let Some(blocks) = &mut self.first_blocks {
                     blocks[slot * each..][..each].copy_from_slice(&block);
                 }
@@ -598,15 +604,15 @@ impl<D: Disk> Walk<'_, D> {
         let mut used = vec![false; slots as usize];
         let announced =
             Some(spot(end)).filter(|end| live.len() < order.len() && !is_in_last(live, *end, self.segment_pages()));
-        for &Spot { slot, place } in live.iter().chain(&announced) {
+        for &Spot { slot, address } in live.iter().chain(&announced) {
             if std::mem::replace(&mut used[slot as usize], true) {
-                let at = Spot { slot, place };
+                let at = Spot { slot, address };
                 return Err(Broken { at, why: "two segments lie in one slot", suspects: vec![slot] });
             }
-            order[(place / self.segment_pages() % u64::from(slots)) as usize] = Some(slot);
+            order[(address / self.segment_pages() % u64::from(slots)) as usize] = Some(slot);
         }
         let mut free = (end.slot + 1..slots).chain(0..end.slot + 1).filter(|&slot| !used[slot as usize]);
-        let first = end.place / self.segment_pages() % u64::from(slots);
+        let first = end.address / self.segment_pages() % u64::from(slots);
         let mut whole = vec![0; slots as usize];
         for at in (first..u64::from(slots)).chain(0..first) {
             let slot = order[at as usize].or_else(|| free.next());
@@ -648,10 +654,10 @@ impl<D: Disk> Walk<'_, D> {
                     let why = "a table that was durable is not there any more";
                     return Ok(Err(Broken { at: spot, why, suspects: vec![spot.slot] }));
                 };
-                let next = next_place(self.geometry(), spot.place, table.blocks);
+                let next = next_address(self.geometry(), spot.address, table.blocks);
                 tables[segment].push(table);
-                if next < end.place && next / self.segment_pages() == spot.place / self.segment_pages() {
-                    following.push((segment, Spot { place: next, ..spot }));
+                if next < end.address && next / self.segment_pages() == spot.address / self.segment_pages() {
+                    following.push((segment, Spot { address: next, ..spot }));
                 }
             }
             wanted = following;
@@ -667,7 +673,7 @@ impl<D: Disk> Walk<'_, D> {
         }
         let mut found: Option<(u64, Table)> = None;
         let mut take = |epoch: u64, table: Option<Table>| {
-            let here = |table: &Table| table.head.place == at.place && table.head.slot == at.slot;
+            let here = |table: &Table| table.head.address == at.address && table.head.slot == at.slot;
             if let Some(table) = table.filter(here).filter(|_| found.as_ref().is_none_or(|(other, _)| epoch > *other)) {
                 found = Some((epoch, table));
             }
@@ -678,7 +684,7 @@ impl<D: Disk> Walk<'_, D> {
         }
         let within = self.rest_of_segment(at)?;
         let within = within.bytes.chunks_exact(self.page_bytes()).filter_map(|block| self.decode(block));
-        let following = self.first_tables_at((at.place / self.segment_pages() + 1) * self.segment_pages())?;
+        let following = self.first_tables_at((at.address / self.segment_pages() + 1) * self.segment_pages())?;
         for table in within.chain(following).filter(|table| self.is_ours(&table.head)) {
             let epoch = table.head.epoch;
             take(epoch, table.carried.as_ref().and_then(|carried| table::carried_table(carried, uuid)));
@@ -695,21 +701,21 @@ impl<D: Disk> Walk<'_, D> {
         let (tables, head, carried) = (self.superblock.tables, Head { epoch, ..table.head }, table.carried.as_ref());
         let room = table::entries_beside(tables, self.page_bytes(), carried).checked_sub(table.records.len())?;
         let encode = |block: &mut [u8]| table::encode(tables, &head, &table.records, carried, block);
-        let byte = byte_of(self.geometry(), tables, head.slot, head.place);
+        let byte = byte_of(self.geometry(), tables, head.slot, head.address);
         Copied::new(byte, self.page_bytes(), table.crc, room > 0, encode)
     }
 
     /// A table of the size that the one at a spot had which is missing: up to the next that can be read, or to the end of its segment.
     fn missing(&self, at: Spot, end: LogEnd) -> io::Result<Option<Table>> {
         let within = self.rest_of_segment(at)?;
-        let stop = ((at.place / self.segment_pages() + 1) * self.segment_pages()).min(end.place);
-        let is_next = |place: &u64| {
-            let table = within.table(*place, self.superblock.tables, self.page_bytes());
+        let stop = ((at.address / self.segment_pages() + 1) * self.segment_pages()).min(end.address);
+        let is_next = |address: &u64| {
+            let table = within.table(*address, self.superblock.tables, self.page_bytes());
             table.is_some_and(|table| self.is_ours(&table.head))
         };
-        let next = (at.place + 1..stop).find(is_next).unwrap_or(stop);
+        let next = (at.address + 1..stop).find(is_next).unwrap_or(stop);
         let copies = |pages| table::copies(self.superblock.tables, self.page_bytes(), pages);
-        let blocks = (next - at.place) as usize;
+        let blocks = (next - at.address) as usize;
         let pages = (blocks.saturating_sub(2)..blocks).find(|&pages| 1 + pages + copies(pages) == blocks);
         let room = table::entries_max(self.superblock.tables, self.page_bytes());
         let Some(pages) = pages.filter(|&pages| pages + 1 < room) else { return Ok(None) };
@@ -718,16 +724,16 @@ impl<D: Disk> Walk<'_, D> {
         let gone = (pages > 0).then(|| record(Kind::Gone));
         let records: Vec<Record> = std::iter::repeat_n(record(Kind::Clean), pages).chain(gone).collect();
         let (epoch, tail) = (self.superblock.epoch, end.tail);
-        let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
-        let Spot { slot, place } = at;
-        let head = Head { uuid: MISSING, epoch, place, slot, next: slot, tail, durable, chain: 0, clock: 0 };
+        let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
+        let Spot { slot, address } = at;
+        let head = Head { uuid: MISSING, epoch, address, slot, next: slot, tail, durable, chain: 0, clock: 0 };
         Ok(Some(Table { head, records, pages: pages as u32, crc: 0, blocks: blocks as u64, carried: None }))
     }
 
     /// Notes a table that is missing, between these CRCs of the chain; what is to take its place.
     fn fall_into(&mut self, gap: Table, before: Option<u32>, crc: u32) -> Table {
         let head = Head { uuid: self.superblock.identity.uuid, chain: before.unwrap_or(0), ..gap.head };
-        let byte = byte_of(self.geometry(), self.superblock.tables, head.slot, head.place);
+        let byte = byte_of(self.geometry(), self.superblock.tables, head.slot, head.address);
         if let Some(past) = &mut self.past {
             past.falls_into(Hole { byte, pages: gap.pages.into(), filler: None, given_up: Vec::new() });
         }
@@ -748,15 +754,15 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// The first tables of segments that begin at a place: one of each epoch that has written it.
-    fn first_tables_at(&self, place: u64) -> io::Result<Vec<Table>> {
-        let begin_there = |first: &Option<First>| first.is_some_and(|first| first.place == place);
+    fn first_tables_at(&self, address: u64) -> io::Result<Vec<Table>> {
+        let begin_there = |first: &Option<First>| first.is_some_and(|first| first.address == address);
         let slots = (0..).zip(&self.firsts).filter(|(_, first)| begin_there(first)).map(|(slot, _)| slot);
-        let tables = slots.map(|slot| self.table_again(Spot { slot, place }));
+        let tables = slots.map(|slot| self.table_again(Spot { slot, address }));
         tables.filter_map(Result::transpose).collect()
     }
 
-    fn table_of(&self, block: &[u8], Spot { slot, place }: Spot) -> Option<Table> {
-        let here = |head: &Head| head.place == place && head.slot == slot;
+    fn table_of(&self, block: &[u8], Spot { slot, address }: Spot) -> Option<Table> {
+        let here = |head: &Head| head.address == address && head.slot == slot;
         self.decode(block).filter(|table| here(&table.head) && self.is_ours(&table.head))
     }
 
@@ -768,8 +774,8 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     /// The block at a spot if it was kept.
-    fn kept(&self, Spot { slot, place }: Spot) -> Option<&[u8]> {
-        let first = place.is_multiple_of(self.segment_pages());
+    fn kept(&self, Spot { slot, address }: Spot) -> Option<&[u8]> {
+        let first = address.is_multiple_of(self.segment_pages());
         let blocks = self.first_blocks.as_ref().filter(|_| first)?;
         Some(&blocks[slot as usize * self.page_bytes()..][..self.page_bytes()])
     }
@@ -777,28 +783,28 @@ impl<D: Disk> Walk<'_, D> {
 
 /// Spot of the next batch, where the log ends.
 fn spot(end: LogEnd) -> Spot {
-    Spot { slot: end.slot, place: end.place }
+    Spot { slot: end.slot, address: end.address }
 }
 
 /// Does a spot lie in the last of these segments?
-fn is_in_last(live: &[Spot], Spot { place, .. }: Spot, segment_pages: u64) -> bool {
-    live.last().is_some_and(|last| last.place / segment_pages == place / segment_pages)
+fn is_in_last(live: &[Spot], Spot { address, .. }: Spot, segment_pages: u64) -> bool {
+    live.last().is_some_and(|last| last.address / segment_pages == address / segment_pages)
 }
 
 impl Stretch {
-    fn holds(&self, Spot { slot, place }: Spot, page_bytes: usize) -> bool {
-        slot == self.slot && (self.place..self.place + (self.bytes.len() / page_bytes) as u64).contains(&place)
+    fn holds(&self, Spot { slot, address }: Spot, page_bytes: usize) -> bool {
+        slot == self.slot && (self.address..self.address + (self.bytes.len() / page_bytes) as u64).contains(&address)
     }
 
     /// The table at a place.
-    fn table(&self, place: u64, tables: Tables, page_bytes: usize) -> Option<Table> {
-        let block = &self.bytes[(place - self.place) as usize * page_bytes..][..page_bytes];
-        table::decode(tables, block).filter(|table| table.head.place == place && table.head.slot == self.slot)
+    fn table(&self, address: u64, tables: Tables, page_bytes: usize) -> Option<Table> {
+        let block = &self.bytes[(address - self.address) as usize * page_bytes..][..page_bytes];
+        table::decode(tables, block).filter(|table| table.head.address == address && table.head.slot == self.slot)
     }
 
     /// Do all pages of a batch agree with their CRCs?
     fn agrees(&self, table: &Table, page_bytes: usize) -> bool {
-        let after = (table.head.place + 1 - self.place) as usize * page_bytes;
+        let after = (table.head.address + 1 - self.address) as usize * page_bytes;
         let records = table.records.iter().filter(|record| record.kind.has_page());
         let pages = self.bytes[after..].chunks_exact(page_bytes);
         // A batch ends in the segment in which it begins.
@@ -809,7 +815,7 @@ impl Stretch {
 }
 
 fn load_table(table: &Table, index: &mut Index, mut ages: Option<&mut Ages>) {
-    let mut place = table.head.place;
+    let mut address = table.head.address;
     for (i, record) in table.records.iter().enumerate() {
         if let Some(later) = table.records.get(i + AHEAD) {
             index.prefetch(later.page);
@@ -820,10 +826,10 @@ fn load_table(table: &Table, index: &mut Index, mut ages: Option<&mut Ages>) {
             Kind::Gone => index.remove(page),
             Kind::Cleaned => index.update(page, |entry| entry.dirty = false),
             Kind::Clean | Kind::Dirty | Kind::Lost => {
-                place += u64::from(!lost);
-                let at = if lost { table.head.place } else { place };
+                address += u64::from(!lost);
+                let at = if lost { table.head.address } else { address };
                 let dirty = record.kind != Kind::Clean;
-                index.insert(page, Entry { place: at, crc: record.crc, dirty, resident: false, lost });
+                index.insert(page, Entry { address: at, crc: record.crc, dirty, resident: false, lost });
             }
         }
         if let Some(ages) = &mut ages {

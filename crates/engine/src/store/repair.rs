@@ -2,7 +2,7 @@
 //! damaged: nobody else finds out at the worst time.
 
 use super::rewrite::{self, Past};
-use super::{AnyLog, Entry, StoreError, crc32c};
+use super::{AnyStore, Entry, StoreError, crc32c};
 use crate::disk::{AlignedBytes, Disk, Transfer};
 use crate::mutant::{self, Mutant};
 
@@ -43,7 +43,7 @@ pub enum Doubtful {
 /// When the store cannot be opened, as damage of a durable table, of a block of the journal or of both superblocks has it; when the device fails;
 /// `StorageFull` when there is no room to say what was found: draining the cache makes some.
 pub fn repair<D: Disk>(disk: D, backing: [u8; 16], backing_pages: u64) -> Result<Repaired, StoreError> {
-    finish(AnyLog::find(disk, backing, backing_pages, None)?.0, Doubtful::Lose)
+    finish(AnyStore::find(disk, backing, backing_pages, None)?.0, Doubtful::Lose)
 }
 
 /// As [`repair`], of a store of which tables, or blocks of the journal, may be gone with all copies. What they said cannot be told: of
@@ -57,10 +57,10 @@ pub fn repair_past<D: Disk>(
     backing_pages: u64,
     doubtful: Doubtful,
 ) -> Result<Repaired, StoreError> {
-    finish(AnyLog::find_past(disk, backing, backing_pages)?, doubtful)
+    finish(AnyStore::find_past(disk, backing, backing_pages)?, doubtful)
 }
 
-fn finish<D: Disk>(mut log: AnyLog<D>, doubtful: Doubtful) -> Result<Repaired, StoreError> {
+fn finish<D: Disk>(mut log: AnyStore<D>, doubtful: Doubtful) -> Result<Repaired, StoreError> {
     let past = log.take_past().filter(|past| !past.holes.is_empty());
     log.begin()?;
     let tables = log.rewrite_copied()?;
@@ -91,7 +91,7 @@ fn finish<D: Disk>(mut log: AnyLog<D>, doubtful: Doubtful) -> Result<Repaired, S
     Ok(repaired)
 }
 
-impl<D: Disk> AnyLog<D> {
+impl<D: Disk> AnyStore<D> {
     /// Declares what becomes of pages of which nothing was said after a table that is missing.
     fn settle_doubt(&mut self, past: &Past, doubtful: Doubtful, repaired: &mut Repaired) -> Result<(), StoreError> {
         if past.holes.iter().any(|hole| hole.filler.is_none()) {
@@ -122,8 +122,8 @@ impl<D: Disk> AnyLog<D> {
     fn damaged(&mut self, versions: &[(u64, Entry)]) -> Result<Vec<(u64, Entry)>, StoreError> {
         let page_bytes = self.geometry().page_bytes as usize;
         let mut bytes = AlignedBytes::zeroed(versions.len() * page_bytes);
-        let places = versions.iter().map(|(_, entry)| self.byte_of(entry.place));
-        let reads = places.zip(bytes.chunks_exact_mut(page_bytes));
+        let addresses = versions.iter().map(|(_, entry)| self.byte_of(entry.address));
+        let reads = addresses.zip(bytes.chunks_exact_mut(page_bytes));
         let mut reads: Vec<Transfer> = reads.map(|(at, bytes)| Transfer::Read { at, bytes }).collect();
         // A device that cannot read one of them is asked for each again below.
         let all = self.disk().submit(&mut reads).is_ok();

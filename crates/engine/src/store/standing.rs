@@ -209,5 +209,5 @@ pub(super) fn records<D: Disk>(disk: &D, superblock: &Superblock, each: usize) -
 pub(super) fn recorded_end(superblock: &Superblock, records: &[Option<Commit>; 2]) -> Option<LogEnd> {
     let of_this_epoch = |commit: &&Commit| commit.epoch == superblock.epoch;
     let ends = records.iter().flatten().filter(of_this_epoch).map(|commit| commit.end);
-    ends.max_by_key(|end| end.place)
+    ends.max_by_key(|end| end.address)
 }

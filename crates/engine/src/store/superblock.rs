@@ -221,7 +221,7 @@ impl Tables {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogEnd {
     /// Place of the next batch.
-    pub place: u64,
+    pub address: u64,
     /// Slot of its segment.
     pub slot: u32,
     /// First live place: the start of a segment.
@@ -233,7 +233,7 @@ pub(super) struct LogEnd {
 impl LogEnd {
     /// The one of two that is further on; this one of two that are the same.
     pub fn later(self, other: LogEnd) -> LogEnd {
-        if other.place > self.place { other } else { self }
+        if other.address > self.address { other } else { self }
     }
 }
 
@@ -296,7 +296,7 @@ struct Raw {
     backing: [u8; 16],
     backing_pages: U64,
     epoch: U64,
-    place: U64,
+    address: U64,
     tail: U64,
     chain: U32,
     page_bytes: U32,
@@ -355,7 +355,7 @@ impl Superblock {
             backing: self.identity.backing,
             backing_pages: self.identity.backing_pages.into(),
             epoch: self.epoch.into(),
-            place: self.end.place.into(),
+            address: self.end.address.into(),
             tail: self.end.tail.into(),
             chain: self.end.chain.into(),
             page_bytes: page_bytes.into(),
@@ -424,10 +424,11 @@ impl Superblock {
             2 => State::Retired,
             _ => return Err(StoreError::Superblocks),
         };
-        let end = LogEnd { place: raw.place.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() };
+        let end =
+            LogEnd { address: raw.address.get(), slot: raw.slot.get(), tail: raw.tail.get(), chain: raw.chain.get() };
         let at_a_segment =
             end.tail.is_multiple_of(u64::from(geometry.segment_pages)) || geometry.layout == Layout::Slots;
-        if end.tail > end.place || end.place > PLACES_MAX || end.slot >= geometry.segments || !at_a_segment {
+        if end.tail > end.address || end.address > PLACES_MAX || end.slot >= geometry.segments || !at_a_segment {
             return Err(StoreError::Superblocks);
         }
         let pending = Some(Generation::from(&raw.pending)).filter(|pending| pending.number > 0);
@@ -530,7 +531,7 @@ mod tests {
             state: State::Closed,
             writes: 5,
             epoch: 6,
-            end: LogEnd { place: 1000, slot: 99, tail: 256, chain: 8 },
+            end: LogEnd { address: 1000, slot: 99, tail: 256, chain: 8 },
             tables: Tables::V3,
             before: false,
             generations: Generations {

@@ -46,9 +46,9 @@ struct RawHeader {
     magic: [u8; 8],
     uuid: [u8; 16],
     epoch: U64,
-    place: U64,
+    address: U64,
     tail: U64,
-    durable_place: U64,
+    durable_address: U64,
     durable_tail: U64,
     durable_chain: U32,
     chain: U32,
@@ -111,7 +111,7 @@ pub(super) fn copies(tables: Tables, page_bytes: usize, entries: usize) -> usize
 pub(super) struct Head {
     pub uuid: [u8; 16],
     pub epoch: u64,
-    pub place: u64,
+    pub address: u64,
     /// Slot of its segment.
     pub slot: u32,
     /// Slot of the segment after it.
@@ -154,9 +154,9 @@ pub(super) fn encode(
         magic: MAGIC,
         uuid: head.uuid,
         epoch: head.epoch.into(),
-        place: head.place.into(),
+        address: head.address.into(),
         tail: head.tail.into(),
-        durable_place: head.durable.place.into(),
+        durable_address: head.durable.address.into(),
         durable_tail: head.durable.tail.into(),
         durable_chain: head.durable.chain.into(),
         chain: head.chain.into(),
@@ -199,21 +199,21 @@ fn encode_entries(records: &[Record], entries: &mut [u8]) {
 pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
     let mut entries = vec![0; records.len() * ENTRY];
     encode_entries(records, &mut entries);
-    let Head { place, tail, clock, chain, slot, next, .. } = *head;
-    Carried { place, tail, clock, chain, crc, slot, next, entries, count: records.len() as u32 }
+    let Head { address, tail, clock, chain, slot, next, .. } = *head;
+    Carried { address, tail, clock, chain, crc, slot, next, entries, count: records.len() as u32 }
 }
 
 /// The table of which this is a copy; none if its entries are none.
 pub(super) fn carried_table(carried: &Carried, uuid: [u8; 16]) -> Option<Table> {
-    let Carried { place, tail, clock, chain, crc, slot, next, .. } = *carried;
-    if place > PLACES_MAX || tail > place {
+    let Carried { address, tail, clock, chain, crc, slot, next, .. } = *carried;
+    if address > PLACES_MAX || tail > address {
         return None;
     }
     let records = carried.entries.chunks_exact(ENTRY).map(decode_entry).collect::<Option<Vec<_>>>()?;
     let pages = records.iter().filter(|record| record.kind.has_page()).count() as u32;
     // What else it said was of use only while it was not durable.
-    let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
-    let head = Head { uuid, epoch: 0, place, slot, next, tail, durable, chain, clock };
+    let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
+    let head = Head { uuid, epoch: 0, address, slot, next, tail, durable, chain, clock };
     Some(Table { head, records, pages, crc, blocks: 1 + u64::from(pages), carried: None })
 }
 
@@ -230,8 +230,8 @@ pub(super) fn crc_of(block: &[u8]) -> u32 {
 fn whole(tables: Tables, block: &[u8]) -> Option<RawHeader> {
     let (raw, _) = RawHeader::read_from_prefix(block).ok()?;
     let sound = raw.magic == MAGIC && (mutant::is(Mutant::NoTableCheck) || crc_of(block) == raw.crc.get());
-    let places = [raw.place, raw.durable_place].iter().all(|place| place.get() <= PLACES_MAX);
-    let in_order = raw.tail <= raw.place && raw.durable_tail <= raw.durable_place && places;
+    let addresses = [raw.address, raw.durable_address].iter().all(|address| address.get() <= PLACES_MAX);
+    let in_order = raw.tail <= raw.address && raw.durable_tail <= raw.durable_address && addresses;
     (sound && in_order && raw.entries.get() as usize <= entries_max(tables, block.len())).then_some(raw)
 }
 
@@ -241,7 +241,7 @@ fn head(tables: Tables, raw: &RawHeader, block: &[u8]) -> Head {
         Tables::V3 => u64::from_le_bytes(block[HEADER..HEADER_3].try_into().expect("eight bytes")),
     };
     let durable = LogEnd {
-        place: raw.durable_place.get(),
+        address: raw.durable_address.get(),
         slot: raw.durable_slot.get(),
         tail: raw.durable_tail.get(),
         chain: raw.durable_chain.get(),
@@ -249,7 +249,7 @@ fn head(tables: Tables, raw: &RawHeader, block: &[u8]) -> Head {
     Head {
         uuid: raw.uuid,
         epoch: raw.epoch.get(),
-        place: raw.place.get(),
+        address: raw.address.get(),
         slot: raw.slot.get(),
         next: raw.next.get(),
         tail: raw.tail.get(),
@@ -301,8 +301,8 @@ mod tests {
     use entresol_core::Random;
 
     fn head() -> Head {
-        let durable = LogEnd { place: 500, slot: 4, tail: 256, chain: 9 };
-        Head { uuid: [7; 16], epoch: 3, place: 512, slot: 6, next: 5, tail: 256, durable, chain: 11, clock: 77 }
+        let durable = LogEnd { address: 500, slot: 4, tail: 256, chain: 9 };
+        Head { uuid: [7; 16], epoch: 3, address: 512, slot: 6, next: 5, tail: 256, durable, chain: 11, clock: 77 }
     }
 
     fn records(n: usize, seed: u64) -> Vec<Record> {
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(most, [[333, 34], [332, 34]]);
         for (seed, n) in [0, 1, 100, 164, 165, 332].into_iter().enumerate() {
             let records = records(n, seed as u64);
-            let before = carry(&Head { place: 300, ..head() }, &records, 11);
+            let before = carry(&Head { address: 300, ..head() }, &records, 11);
             for tables in [Tables::V2, Tables::V3] {
                 let carried = Some(&before).filter(|_| tables == Tables::V3 && n <= 164);
                 let head = Head { clock: if tables == Tables::V2 { 0 } else { 77 }, ..head() };
@@ -344,8 +344,8 @@ mod tests {
     fn a_carried_table_says_what_the_table_said() {
         let records = records(20, 5);
         let table = carried_table(&carry(&head(), &records, 99), [7; 16]).expect("a table");
-        let Head { place, slot, next, tail, chain, clock, .. } = table.head;
-        assert_eq!((place, slot, next, tail, chain, clock), (512, 6, 5, 256, 11, 77));
+        let Head { address, slot, next, tail, chain, clock, .. } = table.head;
+        assert_eq!((address, slot, next, tail, chain, clock), (512, 6, 5, 256, 11, 77));
         assert_eq!((table.records, table.crc), (records, 99));
     }
 

@@ -5,7 +5,7 @@
 use entresol_core::Random;
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block;
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance};
 use entresol_engine::disk::Disk;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -55,7 +55,7 @@ pub fn sound() -> Vec<Vec<u8>> {
 
 pub fn config() -> CacheConfig {
     let policy = catalogue::info("lru").expect("lru");
-    CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[12]) }
+    CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &[12]) }
 }
 
 /// A source of choices: seeded, or the bytes of a fuzzer.

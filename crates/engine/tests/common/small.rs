@@ -1,7 +1,7 @@
 //! A small cache whose tables, or blocks of the journal, are damaged by tests.
 
 use entresol_crashtest::{Power, SimDisk};
-use entresol_engine::cache::{BlockCache, CacheConfig, Upkeep};
+use entresol_engine::cache::{BlockCache, CacheConfig, Maintenance};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 
@@ -21,7 +21,7 @@ pub fn formatted(layout: Layout, page_bytes: u32) -> [SimDisk; 2] {
 /// An open of it under an LRU that keeps all pages.
 pub fn open(disks: &[SimDisk; 2]) -> Result<BlockCache, String> {
     let policy = catalogue::info("lru").expect("a policy");
-    let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(policy, &[80]) };
+    let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(policy, &[80]) };
     BlockCache::open(disks[0].clone(), disks[1].clone(), ID, &config).map_err(|error| error.to_string())
 }
 

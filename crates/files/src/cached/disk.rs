@@ -130,9 +130,9 @@ impl Below {
     ///
     /// # Errors
     /// The error of the system when the file has to be opened again.
-    pub fn file(&self) -> io::Result<Held<'_>> {
+    pub fn file(&self) -> io::Result<LockedFile<'_>> {
         let file = self.opened()?;
-        Ok(Held { file, _shape: self.shape.read().unwrap_or_else(PoisonError::into_inner) })
+        Ok(LockedFile { file, _shape: self.shape.read().unwrap_or_else(PoisonError::into_inner) })
     }
 
     fn alone(&self) -> RwLockWriteGuard<'_, ()> {
@@ -483,12 +483,12 @@ impl Extents for Unchanged<'_> {
 }
 
 /// The file below, as long as nobody makes it shorter.
-pub(super) struct Held<'a> {
+pub(super) struct LockedFile<'a> {
     file: Arc<File>,
     _shape: RwLockReadGuard<'a, ()>,
 }
 
-impl Deref for Held<'_> {
+impl Deref for LockedFile<'_> {
     type Target = Arc<File>;
 
     fn deref(&self) -> &Arc<File> {

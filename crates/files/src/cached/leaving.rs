@@ -273,7 +273,7 @@ mod tests {
     use crate::cached::{Backing, CachedFiles};
     use crate::simulated::{Call, SimFileSystem};
     use entresol_crashtest::{Power, SimDisk};
-    use entresol_engine::cache::{CacheConfig, Upkeep};
+    use entresol_engine::cache::{CacheConfig, Maintenance};
     use entresol_engine::store::{Geometry, Layout};
     use entresol_policy::catalogue;
     use rustix::io::Errno;
@@ -288,7 +288,7 @@ mod tests {
         let system = || FileSystem::Simulated(below.clone());
         Backing::format_in(&system(), Path::new("/"), &cache, geometry, [1; 16], [9; 16], None).expect("room");
         let lru = catalogue::info("lru").expect("a policy");
-        let config = CacheConfig { upkeep: Upkeep::Requests, ..CacheConfig::new(lru, &[40]) };
+        let config = CacheConfig { maintenance: Maintenance::Requests, ..CacheConfig::new(lru, &[40]) };
         let backing = Backing::open_in(system(), Path::new("/")).expect("a map");
         let (files, _) = CachedFiles::open(backing, cache, &config, Vec::new()).expect("a cache in good order");
         let root = below.directory(Path::new("/"));

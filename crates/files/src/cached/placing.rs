@@ -19,14 +19,14 @@ pub(super) struct Placer {
 
 #[derive(Default)]
 struct State {
-    told: Mutex<Told>,
+    told: Mutex<Announced>,
     changed: Condvar,
     /// Bytes a second; 0 is no limit.
     rate: AtomicU64,
 }
 
 #[derive(Default)]
-struct Told {
+struct Announced {
     /// Number of times that the policy was told something.
     times: u64,
     /// Number of these times that are dealt with: all that the policy wanted after them was brought, or given up
@@ -36,7 +36,7 @@ struct Told {
 }
 
 impl State {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, Announced> {
         // Every step leaves it whole.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

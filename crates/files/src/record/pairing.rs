@@ -293,8 +293,8 @@ impl Pairing {
         if !minutes().has_passed(now) {
             return Ok(());
         }
-        let keeper = cache.stats()?.keeper;
-        let is_time = minutes().is_time(now, keeper.below_pages, keeper.below_syncs);
+        let write_back = cache.stats()?.write_back;
+        let is_time = minutes().is_time(now, write_back.below_pages, write_back.below_syncs);
         if is_time { self.raise(cache, place) } else { Ok(()) }
     }
 

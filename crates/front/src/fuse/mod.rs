@@ -10,7 +10,6 @@
 
 mod attributes;
 mod buffers;
-mod door;
 mod handles;
 mod listing;
 mod mount;
@@ -18,6 +17,7 @@ mod nodes;
 mod passthrough;
 mod pool;
 mod reply;
+mod server;
 
 pub use mount::{Mount, Options, Unmounter};
 pub use passthrough::Passing;

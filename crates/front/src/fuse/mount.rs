@@ -1,9 +1,9 @@
 //! Mounting, waiting, unmounting.
 
-use super::door::{Door, Kernel};
 use super::nodes::Nodes;
 use super::passthrough::{Passing, Passthrough};
 use super::pool::Pool;
+use super::server::{FuseServer, Kernel};
 use crate::mounts::mounts;
 use crate::{Error, Result};
 use entresol_files::FileLayer;
@@ -196,7 +196,7 @@ impl Mount {
             passthrough: passthrough.clone(),
             ended: ended.clone(),
         };
-        let door = Door::new(lock, nodes, pool, kernel);
+        let server = FuseServer::new(lock, nodes, pool, kernel);
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName(options.source),
@@ -205,7 +205,7 @@ impl Mount {
         ];
         config.acl = if options.allow_root { SessionACL::RootAndOwner } else { SessionACL::Owner };
         config.n_threads = Some(options.session_threads.max(1));
-        let session = Session::new(door, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
+        let session = Session::new(server, &mountpoint, &config).map_err(|error| refused(&mountpoint, error))?;
         let passing = passthrough.attempt(&session, directory);
         let stale = forget_stale(session.notifier())?;
         *changed.lock().unwrap_or_else(PoisonError::into_inner) = Some(stale);

@@ -135,34 +135,34 @@ mod tests {
     use super::*;
 
     /// A disk `sda` 8:0 with the partitions `sda1` 8:1, serial number S1, that nobody uses.
-    struct World {
+    struct Testbed {
         _scratch: tempfile::TempDir,
         roots: Roots,
         disk: PathBuf,
     }
 
-    impl World {
+    impl Testbed {
         fn new() -> Self {
             let scratch = tempfile::tempdir().expect("a scratch directory");
             let at = |name: &str| scratch.path().join(name);
             let roots = Roots { sys: at("sys"), proc: at("proc"), udev: at("udev") };
             let disk = at("sys/devices/sda");
-            let world = World { roots, disk, _scratch: scratch };
-            world.put("sys/devices/sda/dev", "8:0\n");
-            world.put("sys/devices/sda/ro", "0\n");
-            world.put("sys/devices/sda/size", "2048\n");
-            world.put("sys/devices/sda/device/serial", "S1  \n");
-            world.put("sys/devices/sda/queue/rotational", "1\n");
-            world.put("sys/devices/sda/sda1/dev", "8:1\n");
-            world.put("sys/devices/sda/sda1/partition", "1\n");
-            world.put("proc/self/mountinfo", "22 1 254:0 / / rw - ext4 /dev/vda rw\n");
-            world.put("proc/swaps", "Filename Type Size Used Priority\n/dev/zram0 partition 1 0 100\n");
-            fs::create_dir_all(world.roots.sys.join("dev/block")).expect("a directory");
+            let testbed = Testbed { roots, disk, _scratch: scratch };
+            testbed.put("sys/devices/sda/dev", "8:0\n");
+            testbed.put("sys/devices/sda/ro", "0\n");
+            testbed.put("sys/devices/sda/size", "2048\n");
+            testbed.put("sys/devices/sda/device/serial", "S1  \n");
+            testbed.put("sys/devices/sda/queue/rotational", "1\n");
+            testbed.put("sys/devices/sda/sda1/dev", "8:1\n");
+            testbed.put("sys/devices/sda/sda1/partition", "1\n");
+            testbed.put("proc/self/mountinfo", "22 1 254:0 / / rw - ext4 /dev/vda rw\n");
+            testbed.put("proc/swaps", "Filename Type Size Used Priority\n/dev/zram0 partition 1 0 100\n");
+            fs::create_dir_all(testbed.roots.sys.join("dev/block")).expect("a directory");
             for (number, place) in [("8:0", "sda"), ("8:1", "sda/sda1")] {
-                let place = world.disk.with_file_name(place);
-                std::os::unix::fs::symlink(place, world.roots.sys.join("dev/block").join(number)).expect("a link");
+                let place = testbed.disk.with_file_name(place);
+                std::os::unix::fs::symlink(place, testbed.roots.sys.join("dev/block").join(number)).expect("a link");
             }
-            world
+            testbed
         }
 
         fn put(&self, name: &str, content: &str) {
@@ -178,18 +178,18 @@ mod tests {
 
     #[test]
     fn an_unused_disk_with_the_right_serial_number_may_be_destroyed() {
-        assert_eq!(World::new().check("8:0", "S1"), Ok(1 << 20));
+        assert_eq!(Testbed::new().check("8:0", "S1"), Ok(1 << 20));
     }
 
     #[test]
     fn a_serial_number_must_match_to_the_letter() {
-        let world = World::new();
+        let testbed = Testbed::new();
         for wrong in ["", "S", "s1", "S11", "S1 S1"] {
-            let error = world.check("8:0", wrong).expect_err(wrong);
+            let error = testbed.check("8:0", wrong).expect_err(wrong);
             assert!(error.contains(&format!("is not '{wrong}'")) && !error.contains("S1  "), "{error}");
         }
-        fs::remove_file(world.disk.join("device/serial")).expect("the serial number");
-        assert!(world.check("8:0", "").expect_err("no serial number").contains("has no serial number"));
+        fs::remove_file(testbed.disk.join("device/serial")).expect("the serial number");
+        assert!(testbed.check("8:0", "").expect_err("no serial number").contains("has no serial number"));
     }
 
     #[test]
@@ -200,10 +200,10 @@ mod tests {
             ("sys/devices/sda/device/vpd_pg80", "\0\u{1}\0\u{4}  Q9", "Q9"),
             ("udev/b8:0", "E:ID_MODEL=X\nE:ID_SERIAL_SHORT=U5\n", "U5"),
         ] {
-            let world = World::new();
-            fs::remove_file(world.disk.join("device/serial")).expect("the serial number");
-            world.put(file, content);
-            assert_eq!(world.check("8:0", serial), Ok(1 << 20), "{file}");
+            let testbed = Testbed::new();
+            fs::remove_file(testbed.disk.join("device/serial")).expect("the serial number");
+            testbed.put(file, content);
+            assert_eq!(testbed.check("8:0", serial), Ok(1 << 20), "{file}");
         }
     }
 
@@ -217,11 +217,11 @@ mod tests {
             ("sys/devices/sda/holders/dm-0/dev", "", "sda is part of the device dm-0"),
             ("sys/devices/sda/sda1/holders/md127/dev", "", "sda1 is part of the device md127"),
         ] {
-            let world = World::new();
-            world.put(file, content);
-            assert_eq!(world.check("8:0", "S1"), Err(expected.to_owned()), "{file}");
+            let testbed = Testbed::new();
+            testbed.put(file, content);
+            assert_eq!(testbed.check("8:0", "S1"), Err(expected.to_owned()), "{file}");
         }
-        let partition = World::new().check("8:1", "S1").expect_err("a partition");
+        let partition = Testbed::new().check("8:1", "S1").expect_err("a partition");
         assert!(partition.contains("is a partition"), "{partition}");
     }
 

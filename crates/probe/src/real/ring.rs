@@ -44,7 +44,7 @@ pub(super) fn slots(stream: &Stream) -> u32 {
 
 /// An I/O under way.
 #[derive(Clone, Copy)]
-struct Flight {
+struct InFlight {
     next: Next,
     from: Nanos,
     flushing: bool,
@@ -57,7 +57,7 @@ pub(super) struct Lane<'a> {
     source: Source,
     ring: IoUring,
     buffers: Buffers,
-    flights: Vec<Option<Flight>>,
+    in_flights: Vec<Option<InFlight>>,
     free: Vec<usize>,
     /// Taken from the source and not yet due.
     waiting: Option<Next>,
@@ -76,7 +76,7 @@ impl<'a> Lane<'a> {
             source,
             ring,
             buffers: Buffers::new(slots as usize, stream.bytes, seed),
-            flights: vec![None; slots as usize],
+            in_flights: vec![None; slots as usize],
             free: (0..slots as usize).rev().collect(),
             waiting: None,
             ended: false,
@@ -92,7 +92,7 @@ impl<'a> Lane<'a> {
             loop {
                 self.ended |= run.must_stop(background);
                 self.send(run);
-                if self.ended && self.free.len() == self.flights.len() {
+                if self.ended && self.free.len() == self.in_flights.len() {
                     break;
                 }
                 if let Err(error) = self.wait(run) {
@@ -134,7 +134,7 @@ impl<'a> Lane<'a> {
             }
             // The time before stamping is the stream's; the time after it is the I/O's.
             let from = next.due.unwrap_or_else(|| run.now());
-            self.flights[slot] = Some(Flight { next, from, flushing: false });
+            self.in_flights[slot] = Some(InFlight { next, from, flushing: false });
             let (pointer, bytes) = (self.buffers.pointer(slot), self.stream.bytes);
             let entry = match next.write {
                 true => opcode::Write::new(self.file, pointer, bytes).offset(next.offset).build(),
@@ -153,7 +153,7 @@ impl<'a> Lane<'a> {
 
     /// Submits, and waits until something has completed or an I/O is due.
     fn wait(&mut self, run: &Run<'_>) -> io::Result<()> {
-        let outstanding = self.free.len() < self.flights.len();
+        let outstanding = self.free.len() < self.in_flights.len();
         let nap = match self.waiting {
             // Nobody sends more before something completes.
             _ if self.free.is_empty() || self.ended => Some(WAIT_MAX),
@@ -185,33 +185,33 @@ impl<'a> Lane<'a> {
             let Some(entry) = completed else { break };
             let now = run.now();
             let slot = entry.user_data() as usize;
-            let flight = self.flights[slot].take().expect("a completion of what was sent");
-            let expected = if flight.flushing { 0 } else { self.stream.bytes as i32 };
+            let in_flight = self.in_flights[slot].take().expect("a completion of what was sent");
+            let expected = if in_flight.flushing { 0 } else { self.stream.bytes as i32 };
             if entry.result() != expected {
                 self.free.push(slot);
-                let (action, error) = failure(&flight, entry.result());
+                let (action, error) = failure(&in_flight, entry.result());
                 run.fail(action, error);
-            } else if flight.next.flush && !flight.flushing {
-                self.flights[slot] = Some(Flight { flushing: true, ..flight });
+            } else if in_flight.next.flush && !in_flight.flushing {
+                self.in_flights[slot] = Some(InFlight { flushing: true, ..in_flight });
                 self.push(opcode::Fsync::new(self.file).flags(FsyncFlags::DATASYNC).build(), slot);
             } else {
                 self.free.push(slot);
-                self.tally.count(&flight.next, self.stream.bytes, flight.from, now, self.stream.keep_raw);
+                self.tally.count(&in_flight.next, self.stream.bytes, in_flight.from, now, self.stream.keep_raw);
             }
         }
     }
 }
 
 /// Action that failed, and the error that came of it.
-fn failure(flight: &Flight, result: i32) -> (&'static str, io::Error) {
-    let action = match flight {
-        Flight { flushing: true, .. } => "flushing",
-        Flight { next: Next { write: true, .. }, .. } => "writing",
+fn failure(in_flight: &InFlight, result: i32) -> (&'static str, io::Error) {
+    let action = match in_flight {
+        InFlight { flushing: true, .. } => "flushing",
+        InFlight { next: Next { write: true, .. }, .. } => "writing",
         _ => "reading",
     };
     let error = match result {
         ..0 => io::Error::from_raw_os_error(-result),
-        _ => io::Error::other(format!("only {result} B were moved at {}", flight.next.offset)),
+        _ => io::Error::other(format!("only {result} B were moved at {}", in_flight.next.offset)),
     };
     (action, error)
 }

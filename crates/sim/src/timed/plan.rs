@@ -2,9 +2,9 @@
 
 use super::frames::Frames;
 use super::work::Op;
+use crate::addresses::Addresses;
 use crate::cell::Run;
 use crate::layer::PREFETCH_AHEAD;
-use crate::world::World;
 use entresol_core::{Hint, Movement, ObjectId, Op as RequestOp, Outcome, Page, Request, Tier, Verb, prefetch};
 
 /// Whole objects move in I/Os of this many bytes.
@@ -106,7 +106,7 @@ impl Cause {
 /// Policies, the frames of their tiers and the addresses below.
 pub(super) struct Planner<'w> {
     pub run: Run<'w>,
-    world: &'w World<'w>,
+    addresses: &'w Addresses<'w>,
     frames: Vec<Frames>,
     /// Bytes of a page that a request reads or updates where it is, for each tier.
     touched: Vec<u32>,
@@ -122,8 +122,8 @@ pub(super) struct Planner<'w> {
 
 impl<'w> Planner<'w> {
     /// `tiers` holds the capacities of each layer's tiers; for `touched` see `TimedOptions`.
-    pub fn new(world: &'w World<'w>, run: Run<'w>, tiers: &[Vec<usize>], touched: &[u32]) -> Self {
-        let trace = world.trace;
+    pub fn new(addresses: &'w Addresses<'w>, run: Run<'w>, tiers: &[Vec<usize>], touched: &[u32]) -> Self {
+        let trace = addresses.trace;
         let mut frames = Vec::new();
         let mut first_tier = Vec::new();
         for (layer, capacities) in run.layers.iter().zip(tiers) {
@@ -144,13 +144,13 @@ impl<'w> Planner<'w> {
         let segments = frames.iter().map(|_| Segment::default()).collect();
         let of_page = |tier: usize| touched.get(tier).map_or(trace.page_bytes, |&bytes| bytes.min(trace.page_bytes));
         let touched = (0..frames.len()).map(of_page).collect();
-        Planner { run, world, frames, touched, first_tier, object_base, movements, segments }
+        Planner { run, addresses, frames, touched, first_tier, object_base, movements, segments }
     }
 
     /// Bytes that the level below must hold.
     pub fn backing_bytes(&self) -> u64 {
-        let pages: u64 = self.world.trace.objects.iter().map(|object| object.pages).sum();
-        pages * u64::from(self.world.trace.page_bytes)
+        let pages: u64 = self.addresses.trace.objects.iter().map(|object| object.pages).sum();
+        pages * u64::from(self.addresses.trace.page_bytes)
     }
 
     /// The number of tiers, which is the index of the device below them.
@@ -159,7 +159,7 @@ impl<'w> Planner<'w> {
     }
 
     fn bytes(&self) -> u32 {
-        self.world.trace.page_bytes
+        self.addresses.trace.page_bytes
     }
 
     /// Puts a page into a tier: at once, or into the open segment of a log. `read` brings it there, if it must be.
@@ -192,26 +192,26 @@ impl<'w> Planner<'w> {
     }
 
     fn backing_offset(&self, page: Page) -> u64 {
-        let address = self.world.address(page);
+        let address = self.addresses.address(page);
         self.object_base[address.object.index()] + address.block * u64::from(self.bytes())
     }
 
     /// Decides on a request of the trace; returns where it was found: a tier, or `below()`.
     pub fn request(&mut self, at: usize, plan: &mut Plan) -> usize {
-        self.layer(0, at, self.world.trace.request(at), false, plan)
+        self.layer(0, at, self.addresses.trace.request(at), false, plan)
     }
 
     /// Loads what will be looked up for the request that comes some way behind `at` into the processor's cache.
     #[inline(always)]
     pub fn prefetch_behind(&self, at: usize) {
-        let Some(&page) = self.world.trace.pages.get(at + PREFETCH_AHEAD) else { return };
+        let Some(&page) = self.addresses.trace.pages.get(at + PREFETCH_AHEAD) else { return };
         self.run.layers.iter().for_each(|layer| layer.prefetch(Page(page)));
         self.prefetch(Page(page));
     }
 
     #[inline(always)]
     fn prefetch(&self, page: Page) {
-        let trace = self.world.trace;
+        let trace = self.addresses.trace;
         self.frames.iter().for_each(|frames| frames.prefetch(page));
         prefetch(&trace.page_block, page.index());
         prefetch(&trace.page_object, page.index());

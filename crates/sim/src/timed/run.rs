@@ -6,11 +6,11 @@ use super::processors::{Processors, Work};
 use super::report::{DeviceRow, LatencyRow, TimedRow};
 use super::tuning::{Tuned, Tuning};
 use super::work::{Done, Op, Owner, Station, Works, histogram, record};
+use crate::addresses::Addresses;
 use crate::cell::{CellError, CellOptions, Run, Stack, Totals, thread_cpu_time};
 use crate::row::{Interval, Row};
 use crate::spec::LayerSpec;
 use crate::sweep::Cell;
-use crate::world::World;
 use entresol_core::{Hint, ObjectId};
 use entresol_device::{Completion, Device, DeviceError, Nanos};
 use entresol_trace::EventKind;
@@ -109,23 +109,23 @@ pub enum TimedError {
 /// # Errors
 /// When the stack, the devices or the trace do not fit together; see [`TimedError`].
 pub fn run_timed(
-    world: &World,
+    addresses: &Addresses,
     layers: &[LayerSpec],
     size: String,
     hierarchy: Hierarchy,
     options: &CellOptions,
     timed: &TimedOptions,
 ) -> Result<(Row, TimedRow), TimedError> {
-    let stack = Stack::new(layers, size, world)?;
-    run_timed_stack(world, &stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
+    let stack = Stack::new(layers, size, addresses)?;
+    run_timed_stack(addresses, &stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
 }
 
 impl Cell {
     /// Bytes that each tier must hold, the tiers of all layers in order, and then the level below.
-    pub fn needs(&self, world: &World) -> Vec<u64> {
-        let page_bytes = u64::from(world.trace.page_bytes);
+    pub fn needs(&self, addresses: &Addresses) -> Vec<u64> {
+        let page_bytes = u64::from(addresses.trace.page_bytes);
         let tiers = self.stack.layers.iter().flat_map(|placed| &placed.tiers);
-        let below: u64 = world.trace.objects.iter().map(|object| object.pages).sum();
+        let below: u64 = addresses.trace.objects.iter().map(|object| object.pages).sum();
         tiers.map(|&pages| pages as u64).chain([below]).map(|pages| pages * page_bytes).collect()
     }
 
@@ -135,12 +135,12 @@ impl Cell {
     /// When the devices or the trace do not fit; see [`TimedError`].
     pub fn run_timed(
         &self,
-        world: &World,
+        addresses: &Addresses,
         hierarchy: Hierarchy,
         options: &CellOptions,
         timed: &TimedOptions,
     ) -> Result<(Row, TimedRow), TimedError> {
-        run_timed_stack(world, &self.stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
+        run_timed_stack(addresses, &self.stack, hierarchy, options, timed, None).map(|(row, timed, _)| (row, timed))
     }
 
     /// The same with settings that change on the way; returns the epochs as well, from the end of the warm-up on.
@@ -149,36 +149,36 @@ impl Cell {
     /// When the devices or the trace do not fit; see [`TimedError`].
     pub fn run_tuned<'a>(
         &self,
-        world: &'a World<'a>,
+        addresses: &'a Addresses<'a>,
         hierarchy: Hierarchy,
         options: &CellOptions,
         timed: &'a TimedOptions,
         tuning: Tuning<'a>,
     ) -> Result<(Row, TimedRow, Vec<EpochRow>), TimedError> {
-        run_timed_stack(world, &self.stack, hierarchy, options, timed, Some(tuning))
+        run_timed_stack(addresses, &self.stack, hierarchy, options, timed, Some(tuning))
     }
 }
 
 fn run_timed_stack<'a>(
-    world: &'a World<'a>,
+    addresses: &'a Addresses<'a>,
     stack: &Stack,
     hierarchy: Hierarchy,
     options: &CellOptions,
     timed: &'a TimedOptions,
     tuning: Option<Tuning<'a>>,
 ) -> Result<(Row, TimedRow, Vec<EpochRow>), TimedError> {
-    if timed.clients == 0 && world.trace.times_us.is_none() {
+    if timed.clients == 0 && addresses.trace.times_us.is_none() {
         return Err(TimedError::NoTimes);
     }
     let began = thread_cpu_time();
-    let run = Run::build(world, stack, options, true)?;
+    let run = Run::build(addresses, stack, options, true)?;
     let tiers: Vec<Vec<usize>> = stack.layers.iter().map(|placed| placed.tiers.clone()).collect();
-    let planner = Planner::new(world, run, &tiers, &timed.touched_bytes);
-    let stations = stations(&planner, stack, &tiers, hierarchy, world.trace.page_bytes)?;
-    let mut simulation = Simulation::new(world, planner, stations, timed);
-    simulation.tuned = tuning.map(|tuning| Tuned::new(tuning, world.trace.page_bytes, &mut simulation.planner.run));
+    let planner = Planner::new(addresses, run, &tiers, &timed.touched_bytes);
+    let stations = stations(&planner, stack, &tiers, hierarchy, addresses.trace.page_bytes)?;
+    let mut simulation = Simulation::new(addresses, planner, stations, timed);
+    simulation.tuned = tuning.map(|tuning| Tuned::new(tuning, addresses.trace.page_bytes, &mut simulation.planner.run));
     simulation.history.step = options.interval.map(|step| step.max(1) as usize);
-    let started = simulation.run((world.trace.len() as f64 * options.warmup) as usize)?;
+    let started = simulation.run((addresses.trace.len() as f64 * options.warmup) as usize)?;
     let mut timed_row = simulation.timed_row(stack, started);
     let mut row = simulation.planner.run.row(stack, options);
     timed_row.read_cache_latency_us = timed_row.read_cache_latency(&row);
@@ -256,7 +256,7 @@ impl History {
 }
 
 struct Simulation<'w> {
-    world: &'w World<'w>,
+    addresses: &'w Addresses<'w>,
     planner: Planner<'w>,
     stations: Vec<Station>,
     options: &'w TimedOptions,
@@ -280,11 +280,16 @@ struct Simulation<'w> {
 }
 
 impl<'w> Simulation<'w> {
-    fn new(world: &'w World<'w>, planner: Planner<'w>, stations: Vec<Station>, options: &'w TimedOptions) -> Self {
+    fn new(
+        addresses: &'w Addresses<'w>,
+        planner: Planner<'w>,
+        stations: Vec<Station>,
+        options: &'w TimedOptions,
+    ) -> Self {
         let latencies = stations.iter().map(|_| histogram()).collect();
         let arrivals = (0..options.clients).map(|client| Reverse(Arrival { at: 0, client })).collect();
         Simulation {
-            world,
+            addresses,
             planner,
             stations,
             options,
@@ -342,7 +347,7 @@ impl<'w> Simulation<'w> {
     /// When something happens next; `None` when all is done.
     fn next_time(&self) -> Option<Nanos> {
         let devices = self.stations.iter().map(|station| station.next_event).min().filter(|&next| next < Nanos::MAX);
-        let exhausted = self.next_request >= self.world.trace.len();
+        let exhausted = self.next_request >= self.addresses.trace.len();
         let client = self.arrivals.peek().filter(|_| !exhausted).map(|arrival| arrival.0.at);
         devices.into_iter().chain(client).chain(self.clock_arrival()).min().map(|next| next.max(self.now))
     }
@@ -352,7 +357,7 @@ impl<'w> Simulation<'w> {
         if self.options.clients > 0 {
             return None;
         }
-        let times = self.world.trace.times_us.as_ref()?;
+        let times = self.addresses.trace.times_us.as_ref()?;
         times.get(self.next_arrival).map(|us| us * 1000)
     }
 
@@ -433,7 +438,7 @@ impl<'w> Simulation<'w> {
             let Reverse(arrival) = self.arrivals.pop().expect("just seen");
             self.waiting.push_back(arrival);
         }
-        while self.has_room() && self.next_request < self.world.trace.len() {
+        while self.has_room() && self.next_request < self.addresses.trace.len() {
             let Some(arrival) = self.waiting.pop_front() else { break };
             self.start_request(arrival)?;
         }
@@ -462,7 +467,7 @@ impl<'w> Simulation<'w> {
         self.next_request += 1;
         if let Some(tuned) = &mut self.tuned {
             tuned.before_request(at, self.now, &self.stations, &mut self.planner.run);
-            tuned.shadow(at, self.world);
+            tuned.shadow(at, self.addresses);
         }
         self.planner.prefetch_behind(at);
         let mut plan = std::mem::take(&mut self.plan);
@@ -488,8 +493,8 @@ impl<'w> Simulation<'w> {
     }
 
     fn pass_events(&mut self, at: usize, plan: &mut Plan) {
-        let world = self.world;
-        while let Some(event) = world.trace.events.get(self.next_event).filter(|event| event.at as usize <= at) {
+        let addresses = self.addresses;
+        while let Some(event) = addresses.trace.events.get(self.next_event).filter(|event| event.at as usize <= at) {
             self.next_event += 1;
             match &event.kind {
                 EventKind::QueryBegin { query, objects, .. } => {

@@ -1,9 +1,9 @@
 //! A tuner at work: settings that change from epoch to epoch of a simulation with time.
 
 use super::work::Station;
+use crate::addresses::Addresses;
 use crate::cell::{CellError, CellOptions, Run};
 use crate::sweep::Cell;
-use crate::world::World;
 use entresol_device::Nanos;
 use entresol_policy::Tunable;
 use entresol_policy::miniature::{Miniatures, Scale, Subject, Terms};
@@ -31,8 +31,8 @@ impl Cell {
     ///
     /// # Errors
     /// When the policy cannot be built.
-    pub fn knobs(&self, layer: usize, world: &World, options: &CellOptions) -> Result<Vec<Knob>, CellError> {
-        let run = Run::build(world, &self.stack, options, false)?;
+    pub fn knobs(&self, layer: usize, addresses: &Addresses, options: &CellOptions) -> Result<Vec<Knob>, CellError> {
+        let run = Run::build(addresses, &self.stack, options, false)?;
         let info = run.layers[layer].info();
         let knob =
             |(at, tunable): (usize, &Tunable)| Knob::new(tunable.option, tunable.levels, run.layers[layer].tunable(at));
@@ -46,13 +46,13 @@ impl Cell {
     pub fn miniatures(
         &self,
         tunables: &[usize],
-        world: &World,
+        addresses: &Addresses,
         options: &CellOptions,
         scale: Scale,
         terms: Terms,
     ) -> Result<Miniatures, CellError> {
         let spec = &self.stack.layers[0].spec;
-        let config = self.stack.config(0, world, options);
+        let config = self.stack.config(0, addresses, options);
         let subject = Subject { info: spec.info, options: &spec.options, config: &config, tunables: tunables.to_vec() };
         Ok(Miniatures::new(&subject, scale, terms)?)
     }
@@ -116,10 +116,10 @@ impl<'t> Tuned<'t> {
 
     /// Shows request `at` to the shadows, if there are any.
     #[inline]
-    pub fn shadow(&mut self, at: usize, world: &World) {
+    pub fn shadow(&mut self, at: usize, addresses: &Addresses) {
         if let Some(shadows) = &mut self.shadows {
-            let request = world.trace.request(at);
-            shadows.told(request, world.address(request.page), || world.now_us(at));
+            let request = addresses.trace.request(at);
+            shadows.told(request, addresses.address(request.page), || addresses.now_us(at));
         }
     }
 

@@ -90,17 +90,17 @@ pub(super) struct Tpcc {
     districts: Vec<District>,
     /// The newest order that a customer, numbered over all, placed during the run.
     newest: HashMap<u64, u64>,
-    pending: Pending,
+    pending: Delayed,
 }
 
 /// References of the running transaction.
 #[derive(Default)]
-struct Pending {
+struct Delayed {
     references: Vec<Reference>,
     next: usize,
 }
 
-impl Pending {
+impl Delayed {
     /// References a page once more, unless the last reference was just that.
     fn touch(&mut self, object: u32, block: u64, op: Op) {
         let same = |last: &Reference| last.object == object && last.block == block && last.op == op;
@@ -173,7 +173,7 @@ impl Tpcc {
             stock_pkey: Tree::new(18, 8, 1, warehouses * ITEMS, false, page),
             districts: (0..districts).map(fresh).collect(),
             newest: HashMap::new(),
-            pending: Pending::default(),
+            pending: Delayed::default(),
         }
     }
 

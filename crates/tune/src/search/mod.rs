@@ -32,7 +32,7 @@ pub enum Search {
     /// Successive halving of samples.
     Halving(Halving),
     /// None: what is adopted is found elsewhere.
-    Told,
+    External,
 }
 
 impl Search {
@@ -42,7 +42,7 @@ impl Search {
             Search::Annealing(search) => search.propose(space),
             Search::Climb(search) => search.propose(space),
             Search::Halving(search) => search.propose(),
-            Search::Told => None,
+            Search::External => None,
         }
     }
 
@@ -52,7 +52,7 @@ impl Search {
             Search::Annealing(search) => search.told(verdict),
             Search::Climb(search) => search.told(space, verdict),
             Search::Halving(search) => search.told(space, verdict),
-            Search::Told => {}
+            Search::External => {}
         }
     }
 
@@ -62,7 +62,7 @@ impl Search {
             Search::Annealing(search) => search.restart(from, value),
             Search::Climb(search) => search.restart(from),
             Search::Halving(search) => search.restart(space, from),
-            Search::Told => {}
+            Search::External => {}
         }
     }
 
@@ -72,7 +72,7 @@ impl Search {
             Search::Annealing(search) => search.points().collect(),
             Search::Climb(search) => search.points().collect(),
             Search::Halving(search) => search.points().collect(),
-            Search::Told => Vec::new(),
+            Search::External => Vec::new(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Search {
             Search::Annealing(search) => search.is_over(),
             Search::Climb(search) => search.is_over(),
             Search::Halving(search) => search.is_over(),
-            Search::Told => true,
+            Search::External => true,
         }
     }
 }

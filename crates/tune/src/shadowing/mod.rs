@@ -142,7 +142,7 @@ impl Shadowing {
     ) -> Self {
         let ShadowingOptions { limits, race, adoption, clients, seed } = *options;
         let race = Race::new(&space, &start, race, seed);
-        let guard = Guarded::new(space, start, Search::Told, objective, limits, epoch_requests);
+        let guard = Guarded::new(space, start, Search::External, objective, limits, epoch_requests);
         Shadowing {
             guard: guard.patient(),
             race,

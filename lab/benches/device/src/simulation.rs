@@ -3,7 +3,7 @@
 use crate::Measured;
 use entresol_core::Size;
 use entresol_device::profile;
-use entresol_sim::{Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, World, parse_policies};
+use entresol_sim::{Addresses, Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, parse_policies};
 use entresol_trace::{Trace, generate};
 
 /// Policy and devices of its two tiers and below.
@@ -14,18 +14,18 @@ const RUNS: [(&str, [&str; 3], Option<f64>); 4] = [
     ("lc", ["dram", "840-pro", "face-raid0x16"], None),
 ];
 
-fn cell(policy: &str, world: &World) -> Result<Cell, String> {
+fn cell(policy: &str, addresses: &Addresses) -> Result<Cell, String> {
     let policies = parse_policies(policy).map_err(|error| error.to_string())?;
-    Cell::single(&policies[0], Size::Percent(20.0), Some(Size::Percent(4.0)), world)
+    Cell::single(&policies[0], Size::Percent(20.0), Some(Size::Percent(4.0)), addresses)
         .map_err(|skipped| skipped.error.to_string())
 }
 
-fn hierarchy(cell: &Cell, devices: [&str; 3], world: &World) -> Result<Hierarchy, String> {
+fn hierarchy(cell: &Cell, devices: [&str; 3], addresses: &Addresses) -> Result<Hierarchy, String> {
     let build = |(name, bytes): (&str, u64)| -> Result<NamedDevice, String> {
         let device = profile::load(name).and_then(|profile| profile.build(bytes, 42));
         Ok((name.to_owned(), device.map_err(|error| error.to_string())?))
     };
-    let mut built = devices.into_iter().zip(cell.needs(world)).map(build).collect::<Result<Vec<_>, _>>()?;
+    let mut built = devices.into_iter().zip(cell.needs(addresses)).map(build).collect::<Result<Vec<_>, _>>()?;
     let backing = built.pop().ok_or("a hierarchy has a level below")?;
     Ok(Hierarchy { tiers: built, backing })
 }
@@ -34,11 +34,11 @@ fn hierarchy(cell: &Cell, devices: [&str; 3], world: &World) -> Result<Hierarchy
 pub fn all(rounds: u32, shorter: u64) -> Result<Vec<Measured>, String> {
     let spec = format!("zipf:n={}:pages=100000:seed=42:ids=scattered:write=30", 1_000_000 / shorter);
     let trace: Trace = generate(&spec.parse().map_err(|error: entresol_trace::SpecError| error.to_string())?);
-    let world = World::new(&trace);
+    let addresses = Addresses::new(&trace);
     let timed = TimedOptions { clients: 16, ..TimedOptions::default() };
     let mut all = Vec::new();
     for (policy, devices, bound) in RUNS {
-        let cell = cell(policy, &world)?;
+        let cell = cell(policy, &addresses)?;
         // Both can fail, and a run that failed has no time.
         let mut failed = None;
         let measured = Measured::of(
@@ -46,10 +46,10 @@ pub fn all(rounds: u32, shorter: u64) -> Result<Vec<Measured>, String> {
             bound,
             trace.len() as u64,
             rounds,
-            || hierarchy(&cell, devices, &world),
+            || hierarchy(&cell, devices, &addresses),
             |built| {
                 let run = built.and_then(|hierarchy| {
-                    let result = cell.run_timed(&world, hierarchy, &CellOptions::default(), &timed);
+                    let result = cell.run_timed(&addresses, hierarchy, &CellOptions::default(), &timed);
                     result.map_err(|error| error.to_string())
                 });
                 match run {

@@ -103,7 +103,7 @@ pub fn fill(dir: &Path, sizes: &Sizes) -> Result<Filled, String> {
                 cache.flush().map_err(text)?;
             }
         }
-        if cache.stats().map_err(text)?.log.blocks as f64 >= TURNS * blocks as f64 {
+        if cache.stats().map_err(text)?.store.blocks as f64 >= TURNS * blocks as f64 {
             break;
         }
     }
@@ -116,8 +116,8 @@ pub fn fill(dir: &Path, sizes: &Sizes) -> Result<Filled, String> {
     Ok(Filled {
         requests: (served + SAMPLE) as f64,
         seconds: started.elapsed().as_secs_f64(),
-        blocks_per_batch: after.log.blocks as f64 / after.log.batches as f64,
-        pages_per_sync: after.log.pages as f64 / after.log.syncs as f64,
+        blocks_per_batch: after.store.blocks as f64 / after.store.batches as f64,
+        pages_per_sync: after.store.pages as f64 / after.store.syncs as f64,
         hit_ratio: hits as f64 / (after.counts.reads - before.counts.reads) as f64,
         index_bytes: after.index_bytes as f64,
         directory_bytes: after.directory_bytes as f64,

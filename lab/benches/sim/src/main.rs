@@ -8,7 +8,7 @@ mod timed;
 
 use clap::Parser;
 use entresol_bench_common::{deliver, end, heading};
-use entresol_sim::{World, parse_policies};
+use entresol_sim::{Addresses, parse_policies};
 use entresol_trace::{Trace, generate};
 use measure::SIZES;
 use peer::Peer;
@@ -65,7 +65,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let mut out = heading("Speed and memory of the simulator", "bench-sim", READING);
     if arguments.timed {
         let trace = traced(&writes_spec)?;
-        let table = timed::table(&World::new(&trace), arguments.rounds as usize)?;
+        let table = timed::table(&Addresses::new(&trace), arguments.rounds as usize)?;
         write!(out, "## Three tiers with device time: `{writes_spec}`\n\n{table}").expect("writing to a string");
         return deliver(&out, arguments.out.as_deref());
     }
@@ -73,7 +73,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     read_only(arguments, &reads, &reads_spec, &mut out)?;
     if arguments.sweep {
         writeln!(out, "## Twenty policies, twenty sizes\n").expect("writing to a string");
-        out += &report::sweep(&measure::sweep_cost(&World::new(&reads))?);
+        out += &report::sweep(&measure::sweep_cost(&Addresses::new(&reads))?);
     }
     drop(reads);
     with_writes(arguments, &traced(&writes_spec)?, &writes_spec, &mut out)?;
@@ -86,16 +86,16 @@ fn traced(spec: &str) -> Result<Trace, String> {
 
 /// The trace of the oracle: all policies, beside libCacheSim.
 fn read_only(arguments: &Arguments, trace: &Trace, spec: &str, out: &mut String) -> Result<(), String> {
-    let world = World::new(trace);
+    let addresses = Addresses::new(trace);
     let file = arguments.scratch.join("reads.oracleGeneral.bin");
     std::fs::create_dir_all(&arguments.scratch)
-        .and_then(|()| peer::write_oracle_general(&world, &file))
+        .and_then(|()| peer::write_oracle_general(&addresses, &file))
         .map_err(|error| format!("{}: {error}", file.display()))?;
     let mut peer = arguments.python.as_deref().map(|python| Peer::start(python, &file, trace.len()));
     let policies = parse_policies(&arguments.policies).map_err(|error| error.to_string())?;
     let mut cells = measure::cells(&policies);
     let running = peer.as_mut().and_then(|peer| peer.as_mut().ok());
-    measure::rounds(&world, &mut cells, running, arguments.rounds as usize)?;
+    measure::rounds(&addresses, &mut cells, running, arguments.rounds as usize)?;
     let load = measure::loads(&file, arguments.rounds as usize)?;
 
     let mut section = format!("## Reads: `{spec}`\n\n{} distinct pages. ", trace.footprint());
@@ -120,12 +120,12 @@ const STATE_NOTE: &str = "The simulator gives a handle to every page of the trac
 
 /// 30 % writes: the policies that tell clean from dirty pages, those with a bound for this, and three tiers.
 fn with_writes(arguments: &Arguments, trace: &Trace, spec: &str, out: &mut String) -> Result<(), String> {
-    let world = World::new(trace);
+    let addresses = Addresses::new(trace);
     let mut policies = parse_policies(&arguments.policies).map_err(|error| error.to_string())?;
     policies.retain(|policy| policy.info.write_aware || policy.info.name == "lru");
     let mut cells = measure::cells(&policies);
     cells.push(measure::stack(THREE_TIERS)?);
-    measure::rounds(&world, &mut cells, None, arguments.rounds as usize)?;
+    measure::rounds(&addresses, &mut cells, None, arguments.rounds as usize)?;
     let mut section = format!("## 30 % writes: `{spec}`\n\n");
     for pages in SIZES {
         section += &format!("### {pages} pages\n\n{}", report::writes(&cells, pages));

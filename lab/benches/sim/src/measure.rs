@@ -6,7 +6,7 @@ use entresol_bench_common::{median, process_time};
 use entresol_core::Size;
 use entresol_policy::catalogue::{self, Visitor};
 use entresol_policy::{Config, Policy};
-use entresol_sim::{Cell, CellOptions, LayerSpec, PolicySpec, Progress, Row, World, run_cell, sweep};
+use entresol_sim::{Addresses, Cell, CellOptions, LayerSpec, PolicySpec, Progress, Row, run_cell, sweep};
 use entresol_trace::{LoadOptions, load};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -81,8 +81,8 @@ impl Measured {
         self.row.requests - self.row.read_hits - self.row.write_hits
     }
 
-    fn run(&mut self, world: &World) -> Result<(), String> {
-        let row = run_cell(world, &self.layers, String::new(), &CellOptions { seed: 42, ..CellOptions::default() });
+    fn run(&mut self, addresses: &Addresses) -> Result<(), String> {
+        let row = run_cell(addresses, &self.layers, String::new(), &CellOptions { seed: 42, ..CellOptions::default() });
         self.row = row.map_err(|error| error.to_string())?;
         self.times.0.push(self.row.cpu_seconds);
         Ok(())
@@ -121,11 +121,16 @@ pub fn stack(text: &str) -> Result<Measured, String> {
 
 /// Runs everything once per round, libCacheSim's version right after ours, so that what else the machine does meets
 /// both alike.
-pub fn rounds(world: &World, cells: &mut [Measured], mut peer: Option<&mut Peer>, rounds: usize) -> Result<(), String> {
+pub fn rounds(
+    addresses: &Addresses,
+    cells: &mut [Measured],
+    mut peer: Option<&mut Peer>,
+    rounds: usize,
+) -> Result<(), String> {
     for round in 1..=rounds {
         for cell in &mut *cells {
             progress(format_args!("round {round} of {rounds}: {}", cell.label));
-            cell.run(world)?;
+            cell.run(addresses)?;
             if let Some(peer) = &mut peer {
                 cell.run_peer(peer).map_err(|error| format!("libCacheSim, {}: {error}", cell.label))?;
             }
@@ -181,22 +186,22 @@ pub struct SweepCost {
 }
 
 /// Twenty policies at twenty sizes, from 0.1 % to half of the footprint, equally far apart on a logarithmic axis.
-pub fn sweep_cost(world: &World) -> Result<SweepCost, String> {
+pub fn sweep_cost(addresses: &Addresses) -> Result<SweepCost, String> {
     const SIZES: i32 = 20;
-    let (least, most) = (world.trace.footprint() as f64 * 0.001, world.trace.footprint() as f64 * 0.5);
+    let (least, most) = (addresses.trace.footprint() as f64 * 0.001, addresses.trace.footprint() as f64 * 0.5);
     let step = (most / least).powf(1.0 / f64::from(SIZES - 1));
     let mut cells = Vec::new();
     for name in bounds::sweep_policies() {
         let policy = &entresol_sim::parse_policies(name).map_err(|error| error.to_string())?[0];
         for i in 0..SIZES {
             let size = Size::Pages((least * step.powi(i)).round() as u64);
-            cells.push(Cell::single(policy, size, None, world).map_err(|skipped| skipped.error.to_string())?);
+            cells.push(Cell::single(policy, size, None, addresses).map_err(|skipped| skipped.error.to_string())?);
         }
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (cpu, wall) = (process_time(), Instant::now());
     let mut report = |done: Progress| progress(format_args!("sweep: {} of {}", done.done, done.total));
-    sweep(world, &cells, &CellOptions::default(), threads, &mut report).map_err(|error| error.to_string())?;
+    sweep(addresses, &cells, &CellOptions::default(), threads, &mut report).map_err(|error| error.to_string())?;
     progress(format_args!(""));
     Ok(SweepCost { cells: cells.len(), threads, cpu: process_time() - cpu, wall: wall.elapsed() })
 }

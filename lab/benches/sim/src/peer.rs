@@ -1,7 +1,7 @@
 //! libCacheSim in a process of its own.
 
 use entresol_core::NEVER;
-use entresol_sim::World;
+use entresol_sim::Addresses;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -73,11 +73,11 @@ impl Drop for Peer {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write_oracle_general(world: &World, path: &Path) -> std::io::Result<()> {
+pub fn write_oracle_general(addresses: &Addresses, path: &Path) -> std::io::Result<()> {
     const REQUESTS_PER_SECOND: usize = 1000;
     let mut file = BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
-    for (at, (&page, &next)) in world.trace.pages.iter().zip(world.next_use()).enumerate() {
-        let block = world.trace.page_block[page as usize];
+    for (at, (&page, &next)) in addresses.trace.pages.iter().zip(addresses.next_use()).enumerate() {
+        let block = addresses.trace.page_block[page as usize];
         let next = if next == NEVER { -1 } else { i64::from(next) + 1 };
         file.write_all(&((at / REQUESTS_PER_SECOND) as u32).to_le_bytes())?;
         file.write_all(&block.to_le_bytes())?;

@@ -4,7 +4,7 @@ use crate::bounds;
 use crate::measure::Times;
 use crate::report::{Table, judged};
 use entresol_device::profile;
-use entresol_sim::{Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, World, parse_stack};
+use entresol_sim::{Addresses, Cell, CellOptions, Hierarchy, NamedDevice, TimedOptions, parse_stack};
 
 /// Stacks and the devices under them, the level below last.
 const CASES: [(&str, &[&str]); 3] = [
@@ -17,21 +17,21 @@ const CASES: [(&str, &[&str]); 3] = [
 const CLIENTS: u32 = 8;
 
 /// Runs every case so many times; a table of the medians.
-pub fn table(world: &World, rounds: usize) -> Result<String, String> {
+pub fn table(addresses: &Addresses, rounds: usize) -> Result<String, String> {
     let mut table = Table::new(&["stack", "devices", "I/Os a request", "Mreq/s", "bound"]);
     for (stack, devices) in CASES {
         let layers = parse_stack(stack).map_err(|error| error.to_string())?;
-        let cell = Cell::stack(&layers, stack.to_owned(), world).map_err(|skipped| skipped.error.to_string())?;
+        let cell = Cell::stack(&layers, stack.to_owned(), addresses).map_err(|skipped| skipped.error.to_string())?;
         let options = TimedOptions { clients: CLIENTS, ..TimedOptions::default() };
         let (mut times, mut ios) = (Times::default(), 0);
         for _ in 0..rounds {
-            let hierarchy = hierarchy(&cell, world, devices)?;
-            let run = cell.run_timed(world, hierarchy, &CellOptions::default(), &options);
+            let hierarchy = hierarchy(&cell, addresses, devices)?;
+            let run = cell.run_timed(addresses, hierarchy, &CellOptions::default(), &options);
             let (row, timed) = run.map_err(|error| error.to_string())?;
             times.push(row.cpu_seconds);
             ios = timed.devices.iter().map(|device| device.reads + device.writes).sum();
         }
-        let requests = world.trace.len() as f64;
+        let requests = addresses.trace.len() as f64;
         let speed = requests / times.median() / 1e6;
         table.push(vec![
             format!("`{stack}`"),
@@ -44,12 +44,12 @@ pub fn table(world: &World, rounds: usize) -> Result<String, String> {
     Ok(table.render())
 }
 
-fn hierarchy(cell: &Cell, world: &World, devices: &[&str]) -> Result<Hierarchy, String> {
+fn hierarchy(cell: &Cell, addresses: &Addresses, devices: &[&str]) -> Result<Hierarchy, String> {
     let build = |(name, bytes): (&&str, u64)| -> Result<NamedDevice, String> {
         let device = profile::load(name).and_then(|profile| profile.build(bytes, 42));
         Ok(((*name).to_owned(), device.map_err(|error| error.to_string())?))
     };
-    let mut tiers = devices.iter().zip(cell.needs(world)).map(build).collect::<Result<Vec<_>, _>>()?;
+    let mut tiers = devices.iter().zip(cell.needs(addresses)).map(build).collect::<Result<Vec<_>, _>>()?;
     let backing = tiers.pop().ok_or("no device")?;
     Ok(Hierarchy { tiers, backing })
 }

@@ -14,17 +14,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 pub struct Sqlite {
     path: PathBuf,
     cache_bytes: u64,
-    turn: Arc<Turn>,
+    order: Arc<Order>,
 }
 
 /// Whose turn it is to write.
 #[derive(Default)]
-struct Turn {
+struct Order {
     taken: Mutex<bool>,
     free: Condvar,
 }
 
-impl Turn {
+impl Order {
     fn take(&self) {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self.free.wait_while(taken, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +40,7 @@ impl Turn {
 impl Sqlite {
     /// The database in a file, which is made where absent. `cache_bytes` is SQLite's own cache of each session.
     pub fn new(path: PathBuf, cache_bytes: u64) -> Self {
-        Self { path, cache_bytes, turn: Arc::default() }
+        Self { path, cache_bytes, order: Arc::default() }
     }
 }
 
@@ -70,13 +70,13 @@ impl Database for Sqlite {
         let cache_kib = (self.cache_bytes / 1024).max(64);
         let set = format!("PRAGMA journal_mode=wal; PRAGMA synchronous=full; PRAGMA cache_size=-{cache_kib}");
         connection.execute_batch(&set).map_err(failed)?;
-        Ok(Box::new(Connected { connection, turn: self.turn.clone(), holds: false, texts: HashMap::new() }))
+        Ok(Box::new(Connected { connection, order: self.order.clone(), holds: false, texts: HashMap::new() }))
     }
 }
 
 struct Connected {
     connection: Connection,
-    turn: Arc<Turn>,
+    order: Arc<Order>,
     /// True if it is this session's turn to write.
     holds: bool,
     texts: HashMap<&'static str, String>,
@@ -113,7 +113,7 @@ fn value(value: ValueRef) -> Value {
 impl Connected {
     fn end(&mut self) {
         if std::mem::take(&mut self.holds) {
-            self.turn.give();
+            self.order.give();
         }
     }
 }
@@ -170,7 +170,7 @@ impl Session for Connected {
 
     fn begin(&mut self, writes: bool) -> Result<(), DriverError> {
         if writes {
-            self.turn.take();
+            self.order.take();
             self.holds = true;
         }
         let begun = self.batch(if writes { "BEGIN IMMEDIATE" } else { "BEGIN" });

@@ -183,11 +183,11 @@ impl Program {
         let mut process = Guarded::spawn(self.owner.applied(&mut command)).map_err(at())?;
         // It has the other end, which is to be the last.
         drop(command);
-        let (told, lines) = channel();
+        let (sender, lines) = channel();
         // Its own thread, for a line may be long in coming.
         let reading = std::thread::spawn(move || {
             let lines = BufReader::new(reader).lines().map_while(Result::ok);
-            lines.for_each(|line| drop(told.send(line)));
+            lines.for_each(|line| drop(sender.send(line)));
         });
         let mut all = Vec::new();
         loop {

@@ -5,10 +5,10 @@
 //! device, its folder cannot be written or its name is too long for a socket.
 
 mod protocol;
-mod tape;
+mod recorder;
 
 pub use protocol::{Answer, KeepArg, Question};
-pub use tape::{Listener as TapeListener, Places, Tape};
+pub use recorder::{Listener as RecordListener, Places, Recorder};
 
 use anyhow::{Context, Result, bail};
 use entresol_front::mounts::mounts;
@@ -61,7 +61,7 @@ pub trait Controlled: Send + Sync {
     fn resolve(&self, path: &str, keep: KeepArg) -> Result<String>;
 
     /// Listens to the requests from now on.
-    fn record(&self) -> Result<Tape>;
+    fn record(&self) -> Result<Recorder>;
 }
 
 /// Returns the paths at which the control socket of a cache may be, in the order in which they are tried.
@@ -168,11 +168,11 @@ pub fn ask(cache: &Path, question: Question, limit: Option<Duration>) -> Result<
 }
 
 /// Asks the process that serves a cache to tell what it is asked; none when no process answers for it.
-pub fn listen_in(cache: &Path) -> Result<Option<TapeListener>> {
+pub fn listen_in(cache: &Path) -> Result<Option<RecordListener>> {
     let Some((value, reader)) = open(cache, Question::Record, Some(PATIENCE))? else { return Ok(None) };
     let limit = reader.get_ref().set_read_timeout(None);
     limit.and_then(|()| reader.get_ref().set_write_timeout(None)).context("the control socket")?;
-    Ok(Some(TapeListener::new(value, reader)?))
+    Ok(Some(RecordListener::new(value, reader)?))
 }
 
 /// Connects within a limit: where a stopped process has as many clients waiting as its socket takes, a connection waits too.
@@ -427,8 +427,8 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         let answer = match protocol::decode_question(&line) {
-            Ok(Question::Record) => match shared.tape() {
-                Ok(tape) => return tape.play(stream, &shared.stopping, &shared.listening),
+            Ok(Question::Record) => match shared.recorder() {
+                Ok(recorder) => return recorder.play(stream, &shared.stopping, &shared.listening),
                 Err(why) => Answer::Refused(why),
             },
             Ok(question) => shared.answer(&question),
@@ -443,7 +443,7 @@ impl Shared {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn tape(&self) -> Result<Tape, String> {
+    fn recorder(&self) -> Result<Recorder, String> {
         let cache = self.cache().ok_or(CLOSING)?;
         cache.record().map_err(|error| format!("{error:#}"))
     }
@@ -505,7 +505,7 @@ mod tests {
             Ok(path.to_owned())
         }
 
-        fn record(&self) -> Result<Tape> {
+        fn record(&self) -> Result<Recorder> {
             bail!("nothing to listen to")
         }
     }
@@ -637,7 +637,7 @@ mod tests {
             Ok(String::new())
         }
 
-        fn record(&self) -> Result<Tape> {
+        fn record(&self) -> Result<Recorder> {
             bail!("nothing to listen to")
         }
     }

@@ -15,7 +15,7 @@ use entresol_device::profile::{Model, Profile};
 use entresol_device::{Device, Io, IoKind};
 use entresol_engine::buffer::{Clock, EmulatedIo, TieredBuffer, TieredOptions, TieredStats};
 use entresol_policy::miniature::{Access, Awaits, Miniatures, Prices, Terms};
-use entresol_sim::{PolicySpec, World, prices};
+use entresol_sim::{Addresses, PolicySpec, prices};
 use entresol_tune::{EpochRow, Tuner};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
@@ -82,16 +82,16 @@ pub fn run(
     time: Time,
     policy: &PolicySpec,
     needs: &[u64],
-    world: &World,
+    addresses: &Addresses,
     tuner: Box<dyn Tuner + Send>,
     shadows: Option<Miniatures>,
 ) -> Result<Ran> {
-    let run = Run { plan, policy, needs, world, shadows };
+    let run = Run { plan, policy, needs, addresses, shadows };
     match time {
         Time::Real => run.with(WallClock::new(), Calibration::measure()?.clock_ns, tuner, |drive| drive.in_threads()),
         Time::Counted => {
             let clock = Arc::new(VirtualClock::new());
-            let page_bytes = u64::from(world.trace.page_bytes);
+            let page_bytes = u64::from(addresses.trace.page_bytes);
             let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
             let dram_ns = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, plan.seed())?;
             run.with(clock.clone(), 0.0, tuner, |drive| drive.one_by_one(|| clock.advance(dram_ns as u64)))
@@ -101,8 +101,8 @@ pub fn run(
 
 /// Costs of the emulated devices' accesses, for the shadows of a tuner. The requester waits for all of them
 /// but writes to the level below.
-pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
-    let (page_bytes, seed) = (u64::from(world.trace.page_bytes), plan.seed());
+pub fn terms(plan: &Plan, needs: &[u64], addresses: &Addresses) -> Result<Terms> {
+    let (page_bytes, seed) = (u64::from(addresses.trace.page_bytes), plan.seed());
     let access = |ns: f64| Access { waits: ns / 1e9, busy: ns / 1e9 };
     let nvm = |kind, size| -> Result<Access> {
         Ok(access(latency_ns(plan.devices.cache_profile(), needs[1].max(page_bytes), kind, size, seed)?))
@@ -112,7 +112,7 @@ pub fn terms(plan: &Plan, needs: &[u64], world: &World) -> Result<Terms> {
     let dram = plan.devices.dram_profile().context("--live: DRAM has no profile")?;
     let request = latency_ns(dram, needs[0].max(page_bytes), IoKind::Read, page_bytes, seed)? / 1e9;
     let (bytes, clients) = (page_bytes as u32, plan.timed.clients.max(1) as usize);
-    let below = prices(|| plan.devices.device(2, needs[2], world, seed), bytes, bytes, clients, seed)?;
+    let below = prices(|| plan.devices.device(2, needs[2], addresses, seed), bytes, bytes, clients, seed)?;
     let places = vec![Prices::default(), Prices { read, write, look: read, change }, below];
     Ok(Terms { places, request, awaits: Awaits::Copies, wears: 1 })
 }
@@ -122,7 +122,7 @@ struct Run<'a> {
     plan: &'a Plan<'a>,
     policy: &'a PolicySpec,
     needs: &'a [u64],
-    world: &'a World<'a>,
+    addresses: &'a Addresses<'a>,
     shadows: Option<Miniatures>,
 }
 
@@ -135,14 +135,14 @@ impl Run<'_> {
         tuner: Box<dyn Tuner + Send>,
         send: impl Fn(&Drive<C>) -> Result<()>,
     ) -> Result<Ran> {
-        let &Run { plan, policy, world, .. } = self;
+        let &Run { plan, policy, addresses, .. } = self;
         let &[dram, nvm, below] = self.needs else { bail!("--live: DRAM, NVM and a level below are needed") };
-        let (trace, seed) = (world.trace, plan.seed());
+        let (trace, seed) = (addresses.trace, plan.seed());
         let page_bytes = trace.page_bytes as usize;
         let mut region = memory(plan.devices.cache_profile(), nvm, page_bytes, seed, clock.clone(), clock_ns)?;
         let measured = region.accuracy(&[page_bytes], ACCESSES, seed);
         let mut accuracy: Vec<String> = measured.iter().map(|line| format!("NVM: {line}")).collect();
-        let model = plan.devices.device(2, below, world, seed)?;
+        let model = plan.devices.device(2, below, addresses, seed)?;
         let file = File::from(memfd_create("entresol-backing", MemfdFlags::CLOEXEC)?);
         file.set_len(below).context("memory for the level below")?;
         let device = EmulatedDevice::new(file, model, clock.clone())?;

@@ -8,7 +8,7 @@
 //! Writes are started and ended under the buffer's lock, by whoever has it: there is no thread here. No two writes of one
 //! page are under way at a time, for a queue keeps no order.
 
-use super::world::World;
+use super::executor::TieredExecutor;
 use crate::buffer::{BufferError, PageIo};
 use crate::disk::AlignedBytes;
 use entresol_core::Page;
@@ -56,7 +56,7 @@ impl Behind {
     }
 }
 
-impl<I: PageIo, C: DeviceClock> World<I, C> {
+impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
     /// The policy wants a page written below: starts that, or does it where the storage has no queue.
     pub fn write_back(&mut self, page: Page, from: usize) {
         let known = self.known[page.index()];
@@ -130,14 +130,14 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
                 self.stats.page_writes += 1;
                 known.below = version;
                 if version == known.newest {
-                    self.rescued.remove(&page);
+                    self.evicted_dirty.remove(&page);
                 }
             }
             Err(source) => {
                 self.stats.errors += 1;
                 self.behind.error.get_or_insert(BufferError::Write { at, source });
                 if version == known.newest && self.newest_copy(page).is_none() {
-                    self.rescued.insert(page, bytes);
+                    self.evicted_dirty.insert(page, bytes);
                 }
             }
         }

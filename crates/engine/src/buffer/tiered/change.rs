@@ -1,6 +1,6 @@
 //! Change that a write makes to a page, and view that a reader has of one.
 
-use super::world::Memory;
+use super::executor::Memory;
 use entresol_device::emulated::Clock as DeviceClock;
 use std::ops::{Deref, DerefMut, Range};
 

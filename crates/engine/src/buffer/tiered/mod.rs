@@ -2,10 +2,10 @@
 
 mod behind;
 mod change;
+mod executor;
 mod reading;
 mod serving;
 mod tuning;
-mod world;
 
 pub use change::{PageChange, PageInPlace};
 pub use reading::{PageRead, Prepared};
@@ -22,12 +22,12 @@ use entresol_policy::catalogue::Visitor;
 use entresol_policy::miniature::Miniatures;
 use entresol_policy::{Config, Info, Options, Policy, catalogue};
 use entresol_tune::EpochRow;
+use executor::TieredExecutor;
 use serving::Serving;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use tuning::{NEVER_DUE, Tuned};
-use world::World;
 
 /// Sizes and habits of a tiered buffer.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ pub struct TieredStats {
     /// Reads, writes and syncs that failed.
     pub errors: u64,
     /// Pages whose write failed when they left; they wait in memory of their own, and every flush tries again.
-    pub rescued: u64,
+    pub evicted_dirty: u64,
     /// Requests for which there was no handle: served from below.
     pub without_handle: u64,
 }
@@ -160,7 +160,7 @@ pub struct TieredBuffer<I: PageIo, C: DeviceClock> {
 struct State<I, C> {
     info: &'static Info,
     policy: Box<dyn Decide<I, C>>,
-    world: World<I, C>,
+    executor: TieredExecutor<I, C>,
     tuned: Option<Tuned>,
     shadows: Option<Miniatures>,
     /// Requests after which the tuner is to be asked. It stands apart from it, for every request looks.
@@ -242,8 +242,9 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         };
         let policy = catalogue::build(info, &config, policy_options, Boxed(std::marker::PhantomData))?;
         let io = Arc::new(io);
-        let world = World::new(&options, config.pages, nvm, io.clone(), wal).map_err(OpenError::Memory)?;
-        let state = State { info, policy, world, tuned: None, shadows: None, due: NEVER_DUE, epochs: VecDeque::new() };
+        let executor = TieredExecutor::new(&options, config.pages, nvm, io.clone(), wal).map_err(OpenError::Memory)?;
+        let state =
+            State { info, policy, executor, tuned: None, shadows: None, due: NEVER_DUE, epochs: VecDeque::new() };
         Ok(TieredBuffer { page_bytes, io, state: Mutex::new(state), arrived: Condvar::new() })
     }
 
@@ -254,7 +255,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// or making room for it came to. The policy's decision stands then; the bytes are right the next time.
     pub fn read(&self, at: Address, offset: usize, into: &mut [u8]) -> Result<(), BufferError> {
         self.check(at, offset, into.len())?;
-        self.request(at, Op::Read, Change::Nothing)?.world.look(|page| page.copy_to(offset, into))
+        self.request(at, Op::Read, Change::Nothing)?.executor.look(|page| page.copy_to(offset, into))
     }
 
     /// Looks at a page where it is, in DRAM or NVM, and gives what `look` makes of it. The page neither changes nor leaves
@@ -263,7 +264,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// # Errors
     /// As [`read`](TieredBuffer::read).
     pub fn look<R>(&self, at: Address, look: impl FnOnce(&PageInPlace) -> R) -> Result<R, BufferError> {
-        self.request(at, Op::Read, Change::Nothing)?.world.look(look)
+        self.request(at, Op::Read, Change::Nothing)?.executor.look(look)
     }
 
     /// Writes `bytes` from byte `offset` of a page on. A whole page is not read from below before. Of the log, see
@@ -274,7 +275,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     pub fn write(&self, at: Address, offset: usize, bytes: &[u8]) -> Result<(), BufferError> {
         self.check(at, offset, bytes.len())?;
         let op = if bytes.len() == self.page_bytes { Op::Write } else { Op::Update };
-        self.request(at, op, Change::Bytes(offset, bytes))?.world.end()
+        self.request(at, op, Change::Bytes(offset, bytes))?.executor.end()
     }
 
     /// Changes bytes of a page: `change` finds them as they are, and no other thread comes between. It can name the log
@@ -312,7 +313,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     ) -> Result<(), BufferError> {
         let mut change = Some(change);
         let mut with = |page: &mut PageChange| change.take().expect("a write lands once")(page);
-        self.request(at, op, Change::With { range, zeroed: op == Op::Write, with: &mut with })?.world.end()
+        self.request(at, op, Change::With { range, zeroed: op == Op::Write, with: &mut with })?.executor.end()
     }
 
     /// Writes every changed page below, wherever its newest version is, and syncs the storage, when the writes under way have
@@ -322,12 +323,12 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
     /// # Errors
     /// The first page that could not be written, or the sync.
     pub fn flush(&self) -> Result<(), BufferError> {
-        self.lock().world.flush()
+        self.lock().executor.flush()
     }
 
     /// Counts of the work so far.
     pub fn stats(&self) -> TieredStats {
-        self.lock().world.stats()
+        self.lock().executor.stats()
     }
 
     /// Asks the policy about a page, and has its answer carried out.
@@ -336,17 +337,17 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         let mut state = self.lock();
         state.tune_if_due();
         state.shadow(op, at);
-        state.world.make_sure_of_room()?;
+        state.executor.make_sure_of_room()?;
         let (mut state, handle) = self.make_ready(state, key, op);
-        let State { policy, world, .. } = &mut *state;
-        let handle = handle.or_else(|| world.give_handle(key, |page| policy.known(page)));
-        let mut serving = Serving { world, change: &mut change };
+        let State { policy, executor, .. } = &mut *state;
+        let handle = handle.or_else(|| executor.give_handle(key, |page| policy.known(page)));
+        let mut serving = Serving { executor, change: &mut change };
         match handle {
             Some(page) => {
-                serving.world.start(page, op);
+                serving.executor.start(page, op);
                 let request = Request { page, op, sequential: false };
                 let outcome = policy.access(request, &mut serving);
-                serving.world.count(request, outcome);
+                serving.executor.count(request, outcome);
             }
             None => serving.serve_below(key, op),
         }
@@ -371,7 +372,7 @@ impl<I: PageIo, C: DeviceClock> Drop for TieredBuffer<I, C> {
         if let Ok(state) = self.state.get_mut()
             && !std::thread::panicking()
         {
-            state.world.end_all_writes();
+            state.executor.end_all_writes();
         }
     }
 }

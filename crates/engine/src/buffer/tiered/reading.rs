@@ -7,7 +7,7 @@
 //! in no tier and not changed, nobody has a reason to write it below. Then the policy decides, and finds the page at
 //! hand where it would have had to be read.
 
-use super::world::World;
+use super::executor::TieredExecutor;
 use super::{State, TieredBuffer};
 use crate::buffer::{BufferError, PageIo};
 use crate::disk::AlignedBytes;
@@ -61,7 +61,7 @@ pub struct PageRead<'a, I: PageIo, C: DeviceClock> {
     key: Key,
 }
 
-impl<I: PageIo, C: DeviceClock> World<I, C> {
+impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
     fn before(&mut self, key: Key, op: Op) -> Before {
         let handle = self.directory.find(key);
         match self.ahead.pages.get(&key) {
@@ -83,7 +83,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             // What has ended is below.
             self.end_writes();
         }
-        !self.behind.has(page, newest) && !self.rescued.contains_key(&page)
+        !self.behind.has(page, newest) && !self.evicted_dirty.contains_key(&page)
     }
 
     /// Takes the result of a page's read, which can be had once. If it is good, the bytes are in `whole`.
@@ -133,7 +133,7 @@ impl<I: PageIo, C: DeviceClock> PageRead<'_, I, C> {
         }
         let state = &mut *self.buffer.lock();
         let read = read.map(|bytes| {
-            let mut page = state.world.spare();
+            let mut page = state.executor.spare();
             page.copy_from_slice(bytes);
             page
         });
@@ -141,7 +141,7 @@ impl<I: PageIo, C: DeviceClock> PageRead<'_, I, C> {
     }
 
     fn end(self, state: &mut State<I, C>, read: io::Result<AlignedBytes>) {
-        let ahead = &mut state.world.ahead;
+        let ahead = &mut state.executor.ahead;
         ahead.pages.insert(self.key, Coming::Here(read));
         self.buffer.tell(ahead);
         std::mem::forget(self);
@@ -152,7 +152,7 @@ impl<I: PageIo, C: DeviceClock> Drop for PageRead<'_, I, C> {
     /// It was given up, or the storage panicked: whoever waits looks again, and reads the page.
     fn drop(&mut self) {
         if let Ok(mut state) = self.buffer.state.lock() {
-            let ahead = &mut state.world.ahead;
+            let ahead = &mut state.executor.ahead;
             ahead.pages.remove(&self.key);
             self.buffer.tell(ahead);
         }
@@ -190,7 +190,7 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
     pub fn prepare(&self, at: Address, op: Op) -> Result<Prepared<'_, I, C>, BufferError> {
         let key = Key::pack(at).ok_or(BufferError::OutOfRange(at))?;
         let state = &mut *self.lock();
-        Ok(match state.world.before(key, op) {
+        Ok(match state.executor.before(key, op) {
             Before::Nothing(_) => Prepared::Ready,
             Before::Read => Prepared::Read(self.begin(state, key)),
             Before::Wait => Prepared::UnderWay,
@@ -205,27 +205,27 @@ impl<I: PageIo, C: DeviceClock> TieredBuffer<I, C> {
         op: Op,
     ) -> (MutexGuard<'a, State<I, C>>, Option<Page>) {
         loop {
-            match state.world.before(key, op) {
+            match state.executor.before(key, op) {
                 Before::Nothing(handle) => return (state, handle),
                 Before::Read => {
-                    let (read, mut page) = (self.begin(&mut state, key), state.world.spare());
+                    let (read, mut page) = (self.begin(&mut state, key), state.executor.spare());
                     drop(state);
                     let result = self.io.read_page(read.at(), &mut page);
                     state = self.lock();
                     read.end(&mut state, result.map(|()| page));
                 }
                 Before::Wait => {
-                    state.world.ahead.waiting += 1;
+                    state.executor.ahead.waiting += 1;
                     state = self.arrived.wait(state).expect("no policy panicked");
-                    state.world.ahead.waiting -= 1;
+                    state.executor.ahead.waiting -= 1;
                 }
             }
         }
     }
 
     fn begin(&self, state: &mut State<I, C>, key: Key) -> PageRead<'_, I, C> {
-        state.world.stats.page_reads += 1;
-        state.world.ahead.pages.insert(key, Coming::UnderWay);
+        state.executor.stats.page_reads += 1;
+        state.executor.ahead.pages.insert(key, Coming::UnderWay);
         PageRead { buffer: self, key }
     }
 

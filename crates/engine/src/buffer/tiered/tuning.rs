@@ -74,7 +74,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
     /// Ends the epoch of the tuner at work, if it is over, and begins the next.
     #[inline(always)]
     pub fn tune_if_due(&mut self) {
-        if self.world.requests() >= self.due {
+        if self.executor.requests() >= self.due {
             self.look();
         }
     }
@@ -84,7 +84,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
     pub fn shadow(&mut self, op: Op, at: Address) {
         if let Some(shadows) = &mut self.shadows {
             // Each gives the page a handle of its own.
-            shadows.told(Request { page: Page(0), op, sequential: false }, at, || self.world.now_us());
+            shadows.told(Request { page: Page(0), op, sequential: false }, at, || self.executor.now_us());
         }
     }
 
@@ -100,7 +100,7 @@ impl<I: PageIo, C: DeviceClock> State<I, C> {
     fn look(&mut self) {
         self.foretell();
         let Some(tuned) = &mut self.tuned else { return };
-        let ended = tuned.epochs.look(self.world.reading());
+        let ended = tuned.epochs.look(self.executor.reading());
         self.due = tuned.epochs.due();
         if let Some(row) = ended {
             if let Some(shadows) = &mut self.shadows {
@@ -212,7 +212,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
             shadows.clear();
         }
         state.shadows = shadows;
-        let epochs = Epochs::new(tuner, epoch_requests, state.world.reading());
+        let epochs = Epochs::new(tuner, epoch_requests, state.executor.reading());
         state.due = epochs.due();
         state.tuned = Some(Tuned { epochs, tunables });
         state.set();
@@ -227,7 +227,7 @@ impl<I: PageIo + 'static, C: DeviceClock + 'static> TieredBuffer<I, C> {
         state.shadows = None;
         let Tuned { epochs, tunables } = state.tuned.take()?;
         state.due = NEVER_DUE;
-        let (tuner, row) = epochs.stop(state.world.reading());
+        let (tuner, row) = epochs.stop(state.executor.reading());
         state.keep(row);
         for (&at, value) in tunables.iter().zip(tuner.held()) {
             state.policy.tune(at, value);

@@ -1,8 +1,8 @@
 //! The bound on ages in virtual time: no test here waits or asks what time it is.
 
-mod world;
+mod testbed;
 
-use super::{BlockCache, Mode, Upkeep};
+use super::{BlockCache, Maintenance, Mode};
 use crate::Block;
 use crate::mutant::{self, Mutant};
 use crate::store::Layout;
@@ -10,7 +10,7 @@ use entresol_core::Random;
 use entresol_policy::{Info, catalogue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use world::{Cost, Scene, Setup};
+use testbed::{Cost, Scene, Setup};
 
 const LAYOUTS: [Layout; 2] = [Layout::Log, Layout::Slots];
 /// Seconds that the issue grants beside the bound.
@@ -329,7 +329,7 @@ fn a_cache_without_threads_looks_at_ages_when_something_is_written() {
     for layout in LAYOUTS {
         let setup = Setup::new(catalogue::info("lru").expect("a policy"), layout, 60, 85);
         let mut scene = Scene::new(&setup);
-        let cache = scene.open_kept_by(&setup, Upkeep::Requests);
+        let cache = scene.open_kept_by(&setup, Maintenance::Requests);
         for page in 0..20 {
             scene.write(&cache, page);
         }

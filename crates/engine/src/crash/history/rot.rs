@@ -93,7 +93,7 @@ impl History {
         }
         self.write_again(&cache, &lost)?;
         cache.close().map_err(|error| format!("closing: {error}"))?;
-        let clean_bad = cache.stats().expect("no thread panicked").keeper.clean_copies_bad > 0;
+        let clean_bad = cache.stats().expect("no thread panicked").write_back.clean_copies_bad > 0;
         drop(cache);
         // What rots twice is more than one bit: of what was damaged and is not needed any more another open may have a word.
         match self.open().map_err(wrong) {
@@ -209,7 +209,7 @@ impl History {
     /// A flush. Where a page was lost it says so once, whether or not that was written again since, and succeeds when it is
     /// repeated.
     fn flush_beside_damage(&mut self, cache: &BlockCache) -> Outcome<()> {
-        let was_one_lost = || cache.stats().expect("no thread panicked").keeper.pages_lost > 0;
+        let was_one_lost = || cache.stats().expect("no thread panicked").write_back.pages_lost > 0;
         let flushed = cache.flush().or_else(|error| if was_one_lost() { cache.flush() } else { Err(error) });
         self.try_io("flushing beside damage", flushed)?;
         self.flushed();
@@ -303,10 +303,10 @@ impl History {
         let page_bytes = u64::from(self.setup.geometry.page_bytes);
         let image = self.cache.copy();
         let is_table = |block: &[u8]| block.starts_with(b"\x89ETBATCH") || block.starts_with(b"\x89ETJOURN");
-        let place = |block: &[u8]| u64::from_le_bytes(block[32..40].try_into().expect("eight bytes"));
+        let address = |block: &[u8]| u64::from_le_bytes(block[32..40].try_into().expect("eight bytes"));
         let blocks = image.chunks_exact(page_bytes as usize).enumerate().filter(|(_, block)| is_table(block));
         let ours = blocks.filter(|(_, block)| block[8..24] == [self.uuid; 16]);
-        let mut tables: Vec<(u64, u64)> = ours.map(|(at, block)| (place(block), at as u64 * page_bytes)).collect();
+        let mut tables: Vec<(u64, u64)> = ours.map(|(at, block)| (address(block), at as u64 * page_bytes)).collect();
         tables.sort_unstable();
         let newest = tables.len().saturating_sub(4);
         let random = &mut self.random;

@@ -137,7 +137,7 @@ pub(super) fn encode(
         epoch: head.epoch.into(),
         number: head.number.into(),
         tail: head.tail.into(),
-        durable_number: head.durable.place.into(),
+        durable_number: head.durable.address.into(),
         durable_tail: head.durable.tail.into(),
         durable_chain: head.durable.chain.into(),
         chain: head.chain.into(),
@@ -179,20 +179,20 @@ fn encode_entries(tables: Tables, records: &[Record], entries: &mut [u8]) {
 pub(super) fn carry(head: &Head, records: &[Record], crc: u32) -> Carried {
     let mut entries = vec![0; records.len() * ENTRY];
     encode_entries(Tables::V3, records, &mut entries);
-    let Head { number: place, tail, clock, chain, versions: slot, .. } = *head;
-    Carried { place, tail, clock, chain, crc, slot, next: 0, entries, count: records.len() as u32 }
+    let Head { number: address, tail, clock, chain, versions: slot, .. } = *head;
+    Carried { address, tail, clock, chain, crc, slot, next: 0, entries, count: records.len() as u32 }
 }
 
 /// The block of which this is a copy.
 pub(super) fn carried_block(carried: &Carried, uuid: [u8; 16]) -> Option<Block> {
-    let Carried { place: number, tail, clock, chain, crc, slot: versions, .. } = *carried;
+    let Carried { address: number, tail, clock, chain, crc, slot: versions, .. } = *carried;
     if number > PLACES_MAX || tail > number {
         return None;
     }
     let entries = carried.entries.chunks_exact(ENTRY);
     let records = entries.map(|entry| decode_entry(Tables::V3, entry)).collect::<Option<Vec<_>>>()?;
     // What else it said was of use only while it was not durable.
-    let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
+    let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
     Some(Block {
         head: Head { uuid, epoch: 0, number, tail, durable, chain, versions, clock },
         records,
@@ -208,8 +208,8 @@ pub(super) fn decode(tables: Tables, block: &[u8]) -> Option<Block> {
     if raw.magic != MAGIC || count > entries_max(tables, block.len()) {
         return None;
     }
-    let places = [raw.number, raw.durable_number].iter().all(|place| place.get() <= PLACES_MAX);
-    if raw.tail > raw.number || raw.durable_tail > raw.durable_number || !places {
+    let addresses = [raw.number, raw.durable_number].iter().all(|address| address.get() <= PLACES_MAX);
+    if raw.tail > raw.number || raw.durable_tail > raw.durable_number || !addresses {
         return None;
     }
     if crc_of(block) != raw.crc.get() && !mutant::is(Mutant::NoTableCheck) {
@@ -220,7 +220,7 @@ pub(super) fn decode(tables: Tables, block: &[u8]) -> Option<Block> {
     let records = entries.map(|entry| decode_entry(tables, entry)).collect::<Option<Vec<_>>>()?;
     let carried = if tables == Tables::V3 { Carried::decode(rest, ENTRY) } else { None };
     let durable = LogEnd {
-        place: raw.durable_number.get(),
+        address: raw.durable_number.get(),
         slot: 0,
         tail: raw.durable_tail.get(),
         chain: raw.durable_chain.get(),
@@ -261,7 +261,7 @@ mod tests {
     use entresol_core::Random;
 
     fn head() -> Head {
-        let durable = LogEnd { place: 500, slot: 0, tail: 256, chain: 9 };
+        let durable = LogEnd { address: 500, slot: 0, tail: 256, chain: 9 };
         Head { uuid: [7; 16], epoch: 3, number: 512, tail: 256, durable, chain: 11, versions: 1234, clock: 77 }
     }
 

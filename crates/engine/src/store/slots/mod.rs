@@ -15,7 +15,7 @@ pub(in crate::store) use areas::Areas;
 use super::rewrite::{self, Copied, Past};
 use super::standing::Standing;
 use super::superblock::{LogEnd, State, Tables};
-use super::{Batch, Entry, Geometry, Index, LogCounts, SPARE_MAX, SyncPoint, age, check_page, crc32c, sync_device};
+use super::{Batch, Entry, Geometry, Index, SPARE_MAX, StoreCounts, SyncPoint, age, check_page, crc32c, sync_device};
 use crate::disk::{AlignedBytes, Disk};
 use crate::mutant::{self, Mutant};
 use free::Free;
@@ -66,7 +66,7 @@ pub(crate) struct Slots<D> {
     /// The slots of its pages, in the same order.
     fresh: Vec<u32>,
     records: Vec<Record>,
-    counts: LogCounts,
+    counts: StoreCounts,
     /// Blocks of the journal that were taken from their copies.
     copied: Vec<Copied>,
     /// Of a store that was read although blocks are missing.
@@ -84,12 +84,12 @@ struct Statement {
 
 /// The place of a version: its slot and its number, which tells it from others that had the slot. (Numbers come again after
 /// 2^32 versions; nobody remembers one for so long.)
-fn slot_of(place: u64) -> u32 {
-    place as u32
+fn slot_of(address: u64) -> u32 {
+    address as u32
 }
 
-fn version_of(place: u64) -> u32 {
-    (place >> 32) as u32
+fn version_of(address: u64) -> u32 {
+    (address >> 32) as u32
 }
 
 impl<D: Disk> Slots<D> {
@@ -108,7 +108,7 @@ impl<D: Disk> Slots<D> {
     }
 
     /// Counts of the store's work since the open.
-    pub fn counts(&self) -> LogCounts {
+    pub fn counts(&self) -> StoreCounts {
         self.counts
     }
 
@@ -117,8 +117,8 @@ impl<D: Disk> Slots<D> {
     }
 
     /// Offset on the device of the slot of a place, in bytes.
-    pub fn byte_of(&self, place: u64) -> u64 {
-        self.areas.byte_of_slot(slot_of(place))
+    pub fn byte_of(&self, address: u64) -> u64 {
+        self.areas.byte_of_slot(slot_of(address))
     }
 
     /// The device.
@@ -132,24 +132,24 @@ impl<D: Disk> Slots<D> {
     }
 
     /// Offset in the buffer of the page of a place, if that is in the open batch.
-    fn open_at(&self, place: u64) -> Option<usize> {
-        let at = version_of(place).wrapping_sub(self.first) as usize;
+    fn open_at(&self, address: u64) -> Option<usize> {
+        let at = version_of(address).wrapping_sub(self.first) as usize;
         (at < self.fresh.len()).then(|| (1 + at) * self.page_bytes())
     }
 
-    fn page_in_memory(&self, place: u64) -> Option<&[u8]> {
-        if let Some(at) = self.open_at(place) {
+    fn page_in_memory(&self, address: u64) -> Option<&[u8]> {
+        if let Some(at) = self.open_at(address) {
             return Some(&self.buffer[at..at + self.page_bytes()]);
         }
         self.sealed.iter().find_map(|(first, batch)| {
-            let block = 1 + u64::from(version_of(place).wrapping_sub(*first));
+            let block = 1 + u64::from(version_of(address).wrapping_sub(*first));
             batch.holds(block).then(|| batch.block(block, self.page_bytes()))
         })
     }
 
     /// Copies a version that only memory holds so far; false when the device has it.
     pub fn read_open(&self, entry: Entry, bytes: &mut [u8]) -> bool {
-        let page = if entry.lost { None } else { self.page_in_memory(entry.place) };
+        let page = if entry.lost { None } else { self.page_in_memory(entry.address) };
         page.inspect(|page| bytes.copy_from_slice(page)).is_some()
     }
 
@@ -194,17 +194,17 @@ impl<D: Disk> Slots<D> {
         let kind = if dirty { Kind::Dirty } else { Kind::Clean };
         self.records.push(Record { page, kind, again: false, age: age::UNKNOWN, slot, version, crc });
         self.fresh.push(slot);
-        let place = u64::from(version) << 32 | u64::from(slot);
-        self.index.insert(page, Entry { place, crc, dirty, resident, lost: false });
-        Ok(place)
+        let address = u64::from(version) << 32 | u64::from(slot);
+        self.index.insert(page, Entry { address, crc, dirty, resident, lost: false });
+        Ok(address)
     }
 
     /// Puts a version in the place of one that only the open block has; none when the page has no such.
     pub fn rewrite(&mut self, page: u64, bytes: &[u8], dirty: bool, resident: bool) -> Option<u64> {
         let entry = self.index.get(page).filter(|entry| !entry.lost)?;
-        let at = self.open_at(entry.place)?;
+        let at = self.open_at(entry.address)?;
         let crc = crc32c(bytes);
-        let version = version_of(entry.place);
+        let version = version_of(entry.address);
         let is_version = |record: &Record| record.has_page() && record.version == version;
         // What the block says of it already, that it was cleaned, would be taken for the new version.
         let spoken_of = |record: &Record| !mutant::is(Mutant::RewriteCleaned) || is_version(record);
@@ -215,7 +215,7 @@ impl<D: Disk> Slots<D> {
         self.buffer[at..at + bytes.len()].copy_from_slice(bytes);
         self.index.insert(page, Entry { crc, dirty, resident, ..entry });
         self.counts.rewritten += 1;
-        Some(entry.place)
+        Some(entry.address)
     }
 
     /// Declares that what the slots hold of a page is obsolete.
@@ -248,7 +248,7 @@ impl<D: Disk> Slots<D> {
     pub fn lost(&mut self, page: u64) -> io::Result<()> {
         self.reserve(0)?;
         self.free_slot_of(page);
-        let version = self.index.get(page).map_or(0, |entry| version_of(entry.place));
+        let version = self.index.get(page).map_or(0, |entry| version_of(entry.address));
         self.records.push(Record {
             page,
             kind: Kind::Lost,
@@ -258,16 +258,16 @@ impl<D: Disk> Slots<D> {
             version,
             crc: 0,
         });
-        let place = u64::from(version) << 32 | u64::from(NO_SLOT);
-        self.index.insert(page, Entry { place, crc: 0, dirty: true, resident: false, lost: true });
+        let address = u64::from(version) << 32 | u64::from(NO_SLOT);
+        self.index.insert(page, Entry { address, crc: 0, dirty: true, resident: false, lost: true });
         Ok(())
     }
 
     /// Adds an entry of this kind for a page to the open block, with the slot and the version that hold the page.
     fn record(&mut self, page: u64, kind: Kind) -> io::Result<()> {
         self.reserve(0)?;
-        let place = self.index.get(page).map_or(u64::from(NO_SLOT), |entry| entry.place);
-        let (slot, version) = (slot_of(place), version_of(place));
+        let address = self.index.get(page).map_or(u64::from(NO_SLOT), |entry| entry.address);
+        let (slot, version) = (slot_of(address), version_of(address));
         self.records.push(Record { page, kind, again: false, age: age::UNKNOWN, slot, version, crc: 0 });
         Ok(())
     }
@@ -275,7 +275,7 @@ impl<D: Disk> Slots<D> {
     /// The slot that a page has is free when the open block is durable, and known to be.
     fn free_slot_of(&mut self, page: u64) {
         let Some(entry) = self.index.get(page).filter(|entry| !entry.lost) else { return };
-        let slot = slot_of(entry.place);
+        let slot = slot_of(entry.address);
         if mutant::is(Mutant::ReuseTooEarly) { self.free.put(slot) } else { self.free.wait(self.number, slot) }
     }
 
@@ -322,7 +322,7 @@ impl<D: Disk> Slots<D> {
         let next = self.spare.pop().unwrap_or_else(|| AlignedBytes::zeroed(buffer_bytes));
         let bytes = std::mem::replace(&mut self.buffer, next);
         self.sealed.push_back((self.first, Arc::new(Batch::new(0, 1 + self.fresh.len(), writes, bytes))));
-        let statement = Statement { block: self.number, durable: self.durable.place, versions: head.versions };
+        let statement = Statement { block: self.number, durable: self.durable.address, versions: head.versions };
         self.statements.push_back(statement);
         self.chain = crc;
         self.written_tail = self.tail;
@@ -396,14 +396,14 @@ impl<D: Disk> Slots<D> {
 
     /// Segments' worth of pages that was written since the last sync, or of blocks of the journal.
     pub fn unsynced_segments(&self) -> u64 {
-        let blocks = (self.number - self.durable.place) / self.areas.pace;
+        let blocks = (self.number - self.durable.address) / self.areas.pace;
         blocks.max(self.unsynced_pages / u64::from(self.geometry.segment_pages))
     }
 
     /// Sync point of a device sync that begins when all that is sealed now is written: the journal is durable to there
     /// afterwards. None when the journal is durable.
     pub fn unsynced(&self) -> Option<SyncPoint> {
-        let end = LogEnd { place: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
+        let end = LogEnd { address: self.number, slot: 0, tail: self.written_tail, chain: self.chain };
         self.unsynced.then(|| self.standing.sync_point(end))
     }
 
@@ -416,30 +416,30 @@ impl<D: Disk> Slots<D> {
     /// Notes that the sync of such a point has succeeded.
     pub fn synced(&mut self, SyncPoint { end, .. }: SyncPoint) {
         self.counts.syncs += 1;
-        if end.place < self.durable.place {
+        if end.address < self.durable.address {
             return;
         }
         self.durable = end;
-        self.unsynced = end.place != self.number;
+        self.unsynced = end.address != self.number;
         self.unsynced_pages = 0;
-        while self.statements.front().is_some_and(|statement| statement.block < end.place) {
+        while self.statements.front().is_some_and(|statement| statement.block < end.address) {
             let Some(statement) = self.statements.pop_front() else { return };
             self.free.release(statement.durable);
             self.durable_versions = statement.versions;
         }
         if mutant::is(Mutant::FreedUnsaid) {
-            self.free.release(end.place);
+            self.free.release(end.address);
         }
     }
 
     /// Is the journal on stable storage up to a block, and the word of its tail too?
     pub fn is_durable_to(&self, number: u64) -> bool {
-        self.durable.place >= number && self.durable.tail >= self.tail
+        self.durable.address >= number && self.durable.tail >= self.tail
     }
 
     /// Are all blocks before a number on stable storage, whatever is known of the tail?
     pub fn is_written_durably(&self, number: u64) -> bool {
-        self.durable.place >= number
+        self.durable.address >= number
     }
 
     /// Pages and places of the versions in a segment's worth of slots from one on, and which slot comes next; none after the
@@ -450,14 +450,14 @@ impl<D: Disk> Slots<D> {
     }
 
     /// Age of a version: the number of versions appended since.
-    pub fn age(&self, place: u64) -> u64 {
-        self.index.versions().wrapping_sub(version_of(place)).into()
+    pub fn age(&self, address: u64) -> u64 {
+        self.index.versions().wrapping_sub(version_of(address)).into()
     }
 
     /// Is the version at a place on stable storage?
-    pub fn is_version_durable(&self, place: u64) -> bool {
+    pub fn is_version_durable(&self, address: u64) -> bool {
         // Of versions that are not, there are fewer than slots: what is further away came before.
-        version_of(place).wrapping_sub(self.durable_versions)
+        version_of(address).wrapping_sub(self.durable_versions)
             >= self.index.versions().wrapping_sub(self.durable_versions)
     }
 
@@ -486,7 +486,7 @@ impl<D: Disk> Slots<D> {
 
     fn read_device(&mut self, entry: Entry, bytes: &mut [u8]) -> io::Result<()> {
         self.counts.reads += 1;
-        self.disk.read_at(self.byte_of(entry.place), bytes)?;
+        self.disk.read_at(self.byte_of(entry.address), bytes)?;
         check_page(entry, bytes)
     }
 
@@ -537,7 +537,7 @@ impl<D: Disk> Slots<D> {
         let free = self.free_blocks();
         let few = if free > self.areas.live + 2 { RENEWED_MAX } else { (free / 2).clamp(1, RENEWED_MAX) };
         let to_its_end = self.areas.journal - self.tail % self.areas.journal;
-        let blocks = few.min(to_its_end).min(self.durable.place.saturating_sub(self.tail));
+        let blocks = few.min(to_its_end).min(self.durable.address.saturating_sub(self.tail));
         let start = self.areas.byte_of_block(self.tail);
         (blocks > 0).then(|| start..start + blocks * self.page_bytes() as u64)
     }
@@ -572,11 +572,11 @@ impl<D: Disk> Slots<D> {
         let last = self.tail + (decoded.len() as u64).saturating_sub(1);
         let carriers =
             after.and_then(|block| block.carried).into_iter().chain(self.standing.carried.as_deref().cloned());
-        let mut carried = carriers.into_iter().find(|carried| carried.place == last);
+        let mut carried = carriers.into_iter().find(|carried| carried.address == last);
         for (at, block) in decoded.iter_mut().enumerate().rev() {
             let number = self.tail + at as u64;
             if block.is_none() && !mutant::is(Mutant::CopyIgnored) {
-                let copy = carried.take().filter(|carried| carried.place == number);
+                let copy = carried.take().filter(|carried| carried.address == number);
                 *block = copy.and_then(|copy| journal::carried_block(&copy, uuid));
             }
             carried = block.as_ref().and_then(|block| block.carried.clone());
@@ -594,8 +594,9 @@ impl<D: Disk> Slots<D> {
         let decoded = self.mended(blocks, after).ok_or_else(damaged)?;
         for record in decoded.iter().flat_map(|block| &block.records) {
             let held = self.index.get(record.page);
-            let place = u64::from(record.version) << 32 | u64::from(record.slot);
-            let Some(held) = held.filter(|held| held.place == place && !matches!(record.kind, Kind::Cleaned)) else {
+            let address = u64::from(record.version) << 32 | u64::from(record.slot);
+            let Some(held) = held.filter(|held| held.address == address && !matches!(record.kind, Kind::Cleaned))
+            else {
                 continue;
             };
             let kind = match (held.lost, held.dirty) {

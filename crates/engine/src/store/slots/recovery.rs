@@ -14,7 +14,7 @@ use crate::store::recovery::check_owner;
 use crate::store::rewrite::{Copied, Hole, Past};
 use crate::store::standing::{self, Standing};
 use crate::store::superblock::{LogEnd, State, Superblock, Tables};
-use crate::store::{Entry, Geometry, Index, LogCounts, Recovered, StoreError, crc32c};
+use crate::store::{Entry, Geometry, Index, Recovered, StoreCounts, StoreError, crc32c};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
@@ -50,7 +50,7 @@ struct Walk<'d, D> {
 }
 
 impl<D: Disk> Slots<D> {
-    /// As [`AnyLog::find`](crate::store::AnyLog::find).
+    /// As [`AnyStore::find`](crate::store::AnyLog::find).
     ///
     /// # Errors
     /// As there.
@@ -92,7 +92,7 @@ impl<D: Disk> Slots<D> {
         Ok((Slots { copied, past, ..Slots::new(disk, superblock.geometry, standing, end, index) }, recovered))
     }
 
-    /// As [`AnyLog::begin`](crate::store::AnyLog::begin).
+    /// As [`AnyStore::begin`](crate::store::AnyLog::begin).
     ///
     /// # Errors
     /// As there.
@@ -117,7 +117,7 @@ impl<D: Disk> Slots<D> {
             hand: 0,
             tail: end.tail,
             written_tail: end.tail,
-            number: end.place,
+            number: end.address,
             chain: end.chain,
             durable: end,
             statements: VecDeque::new(),
@@ -129,7 +129,7 @@ impl<D: Disk> Slots<D> {
             spare: Vec::new(),
             fresh: Vec::new(),
             records: Vec::new(),
-            counts: LogCounts::default(),
+            counts: StoreCounts::default(),
             copied: Vec::new(),
             past: None,
         }
@@ -229,7 +229,7 @@ impl<D: Disk> Walk<'_, D> {
                 if block.head.epoch > self.superblock.epoch {
                     return Err(self.damaged(block.head.number, "it is newer than both superblocks"));
                 }
-                if self.is_of_this_epoch(&block) && block.head.durable.place > certain.place {
+                if self.is_of_this_epoch(&block) && block.head.durable.address > certain.address {
                     certain = block.head.durable;
                 }
             }
@@ -241,16 +241,16 @@ impl<D: Disk> Walk<'_, D> {
     /// Step 2: goes on from where the journal was certainly durable as long as blocks count.
     fn walk_unsynced(&self, certain: LogEnd) -> Result<(LogEnd, u64), StoreError> {
         let mut end = certain;
-        while let Some(block) = self.block(end.place)? {
+        while let Some(block) = self.block(end.address)? {
             let chained = block.head.chain == end.chain || mutant::is(Mutant::NoLineageCheck);
             // What is wrong on the way may be right on the device.
             let agrees = || Ok(self.agrees(&block)? || (!mutant::is(Mutant::ReadOnce) && self.agrees(&block)?));
             if !self.is_of_this_epoch(&block) || !chained || !agrees().map_err(StoreError::Io)? {
                 break;
             }
-            end = LogEnd { place: end.place + 1, slot: 0, tail: block.head.tail, chain: block.crc };
+            end = LogEnd { address: end.address + 1, slot: 0, tail: block.head.tail, chain: block.crc };
         }
-        Ok((end, end.place - certain.place))
+        Ok((end, end.address - certain.address))
     }
 
     /// Does what is in the slots agree with what a block says was written there with it?
@@ -277,15 +277,15 @@ impl<D: Disk> Walk<'_, D> {
 
     /// Step 3: what the blocks from the tail to the end say, oldest first.
     fn load(&self, end: LogEnd) -> Result<(Index, Option<Ages>, Option<Block>), StoreError> {
-        if end.tail > end.place || end.place - end.tail > self.areas.journal {
-            return Err(self.damaged(end.place, "its tail is no block that can be live"));
+        if end.tail > end.address || end.address - end.tail > self.areas.journal {
+            return Err(self.damaged(end.address, "its tail is no block that can be live"));
         }
         let mut index = Index::of_slots(self.areas.slots as u32);
         let mut ages = self.keeps_ages.then(|| Ages::new(self.areas.slots as usize, self.superblock.clock));
         let (mut chain, mut last) = (None, None);
         // The number of a block that is missing, and the chain before it.
         let (mut missing, mut gaps): (Option<(u64, Option<u32>)>, _) = (None, Vec::new());
-        for (first, blocks) in self.stretches(end.tail, end.place) {
+        for (first, blocks) in self.stretches(end.tail, end.address) {
             let mut read;
             let bytes = match self.kept(first, blocks) {
                 Some(kept) => kept,
@@ -332,7 +332,7 @@ impl<D: Disk> Walk<'_, D> {
         }
         self.fill(gaps);
         if chain.is_some_and(|chain| chain != end.chain) && !mutant::is(Mutant::NoLineageCheck) {
-            return Err(self.damaged(end.place, "the last block is not the one that was there"));
+            return Err(self.damaged(end.address, "the last block is not the one that was there"));
         }
         Ok((index, ages, last))
     }
@@ -348,7 +348,7 @@ impl<D: Disk> Walk<'_, D> {
             let byte = self.areas.byte_of_block(number);
             past.falls_into(Hole { byte, pages: pages as u64, filler: None, given_up: Vec::new() });
         }
-        let durable = LogEnd { place: 0, slot: 0, tail: 0, chain: 0 };
+        let durable = LogEnd { address: 0, slot: 0, tail: 0, chain: 0 };
         let (tail, chain) = (self.superblock.end.tail.min(number), before.unwrap_or(0));
         let head = Head { uuid, epoch, number, tail, durable, chain, versions, clock: 0 };
         Block { head, records: Vec::new(), crc, carried: None }
@@ -380,7 +380,7 @@ impl<D: Disk> Walk<'_, D> {
         let next = self.read_block(number + 1)?;
         let recorded = self.records.iter().flatten().map(|record| (record.epoch, record.carried.as_deref().cloned()));
         let carried = recorded.chain(next.map(|block| (block.head.epoch, block.carried)));
-        let here = carried.filter(|(_, carried)| carried.as_ref().is_some_and(|carried| carried.place == number));
+        let here = carried.filter(|(_, carried)| carried.as_ref().is_some_and(|carried| carried.address == number));
         // What an earlier epoch left of a block that was void gives way.
         let Some((epoch, Some(carried))) = here.max_by_key(|(epoch, _)| *epoch) else { return Ok(None) };
         let block = journal::carried_block(&carried, self.superblock.identity.uuid);
@@ -434,11 +434,11 @@ impl<D: Disk> Walk<'_, D> {
         if page >= self.superblock.identity.backing_pages {
             return Err(self.damaged(number, "the block names a page beyond the end of the backing store"));
         }
-        let place = u64::from(record.version) << 32 | u64::from(record.slot);
+        let address = u64::from(record.version) << 32 | u64::from(record.slot);
         match record.kind {
             Kind::Gone => index.remove(page),
             Kind::Cleaned => {
-                if index.get(page).is_some_and(|entry| entry.place == place) {
+                if index.get(page).is_some_and(|entry| entry.address == address) {
                     index.update(page, |entry| entry.dirty = false);
                 }
             }
@@ -447,9 +447,9 @@ impl<D: Disk> Walk<'_, D> {
                     return Err(self.damaged(number, "the block names a slot that another page has"));
                 }
                 let dirty = record.kind == Kind::Dirty;
-                index.insert(page, Entry { place, crc: record.crc, dirty, resident: false, lost: false });
+                index.insert(page, Entry { address, crc: record.crc, dirty, resident: false, lost: false });
             }
-            Kind::Lost => index.insert(page, Entry { place, crc: 0, dirty: true, resident: false, lost: true }),
+            Kind::Lost => index.insert(page, Entry { address, crc: 0, dirty: true, resident: false, lost: true }),
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ const ID: [u8; 16] = [9; 16];
 /// Pages of the file.
 const PAGES: u64 = 12;
 /// Lives in each layout.
-const LIVES: u64 = 400;
+const RUNS: u64 = 400;
 
 struct Place {
     setup: Setup,
@@ -177,31 +177,31 @@ fn life(seed: u64, layout: Layout, tally: &mut Tally) -> Result<(), String> {
 }
 
 /// Lives over both layouts; the first violation ends them.
-fn lives() -> Result<(), String> {
+fn runs() -> Result<(), String> {
     for layout in [Layout::Log, Layout::Slots] {
         let mut tally = Tally::default();
-        for seed in 0..LIVES {
+        for seed in 0..RUNS {
             let lived = catch_unwind(AssertUnwindSafe(|| life(seed, layout, &mut tally)));
             lived.unwrap_or_else(|_| Err("a panic".into())).map_err(|why| format!("seed {seed}, {layout:?}: {why}"))?;
         }
-        println!("{layout:?}: seeds from 0: {LIVES}, {tally:?}");
-        assert!(tally.aside > LIVES / 2 && tally.pages > LIVES, "{tally:?}");
+        println!("{layout:?}: seeds from 0: {RUNS}, {tally:?}");
+        assert!(tally.aside > RUNS / 2 && tally.pages > RUNS, "{tally:?}");
     }
     Ok(())
 }
 
 #[test]
 fn no_crash_loses_pages_of_a_file_in_conflict_or_writes_them_over_it() {
-    lives().unwrap_or_else(|violation| panic!("{violation}"));
+    runs().unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
 fn every_mutant_of_conflicts_is_found_out() {
     for mutant in Mutant::CONFLICTS {
         mutant::activate(Some(mutant));
-        let found = lives();
+        let found = runs();
         mutant::activate(None);
         println!("{mutant:?}: {found:?}");
-        assert!(found.is_err(), "{mutant:?} is missed within {LIVES} lives over each layout");
+        assert!(found.is_err(), "{mutant:?} is missed within {RUNS} lives over each layout");
     }
 }

@@ -8,7 +8,7 @@ use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::{FileData, FileId, FileLayer, NamesBelow};
 use entresol_core::Random;
 use entresol_crashtest::posix::{ATOM, ATOMS_MAX, Change, Name, Oracle};
-use entresol_crashtest::{Power, SimDisk, lives};
+use entresol_crashtest::{Power, SimDisk, runs};
 use entresol_engine::Block;
 use entresol_engine::cache::Mode;
 use entresol_engine::disk::Disk;
@@ -60,7 +60,7 @@ pub(super) struct Tally {
     pub clean_checked: u64,
 }
 
-impl lives::Tally for Tally {
+impl runs::Tally for Tally {
     fn add(&mut self, other: &Tally) {
         let numbers = |tally: &Tally| {
             [

@@ -9,7 +9,7 @@ use crate::simulated::{Call, SimDirectory, SimFile, SimFileSystem};
 use crate::{FileData, FileId};
 use entresol_crashtest::{Power, SimDisk};
 use entresol_engine::Block as _;
-use entresol_engine::cache::{CacheConfig, Mode, Upkeep};
+use entresol_engine::cache::{CacheConfig, Maintenance, Mode};
 use entresol_engine::disk::Disk as _;
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
@@ -45,7 +45,7 @@ impl Scene {
         let system = FileSystem::Simulated(below.clone());
         Backing::format_in(&system, Path::new("/"), &cache, geometry, [1; 16], [9; 16], None).expect("room");
         let info = catalogue::info(policy).expect("a policy");
-        let config = CacheConfig { mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, &[pages]) };
+        let config = CacheConfig { mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, &[pages]) };
         let mut scene = Scene { power, cache, below, config, files: None };
         scene.open();
         scene

@@ -9,7 +9,7 @@ mod setup;
 
 use crate::mutant::{self, Mutant};
 use entresol_core::Random;
-use entresol_crashtest::lives::{self, number};
+use entresol_crashtest::runs::{self, number};
 use entresol_engine::store::Layout;
 use history::{History, Tally};
 use setup::Setup;
@@ -38,7 +38,7 @@ fn life(seed: u64, layout: Layout) -> Result<Tally, String> {
 
 /// Lives of many seeds; the first violation ends it.
 fn random_lives(seeds: Range<u64>, layout: Layout) -> Result<Tally, String> {
-    lives::sum(seeds, |seed| life(seed, layout))
+    runs::sum(seeds, |seed| life(seed, layout))
 }
 
 /// Lives in one layout, and what must have come about in them.

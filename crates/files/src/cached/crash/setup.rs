@@ -1,7 +1,7 @@
 //! Kinds of caches that the histories go through.
 
 use entresol_core::Random;
-use entresol_engine::cache::{CacheConfig, Mode, Upkeep};
+use entresol_engine::cache::{CacheConfig, Maintenance, Mode};
 use entresol_engine::store::{Geometry, Layout};
 use entresol_policy::catalogue;
 
@@ -52,6 +52,6 @@ impl Setup {
     pub fn config(&self) -> CacheConfig {
         let info = catalogue::info(self.policy).expect("a policy");
         // A thread of the cache's own would make every run another.
-        CacheConfig { mode: self.mode, upkeep: Upkeep::Requests, ..CacheConfig::new(info, &self.tiers) }
+        CacheConfig { mode: self.mode, maintenance: Maintenance::Requests, ..CacheConfig::new(info, &self.tiers) }
     }
 }

@@ -1,16 +1,16 @@
 //! Worlds where scenarios run: the file system below, and mounts of it.
 
-use super::ground::Ground;
 use super::record::{Line, Record, ignore};
 use super::scenario::Scenario;
 use super::sys;
+use super::testbed::Testbed;
 use crate::common::mounted::{How, Mounted, NOBODY};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// A way to mount a directory.
 #[derive(Debug, Clone, Copy)]
-pub struct World {
+pub struct Setup {
     pub name: &'static str,
     pub how: How,
     /// Part of the short run.
@@ -28,45 +28,45 @@ const fn cached(
     How { cache: Some(([mode, policy], format)), page_cache, passthrough: "on", nobody: false }
 }
 
-pub const WORLDS: &[World] = &[
-    World { name: "no cache", how: NO_CACHE, short: true },
-    World { name: "no cache, served", how: How { page_cache: "off", passthrough: "off", ..NO_CACHE }, short: false },
-    World { name: "write-back, log", how: cached("write-back", "face-gsc", &[], "on"), short: true },
-    World {
+pub const SETUPS: &[Setup] = &[
+    Setup { name: "no cache", how: NO_CACHE, short: true },
+    Setup { name: "no cache, served", how: How { page_cache: "off", passthrough: "off", ..NO_CACHE }, short: false },
+    Setup { name: "write-back, log", how: cached("write-back", "face-gsc", &[], "on"), short: true },
+    Setup {
         name: "write-back, slots, no page cache",
         how: cached("write-back", "lru", &["--layout", "slots"], "off"),
         short: false,
     },
-    World {
+    Setup {
         name: "write-back, log, pages of 512 bytes",
         how: cached("write-back", "lru", &["--page-size", "512"], "on"),
         short: false,
     },
-    World {
+    Setup {
         name: "write-back, slots, pages of 64 KiB",
         how: cached("write-back", "lru", &["--layout", "slots", "--page-size", "65536", "--size", "16MiB"], "on"),
         short: false,
     },
-    World {
+    Setup {
         name: "write-through, slots, no page cache",
         how: cached("write-through", "lru", &["--layout", "slots"], "off"),
         short: false,
     },
-    World { name: "write-around, log", how: cached("write-around", "lru", &[], "on"), short: false },
-    World { name: "nobody's, no cache", how: How { nobody: true, ..NO_CACHE }, short: false },
-    World {
+    Setup { name: "write-around, log", how: cached("write-around", "lru", &[], "on"), short: false },
+    Setup { name: "nobody's, no cache", how: How { nobody: true, ..NO_CACHE }, short: false },
+    Setup {
         name: "nobody's, write-back, log",
         how: How { nobody: true, ..cached("write-back", "lru", &[], "on") },
         short: true,
     },
-    World {
+    Setup {
         name: "nobody's, write-through, slots",
         how: How { nobody: true, ..cached("write-through", "lru", &["--layout", "slots"], "on") },
         short: false,
     },
 ];
 
-impl World {
+impl Setup {
     pub fn is_cached(&self) -> bool {
         self.how.cache.is_some()
     }
@@ -139,8 +139,8 @@ fn finish(scenarios: &[Scenario], root: &Path, nobody: bool, seen: &mut [Seen]) 
 }
 
 /// Runs scenarios in the file system below; its answers.
-pub fn below(scenarios: &[Scenario], ground: &Ground, nobody: bool) -> Vec<Seen> {
-    let scratch = ground.scratch();
+pub fn below(scenarios: &[Scenario], testbed: &Testbed, nobody: bool) -> Vec<Seen> {
+    let scratch = testbed.scratch();
     let root = scratch.path("below");
     std::fs::create_dir(&root).expect("a folder");
     if nobody {
@@ -153,19 +153,19 @@ pub fn below(scenarios: &[Scenario], ground: &Ground, nobody: bool) -> Vec<Seen>
 }
 
 /// Runs scenarios in a mount; its answers, and what it leaves below. None where nothing can be mounted.
-pub fn above(scenarios: &[Scenario], ground: &Ground, world: &World) -> Option<Vec<Seen>> {
+pub fn above(scenarios: &[Scenario], testbed: &Testbed, setup: &Setup) -> Option<Vec<Seen>> {
     let began = std::time::Instant::now();
-    let nobody = world.how.nobody;
-    let scratch = ground.scratch();
+    let nobody = setup.how.nobody;
+    let scratch = testbed.scratch();
     std::fs::create_dir(scratch.path("backing")).expect("a folder");
     prepare(scenarios, &scratch.path("backing"), nobody);
-    let mut mounted = Mounted::made(scratch, &world.how);
+    let mut mounted = Mounted::made(scratch, &setup.how);
     if !mounted.start() {
         return None;
     }
     let mut seen = run(scenarios, &mounted.above(), nobody);
     mounted.unmount();
     finish(scenarios, &mounted.below(), nobody, &mut seen);
-    println!("{}: {} scenarios in {:.1} s", world.name, seen.len(), began.elapsed().as_secs_f64());
+    println!("{}: {} scenarios in {:.1} s", setup.name, seen.len(), began.elapsed().as_secs_f64());
     Some(seen)
 }

@@ -3,19 +3,19 @@
 //! A sync covers what was written before it began. Writes are numbered by how many syncs had begun, and listed in that order, so that what one
 //! has settled can be gone through a few pages at a time while more is written.
 
-use super::flight::Sent;
+use super::write_batch::InFlight;
 use crate::store::PageMap;
 use std::collections::VecDeque;
 
 struct Item {
-    sent: Sent,
+    in_flight: InFlight,
     /// Syncs that had begun when it was written.
     syncs: u64,
 }
 
 /// Pages that were written below since its last sync.
 #[derive(Default)]
-pub(super) struct Account {
+pub(super) struct Unsynced {
     items: PageMap<Item>,
     /// Pages and numbers, ascending by the number. An item that is another by now, or none, is passed over.
     order: VecDeque<(u64, u64)>,
@@ -23,33 +23,33 @@ pub(super) struct Account {
     syncs: u64,
 }
 
-impl Account {
+impl Unsynced {
     /// Notes what was written of a page.
-    pub fn insert(&mut self, page: u64, sent: Sent) {
-        self.insert_at(page, sent, self.syncs);
+    pub fn insert(&mut self, page: u64, in_flight: InFlight) {
+        self.insert_at(page, in_flight, self.syncs);
     }
 
     /// Notes something else of what was written of a page, which makes it durable no later.
-    pub fn replace(&mut self, page: u64, sent: Sent) {
+    pub fn replace(&mut self, page: u64, in_flight: InFlight) {
         let syncs = self.items.get(&page).map_or(self.syncs, |item| item.syncs);
-        self.insert_at(page, sent, syncs);
+        self.insert_at(page, in_flight, syncs);
     }
 
-    fn insert_at(&mut self, page: u64, sent: Sent, syncs: u64) {
-        let before = self.items.insert(page, Item { sent, syncs });
+    fn insert_at(&mut self, page: u64, in_flight: InFlight, syncs: u64) {
+        let before = self.items.insert(page, Item { in_flight, syncs });
         if before.is_none_or(|before| before.syncs != syncs) {
             self.order.push_back((page, syncs));
         }
     }
 
     /// The last write of a page.
-    pub fn get(&self, page: u64) -> Option<&Sent> {
-        self.items.get(&page).map(|item| &item.sent)
+    pub fn get(&self, page: u64) -> Option<&InFlight> {
+        self.items.get(&page).map(|item| &item.in_flight)
     }
 
     /// The same, to be changed.
-    pub fn get_mut(&mut self, page: u64) -> Option<&mut Sent> {
-        self.items.get_mut(&page).map(|item| &mut item.sent)
+    pub fn get_mut(&mut self, page: u64) -> Option<&mut InFlight> {
+        self.items.get_mut(&page).map(|item| &mut item.in_flight)
     }
 
     /// True if a page was written.
@@ -83,8 +83,8 @@ impl Account {
     }
 
     /// Their last writes, in no order.
-    pub fn values(&self) -> impl Iterator<Item = &Sent> {
-        self.items.values().map(|item| &item.sent)
+    pub fn values(&self) -> impl Iterator<Item = &InFlight> {
+        self.items.values().map(|item| &item.in_flight)
     }
 
     /// A sync begins: what it covers is known by this number.
@@ -94,21 +94,21 @@ impl Account {
     }
 
     /// Takes a page out that a sync has covered.
-    pub fn settled(&mut self, sync: u64) -> Option<(u64, Sent)> {
+    pub fn settled(&mut self, sync: u64) -> Option<(u64, InFlight)> {
         while let Some((page, syncs)) = self.order.front().copied().filter(|&(_, syncs)| syncs <= sync) {
             self.order.pop_front();
             if self.items.get(&page).is_some_and(|item| item.syncs == syncs) {
-                return self.items.remove(&page).map(|item| (page, item.sent));
+                return self.items.remove(&page).map(|item| (page, item.in_flight));
             }
         }
         None
     }
 
     /// Takes everything out, ascending by page.
-    pub fn take(&mut self) -> Vec<(u64, Sent)> {
+    pub fn take(&mut self) -> Vec<(u64, InFlight)> {
         self.order.clear();
         let items = std::mem::take(&mut self.items);
-        let mut all: Vec<(u64, Sent)> = items.into_iter().map(|(page, item)| (page, item.sent)).collect();
+        let mut all: Vec<(u64, InFlight)> = items.into_iter().map(|(page, item)| (page, item.in_flight)).collect();
         all.sort_unstable_by_key(|&(page, _)| page);
         all
     }
@@ -116,30 +116,30 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flight::Cover;
+    use super::super::write_batch::LogRelation;
     use super::*;
     use entresol_core::Random;
     use std::collections::BTreeMap;
 
     #[test]
     fn a_sync_settles_what_was_written_before_it_began() {
-        let (mut account, mut random) = (Account::default(), Random::new(7));
+        let (mut account, mut random) = (Unsynced::default(), Random::new(7));
         // By page: the place of what was written last, and how many syncs had begun.
         let mut model = BTreeMap::new();
         let (mut syncs, mut written) = (0, 0);
-        for place in 0..20_000 {
+        for address in 0..20_000 {
             let page = random.below(50);
-            let sent = || Sent::elsewhere(Cover::Same(place), 0);
+            let in_flight = || InFlight::elsewhere(LogRelation::Same(address), 0);
             written += 1;
             match random.below(8) {
                 0..=4 => {
-                    account.insert(page, sent());
-                    model.insert(page, (place, syncs));
+                    account.insert(page, in_flight());
+                    model.insert(page, (address, syncs));
                 }
                 5 => {
-                    account.replace(page, sent());
+                    account.replace(page, in_flight());
                     let before = model.get(&page).map_or(syncs, |&(_, before)| before);
-                    model.insert(page, (place, before));
+                    model.insert(page, (address, before));
                 }
                 6 => {
                     account.remove(page);
@@ -149,22 +149,22 @@ mod tests {
                     assert_eq!(account.begin_sync(), syncs);
                     syncs += 1;
                     // A page is written while the sync goes on.
-                    account.insert(60, sent());
-                    model.insert(60, (place, syncs));
+                    account.insert(60, in_flight());
+                    model.insert(60, (address, syncs));
                     let mut settled = BTreeMap::new();
-                    while let Some((page, sent)) = account.settled(syncs - 1) {
-                        assert!(settled.insert(page, sent.cover).is_none());
+                    while let Some((page, in_flight)) = account.settled(syncs - 1) {
+                        assert!(settled.insert(page, in_flight.relation).is_none());
                     }
                     let due = model.iter().filter(|&(_, &(_, before))| before < syncs);
-                    assert_eq!(settled, due.map(|(&page, &(place, _))| (page, Cover::Same(place))).collect());
+                    assert_eq!(settled, due.map(|(&page, &(address, _))| (page, LogRelation::Same(address))).collect());
                     model.retain(|_, &mut (_, before)| before == syncs);
                     written = 1;
                 }
             }
             assert_eq!((account.len(), account.is_empty()), (model.len(), model.is_empty()));
             assert!(account.order.len() <= written, "nothing is listed of before the last sync");
-            let found = account.get(page).map(|sent| sent.cover);
-            assert_eq!(found, model.get(&page).map(|&(place, _)| Cover::Same(place)));
+            let found = account.get(page).map(|in_flight| in_flight.relation);
+            assert_eq!(found, model.get(&page).map(|&(address, _)| LogRelation::Same(address)));
         }
         assert_eq!(account.take().iter().map(|&(page, _)| page).collect::<Vec<_>>(), Vec::from_iter(model.into_keys()));
         assert!(account.is_empty() && account.order.is_empty());

@@ -25,7 +25,7 @@ const DRAM: usize = 0;
 const NVM: usize = 1;
 /// Pages that may wait for storage which does not take them, besides those whose writes were under way when it stopped. With
 /// more of them requests are refused.
-const RESCUED_MAX: usize = 64;
+const EVICTED_DIRTY_MAX: usize = 64;
 
 /// A frame and the version in it.
 #[derive(Clone, Copy)]
@@ -86,7 +86,7 @@ pub(super) struct Current {
 }
 
 /// Tiers, directory and storage.
-pub(super) struct World<I, C> {
+pub(super) struct TieredExecutor<I, C> {
     pub memory: Memory<C>,
     pub io: Arc<I>,
     wal: Option<Box<dyn WalHook>>,
@@ -96,7 +96,7 @@ pub(super) struct World<I, C> {
     /// Frames with older versions that a log has not reclaimed yet, oldest first.
     superseded: HashMap<(usize, Page), VecDeque<u32>>,
     /// Newest versions that could not be written when they left.
-    pub rescued: HashMap<Page, Arc<AlignedBytes>>,
+    pub evicted_dirty: HashMap<Page, Arc<AlignedBytes>>,
     pub behind: Behind,
     pub ahead: Ahead,
     pub current: Current,
@@ -112,7 +112,7 @@ pub(super) struct World<I, C> {
     error: Option<BufferError>,
 }
 
-impl<I: PageIo, C: DeviceClock> World<I, C> {
+impl<I: PageIo, C: DeviceClock> TieredExecutor<I, C> {
     pub fn new(
         options: &TieredOptions,
         handles: usize,
@@ -123,7 +123,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         let nvm_pages = nvm.size_bytes() as usize / options.page_bytes;
         let page_bytes = options.page_bytes;
         let frames = |pages: usize| (0..pages as u32).rev().collect();
-        Ok(World {
+        Ok(TieredExecutor {
             memory: Memory { dram: AlignedBytes::zeroed(options.dram_pages * page_bytes), nvm, page_bytes },
             io,
             wal,
@@ -131,7 +131,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             known: vec![UNTOUCHED; handles],
             free: [frames(options.dram_pages), frames(nvm_pages)],
             superseded: HashMap::new(),
-            rescued: HashMap::new(),
+            evicted_dirty: HashMap::new(),
             behind: Behind::new(options.write_behind),
             ahead: Ahead::default(),
             current: Current { key: Key::NONE, page: None, op: Op::Read, done: false },
@@ -148,15 +148,18 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
 
     /// Writes what waits for the storage, if that is too much.
     pub fn make_sure_of_room(&mut self) -> Result<(), BufferError> {
-        if self.rescued.len() < RESCUED_MAX { Ok(()) } else { self.write_rescued() }
+        if self.evicted_dirty.len() < EVICTED_DIRTY_MAX { Ok(()) } else { self.write_evicted_dirty() }
     }
 
     /// A handle for a page that has none.
     pub fn give_handle(&mut self, key: Key, known: impl Fn(Page) -> bool) -> Option<Page> {
-        let (table, rescued) = (&self.known, &self.rescued);
+        let (table, evicted_dirty) = (&self.known, &self.evicted_dirty);
         let busy = |page: Page| {
             let of = &table[page.index()];
-            known(page) || of.newest != of.below || of.copies.iter().any(Option::is_some) || rescued.contains_key(&page)
+            known(page)
+                || of.newest != of.below
+                || of.copies.iter().any(Option::is_some)
+                || evicted_dirty.contains_key(&page)
         };
         let page = self.directory.give(key, busy)?;
         self.known[page.index()] = UNTOUCHED;
@@ -207,7 +210,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             return self.error.is_none().then_some(None);
         }
         let page = self.current.page?;
-        if let Some(found) = self.newest_copy(page).or_else(|| self.fill_hollow(page)) {
+        if let Some(found) = self.newest_copy(page).or_else(|| self.fill_invalid(page)) {
             return Some(Some(found));
         }
         // The copy that the policy found left in the same request, or could not be filled.
@@ -225,7 +228,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             if unfinished && held && known.newest != known.below {
                 let mut bytes = AlignedBytes::zeroed(self.memory.page_bytes);
                 bytes.copy_from_slice(&self.held_bytes);
-                self.rescued.insert(page, Arc::new(bytes));
+                self.evicted_dirty.insert(page, Arc::new(bytes));
             }
         }
         match self.error.take() {
@@ -239,7 +242,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
 
     pub fn flush(&mut self) -> Result<(), BufferError> {
         self.end_all_writes();
-        let mut result = self.behind.take_error().and(self.write_rescued());
+        let mut result = self.behind.take_error().and(self.write_evicted_dirty());
         for page in (0..self.known.len() as u32).map(Page) {
             let known = self.known[page.index()];
             if known.newest != known.below
@@ -274,24 +277,24 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
 
     pub fn stats(&self) -> TieredStats {
         TieredStats {
-            rescued: self.rescued.len() as u64,
+            evicted_dirty: self.evicted_dirty.len() as u64,
             writes_under_way: self.behind.under_way() as u64,
             waits_for_writes: self.behind.waits,
             ..self.stats
         }
     }
 
-    fn write_rescued(&mut self) -> Result<(), BufferError> {
-        let mut pages: Vec<Page> = self.rescued.keys().copied().collect();
+    fn write_evicted_dirty(&mut self) -> Result<(), BufferError> {
+        let mut pages: Vec<Page> = self.evicted_dirty.keys().copied().collect();
         pages.sort_unstable_by_key(|page| page.0);
         let mut result = Ok(());
         for page in pages {
             self.end_write_of(page);
-            let Some(bytes) = self.rescued.get(&page) else { continue };
+            let Some(bytes) = self.evicted_dirty.get(&page) else { continue };
             self.whole.copy_from_slice(bytes);
             if self.write_whole_below(self.address_of(page), self.known[page.index()].lsn) {
                 self.known[page.index()].below = self.known[page.index()].newest;
-                self.rescued.remove(&page);
+                self.evicted_dirty.remove(&page);
             }
             result = result.and(self.error.take().map_or(Ok(()), Err));
         }
@@ -316,7 +319,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
     }
 
     /// Fills a frame into which the page could not be read before.
-    fn fill_hollow(&mut self, page: Page) -> Option<(usize, u32)> {
+    fn fill_invalid(&mut self, page: Page) -> Option<(usize, u32)> {
         let known = self.known[page.index()];
         let tier = [DRAM, NVM].into_iter().find(|&tier| known.copies[tier].is_some_and(|copy| copy.version == 0))?;
         self.newest_into_whole(page).then(|| {
@@ -347,7 +350,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             self.whole.copy_from_slice(bytes);
             return true;
         }
-        if let Some(bytes) = self.rescued.get(&page) {
+        if let Some(bytes) = self.evicted_dirty.get(&page) {
             self.whole.copy_from_slice(bytes);
             return true;
         }
@@ -417,7 +420,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
         let known = &mut self.known[page.index()];
         known.newest += 1;
         known.lsn = known.lsn.max(lsn);
-        self.rescued.remove(&page);
+        self.evicted_dirty.remove(&page);
         self.current.done = true;
     }
 
@@ -455,7 +458,7 @@ impl<I: PageIo, C: DeviceClock> World<I, C> {
             if known.newest != known.below && !awaited && !self.behind.has(page, known.newest) {
                 let mut bytes = AlignedBytes::zeroed(self.memory.page_bytes);
                 self.memory.read(from, copy.frame, 0, &mut bytes);
-                self.rescued.insert(page, Arc::new(bytes));
+                self.evicted_dirty.insert(page, Arc::new(bytes));
             }
         }
         match superseded {

@@ -4,8 +4,8 @@ use super::counts::Counts;
 use super::directory::Directory;
 use super::frames::{Frame, Frames};
 use super::gaps::Gaps;
-use super::keeper::{Keeper, Source};
 use super::objects::Objects;
+use super::write_back::{Source, WriteBack};
 use crate::store::Entry;
 use entresol_core::{Address, Movement, NEVER, ObjectId, Op, Outcome, Page, Request, Tier, Verb};
 use entresol_policy::{Driver, Streams};
@@ -55,8 +55,8 @@ impl Left {
 }
 
 /// Tiers, directory and stores: all that a policy's movements act on.
-pub(super) struct World {
-    pub keeper: Keeper,
+pub(super) struct Executor {
+    pub write_back: WriteBack,
     pub directory: Directory,
     pub counts: Counts,
     pub objects: Objects,
@@ -67,9 +67,9 @@ pub(super) struct World {
     /// Of the volatile tier, if there is one.
     frames: Frames,
     /// Handles of frames that may be newer than anything the log has or was sent below.
-    unlogged: BTreeSet<u32>,
+    unstored: BTreeSet<u32>,
     /// The tier that the log is.
-    log_tier: Tier,
+    store_tier: Tier,
     current: Current,
     /// Recovered pages are being shown to the policy: bytes stay where they are.
     replaying: bool,
@@ -77,18 +77,18 @@ pub(super) struct World {
     error: Option<io::Error>,
 }
 
-impl World {
-    pub fn new(keeper: Keeper, tiers: usize, handles: usize, page_bytes: usize, objects: Objects) -> Self {
-        World {
-            keeper,
+impl Executor {
+    pub fn new(write_back: WriteBack, tiers: usize, handles: usize, page_bytes: usize, objects: Objects) -> Self {
+        Executor {
+            write_back,
             directory: Directory::new(handles),
             counts: Counts::default(),
             objects,
             streams: None,
             gaps: Gaps::NONE,
             frames: Frames::new(handles),
-            unlogged: BTreeSet::new(),
-            log_tier: Tier(tiers as u8 - 1),
+            unstored: BTreeSet::new(),
+            store_tier: Tier(tiers as u8 - 1),
             current: Current { page: 0, op: Op::Read, bytes: vec![0; page_bytes].into(), past: false },
             replaying: false,
             now_us: 0,
@@ -97,26 +97,26 @@ impl World {
     }
 
     /// The stores for another policy, whose tiers hold nothing yet, and what the tiers of this one had. Of frames durability needs
-    /// nothing: see [`log_frames`](World::log_frames).
+    /// nothing: see [`store_frames`](World::log_frames).
     pub fn passed_on(self, tiers: usize, directory: Directory, frames: Frames) -> (Self, Left) {
-        let World { keeper, counts, streams, now_us, current, .. } = self;
-        let log_tier = Tier(tiers as u8 - 1);
-        let world = World {
-            keeper,
+        let Executor { write_back, counts, streams, now_us, current, .. } = self;
+        let store_tier = Tier(tiers as u8 - 1);
+        let executor = Executor {
+            write_back,
             directory,
             counts,
             objects: self.objects.emptied(),
             streams,
             gaps: Gaps::NONE,
             frames,
-            unlogged: BTreeSet::new(),
-            log_tier,
+            unstored: BTreeSet::new(),
+            store_tier,
             current,
             replaying: false,
             now_us,
             error: None,
         };
-        (world, Left { frames: self.frames, directory: self.directory })
+        (executor, Left { frames: self.frames, directory: self.directory })
     }
 
     /// Begins a request for a page, whose bytes are these: as the write leaves it, or as it reads.
@@ -142,14 +142,14 @@ impl World {
     }
 
     /// The tier that the log is.
-    pub fn log_tier(&self) -> Tier {
-        self.log_tier
+    pub fn store_tier(&self) -> Tier {
+        self.store_tier
     }
 
     /// Counts a request that was decided. `absorbed` when it replaced what was dirty.
     pub fn count(&mut self, page: u64, op: Op, outcome: Outcome, absorbed: bool) {
         self.counts.outcome(op, outcome);
-        self.objects.outcome(page, op, outcome, absorbed, self.log_tier);
+        self.objects.outcome(page, op, outcome, absorbed, self.store_tier);
     }
 
     /// Counts a request that went past the policy as one of a long stream: as the policy's own bypass, and by itself.
@@ -180,12 +180,12 @@ impl World {
                 bytes.copy_from_slice(held);
                 return Ok(Source::Memory);
             }
-            Some(frame) => self.keeper.log.index().get(page).filter(|entry| frame.logged == Some(entry.place)),
-            None => self.keeper.log.index().resident(page),
+            Some(frame) => self.write_back.store.index().get(page).filter(|entry| frame.stored == Some(entry.address)),
+            None => self.write_back.store.index().resident(page),
         };
         match held {
-            Some(entry) => self.keeper.locate_logged(entry, bytes),
-            None => self.keeper.locate_below(page, bytes),
+            Some(entry) => self.write_back.locate_stored(entry, bytes),
+            None => self.write_back.locate_below(page, bytes),
         }
     }
 
@@ -198,37 +198,37 @@ impl World {
     fn read_newest(&mut self, page: u64, handle: Page, bytes: &mut [u8]) -> io::Result<()> {
         match self.locate(page, Some(handle), bytes)? {
             Source::Memory => Ok(()),
-            Source::Log(entry) => self.keeper.read_log(page, entry, bytes),
-            Source::Below => self.keeper.read_below(page, bytes),
+            Source::Store(entry) => self.write_back.read_store(page, entry, bytes),
+            Source::Below => self.write_back.read_below(page, bytes),
         }
     }
 
     /// The page that was just read is put where the policy believes it to be, if there is nothing under it.
-    pub fn fill(&mut self, handle: Page, in_log: bool) {
+    pub fn fill(&mut self, handle: Page, in_store: bool) {
         let bytes = &self.current.bytes;
         if let Some(frame) = self.frames.get_mut(handle) {
             frame.bytes.get_or_insert_with(|| bytes.clone());
-        } else if in_log && self.keeper.log.index().resident(self.current.page).is_none() {
-            let kept = self.keeper.put(self.current.page, bytes, false, true);
+        } else if in_store && self.write_back.store.index().resident(self.current.page).is_none() {
+            let kept = self.write_back.put(self.current.page, bytes, false, true);
             self.counts.admissions_failed += u64::from(kept.is_err());
         }
     }
 
     /// The policy may go on believing that it holds a page: there is nothing under it any more.
-    pub fn hollow_out(&mut self, page: u64) {
-        self.keeper.set_in_memory(page, false);
+    pub fn invalidate(&mut self, page: u64) {
+        self.write_back.set_in_memory(page, false);
         let handle = self.directory.find(page);
         if let Some(frame) = handle.and_then(|handle| self.frames.get_mut(handle)) {
-            *frame = Frame { bytes: None, dirty: false, logged: None };
+            *frame = Frame { bytes: None, dirty: false, stored: None };
         }
     }
 
-    /// As [`Keeper::copy_is_bad`]: a frame that left its bytes in that copy does not look for them there again.
+    /// As [`WriteBack::copy_is_bad`]: a frame that left its bytes in that copy does not look for them there again.
     pub fn copy_is_bad(&mut self, page: u64, entry: Entry, error: io::Error) -> io::Result<()> {
-        self.keeper.copy_is_bad(page, entry, error)?;
+        self.write_back.copy_is_bad(page, entry, error)?;
         let frame = self.directory.find(page).and_then(|handle| self.frames.get(handle));
-        if frame.is_some_and(|frame| frame.bytes.is_none() && frame.logged == Some(entry.place)) {
-            self.hollow_out(page);
+        if frame.is_some_and(|frame| frame.bytes.is_none() && frame.stored == Some(entry.address)) {
+            self.invalidate(page);
         }
         Ok(())
     }
@@ -246,12 +246,12 @@ impl World {
     /// True if anything is held of a page.
     pub fn holds(&self, page: u64) -> bool {
         let in_frame = || self.directory.find(page).is_some_and(|handle| self.frames.get(handle).is_some());
-        self.keeper.holds(page) || in_frame()
+        self.write_back.holds(page) || in_frame()
     }
 
     /// Pages of a range of which anything is held, ascending.
     pub fn held_in(&self, range: &Range<u64>) -> Vec<u64> {
-        let mut held = self.keeper.held_in(range);
+        let mut held = self.write_back.held_in(range);
         let in_frames = self.frames.handles().into_iter().map(|handle| self.directory.page(handle));
         held.extend(in_frames.filter(|page| range.contains(page)));
         held.sort_unstable();
@@ -265,12 +265,12 @@ impl World {
         }
     }
 
-    fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, logged: Option<u64>) {
-        if dirty && logged.is_none() {
-            self.unlogged.insert(handle.0);
-            self.keeper.set_in_memory(self.directory.page(handle), true);
+    fn set_frame(&mut self, handle: Page, bytes: &[u8], dirty: bool, stored: Option<u64>) {
+        if dirty && stored.is_none() {
+            self.unstored.insert(handle.0);
+            self.write_back.set_in_memory(self.directory.page(handle), true);
         }
-        self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, logged });
+        self.frames.insert(handle, Frame { bytes: Some(bytes.into()), dirty, stored });
     }
 
     /// A page comes up from below.
@@ -279,9 +279,9 @@ impl World {
         let wanted = page == self.current.page && !self.current.op.is_write();
         let len = self.current.bytes.len();
         let mut bytes = if wanted { std::mem::take(&mut self.current.bytes) } else { vec![0; len].into_boxed_slice() };
-        let read = if wanted { Ok(()) } else { self.keeper.read_below(page, &mut bytes) };
+        let read = if wanted { Ok(()) } else { self.write_back.read_below(page, &mut bytes) };
         let kept = match &read {
-            Ok(()) if to == self.log_tier => self.keeper.put(page, &bytes, false, true).map(|_| ()),
+            Ok(()) if to == self.store_tier => self.write_back.put(page, &bytes, false, true).map(|_| ()),
             Ok(()) => {
                 self.set_frame(handle, &bytes, false, None);
                 Ok(())
@@ -299,8 +299,8 @@ impl World {
     /// The bytes of the current write land in a tier.
     fn install(&mut self, handle: Page, to: Tier) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.current.bytes);
-        let landed = if to == self.log_tier {
-            self.keeper.put(self.current.page, &bytes, true, true).map(|_| ())
+        let landed = if to == self.store_tier {
+            self.write_back.put(self.current.page, &bytes, true, true).map(|_| ())
         } else {
             self.set_frame(handle, &bytes, true, None);
             Ok(())
@@ -308,10 +308,10 @@ impl World {
         self.current.bytes = bytes;
         match landed {
             // There is no room in the log just now: the policy believes in a page with nothing under it.
-            Err(_) if !self.keeper.is_broken() => {
+            Err(_) if !self.write_back.is_broken() => {
                 self.counts.admissions_failed += 1;
                 self.current.past = true;
-                self.keeper.write_past(self.current.page, &self.current.bytes)
+                self.write_back.write_past(self.current.page, &self.current.bytes)
             }
             landed => landed,
         }
@@ -322,9 +322,9 @@ impl World {
         let read = page == self.current.page && !self.current.op.is_write() && !self.replaying;
         // Whoever asks for other pages reads them; a write brings its bytes next.
         let bytes = read.then(|| self.current.bytes.clone());
-        let entry = self.keeper.log.index().resident(page);
-        let dirty = entry.is_some_and(|entry| self.keeper.is_owed(page, entry));
-        self.frames.insert(handle, Frame { bytes, dirty, logged: entry.map(|entry| entry.place) });
+        let entry = self.write_back.store.index().resident(page);
+        let dirty = entry.is_some_and(|entry| self.write_back.is_owed(page, entry));
+        self.frames.insert(handle, Frame { bytes, dirty, stored: entry.map(|entry| entry.address) });
         Ok(())
     }
 
@@ -333,67 +333,70 @@ impl World {
         let Some(frame) = self.frames.get(handle) else {
             return Ok(());
         };
-        let (dirty, logged) = (frame.dirty, frame.logged);
-        if frame.bytes.is_none() && logged.is_none() {
+        let (dirty, stored) = (frame.dirty, frame.stored);
+        if frame.bytes.is_none() && stored.is_none() {
             // Nothing is held there, and nothing here.
             return Ok(());
         }
-        let held = self.keeper.log.index().get(page);
-        if held.is_some_and(|entry| logged == Some(entry.place)) {
+        let held = self.write_back.store.index().get(page);
+        if held.is_some_and(|entry| stored == Some(entry.address)) {
             // The log has this version already: from a flush, or from before it was promoted.
-            self.keeper.log.index_mut().update(page, |entry| entry.resident = true);
+            self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
             return Ok(());
         }
         let mut bytes = vec![0; self.current.bytes.len()];
         self.read_newest(page, handle, &mut bytes)?;
-        match self.keeper.put(page, &bytes, dirty, true) {
+        match self.write_back.put(page, &bytes, dirty, true) {
             Ok(entry) => {
                 if let Some(frame) = self.frames.get_mut(handle) {
-                    frame.logged = Some(entry.place);
+                    frame.stored = Some(entry.address);
                 }
-                self.keeper.set_in_memory(page, false);
+                self.write_back.set_in_memory(page, false);
                 Ok(())
             }
             // The policy goes on to free the frame: what only it has must have left it.
-            Err(error) if dirty => self.keeper.write_past(page, &bytes).and(Err(error)),
+            Err(error) if dirty => self.write_back.write_past(page, &bytes).and(Err(error)),
             Err(error) => Err(error),
         }
     }
 
-    fn write_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
+    fn write_page_back(&mut self, handle: Page, from: Tier) -> io::Result<()> {
         let page = self.directory.page(handle);
-        if from == self.log_tier {
+        if from == self.store_tier {
             // Not there, or sent below before by durability's own rules: nothing is owed.
-            let entry = self.keeper.log.index().resident(page).filter(|&entry| self.keeper.is_owed(page, entry));
+            let entry =
+                self.write_back.store.index().resident(page).filter(|&entry| self.write_back.is_owed(page, entry));
             if let Some(entry) = entry {
-                self.keeper.write_back_logged(page, entry);
+                self.write_back.write_back_stored(page, entry);
             }
             return Ok(());
         }
-        let Some(logged) = self.frames.get_mut(handle).filter(|frame| frame.dirty).map(|frame| frame.logged) else {
+        let Some(stored) = self.frames.get_mut(handle).filter(|frame| frame.dirty).map(|frame| frame.stored) else {
             return Ok(());
         };
         let mut bytes = vec![0; self.current.bytes.len()];
         self.read_newest(page, handle, &mut bytes)?;
-        match self.keeper.log.index().get(page).filter(|entry| logged == Some(entry.place)) {
-            Some(entry) if self.keeper.is_owed(page, entry) => self.keeper.write_back(page, &bytes, entry.place),
+        match self.write_back.store.index().get(page).filter(|entry| stored == Some(entry.address)) {
+            Some(entry) if self.write_back.is_owed(page, entry) => {
+                self.write_back.write_page_back(page, &bytes, entry.address)
+            }
             // A drain has sent it below meanwhile.
             Some(_) => {}
-            None => self.keeper.write_past(page, &bytes)?,
+            None => self.write_back.write_past(page, &bytes)?,
         }
         if let Some(frame) = self.frames.get_mut(handle) {
             frame.dirty = false;
         }
-        self.keeper.set_in_memory(page, false);
+        self.write_back.set_in_memory(page, false);
         Ok(())
     }
 
     fn give_up(&mut self, handle: Page, from: Tier) {
-        if from == self.log_tier {
-            self.keeper.release(self.directory.page(handle));
+        if from == self.store_tier {
+            self.write_back.release(self.directory.page(handle));
         } else {
             self.frames.remove(handle);
-            self.keeper.set_in_memory(self.directory.page(handle), false);
+            self.write_back.set_in_memory(self.directory.page(handle), false);
         }
     }
 
@@ -402,26 +405,27 @@ impl World {
             return Ok(());
         }
         self.current.past = true;
-        self.keeper.write_past(self.current.page, &self.current.bytes)
+        self.write_back.write_past(self.current.page, &self.current.bytes)
     }
 
     /// A movement of a page that was recovered: its bytes are in the log already.
     fn replay(&mut self, handle: Page, verb: Verb) -> io::Result<()> {
         let page = self.directory.page(handle);
         match verb {
-            Verb::Fetch { to } | Verb::Install { to } if to == self.log_tier => {
-                self.keeper.log.index_mut().update(page, |entry| entry.resident = true);
+            Verb::Fetch { to } | Verb::Install { to } if to == self.store_tier => {
+                self.write_back.store.index_mut().update(page, |entry| entry.resident = true);
             }
             Verb::Fetch { .. } | Verb::Install { .. } => {
-                let entry = self.keeper.log.index().get(page);
+                let entry = self.write_back.store.index().get(page);
                 let dirty = entry.is_some_and(|entry| entry.dirty);
-                let logged = entry.map(|entry| entry.place);
-                self.frames.insert(handle, Frame { bytes: None, dirty, logged });
+                let stored = entry.map(|entry| entry.address);
+                self.frames.insert(handle, Frame { bytes: None, dirty, stored });
             }
             Verb::Bypass => {
-                let owed = self.keeper.log.index().get(page).filter(|&entry| self.keeper.is_owed(page, entry));
+                let owed =
+                    self.write_back.store.index().get(page).filter(|&entry| self.write_back.is_owed(page, entry));
                 if let Some(entry) = owed {
-                    self.keeper.write_back_logged(page, entry);
+                    self.write_back.write_back_stored(page, entry);
                 }
             }
             _ => unreachable!("{verb:?} needs no replay of its own"),
@@ -435,27 +439,27 @@ impl World {
     }
 
     /// Handles of what only volatile memory may have: so many at most, from this one on, ascending.
-    pub fn unlogged(&self, from: u32, most: usize) -> Vec<Page> {
-        self.unlogged.range(from..).take(most).map(|&handle| Page(handle)).collect()
+    pub fn unstored(&self, from: u32, most: usize) -> Vec<Page> {
+        self.unstored.range(from..).take(most).map(|&handle| Page(handle)).collect()
     }
 
     /// Hands to the keeper what only volatile memory has of these.
-    pub fn log_frames(&mut self, handles: &[Page]) -> io::Result<()> {
+    pub fn store_frames(&mut self, handles: &[Page]) -> io::Result<()> {
         for &handle in handles {
             // Since they were listed the policy may have been changed.
             let frame = self.frames.get(handle);
             if let Some(frame) = frame.filter(|frame| frame.dirty) {
                 let page = self.directory.page(handle);
-                let held = self.keeper.log.index().get(page);
-                let logged = held.is_some_and(|entry| frame.logged == Some(entry.place));
-                if let Some(bytes) = frame.bytes.as_ref().filter(|_| !logged) {
+                let held = self.write_back.store.index().get(page);
+                let stored = held.is_some_and(|entry| frame.stored == Some(entry.address));
+                if let Some(bytes) = frame.bytes.as_ref().filter(|_| !stored) {
                     let resident = held.is_some_and(|entry| entry.resident);
-                    let entry = self.keeper.put(page, bytes, true, resident)?;
-                    self.frames.get_mut(handle).expect("just seen").logged = Some(entry.place);
+                    let entry = self.write_back.put(page, bytes, true, resident)?;
+                    self.frames.get_mut(handle).expect("just seen").stored = Some(entry.address);
                 }
-                self.keeper.set_in_memory(page, false);
+                self.write_back.set_in_memory(page, false);
             }
-            self.unlogged.remove(&handle.0);
+            self.unstored.remove(&handle.0);
         }
         Ok(())
     }
@@ -464,9 +468,9 @@ impl World {
     pub fn hand_down(&mut self, page: u64) -> io::Result<()> {
         let dirty = |handle: &Page| self.frames.get(*handle).is_some_and(|frame| frame.dirty);
         match self.directory.find(page).filter(dirty) {
-            Some(handle) => self.write_back(handle, Tier::TOP),
+            Some(handle) => self.write_page_back(handle, Tier::TOP),
             None => {
-                self.keeper.set_in_memory(page, false);
+                self.write_back.set_in_memory(page, false);
                 Ok(())
             }
         }
@@ -474,9 +478,9 @@ impl World {
 
     /// Ages are kept from now on: of what only memory has too.
     pub fn age_frames(&mut self) {
-        for handle in self.unlogged(0, usize::MAX) {
+        for handle in self.unstored(0, usize::MAX) {
             if self.frames.get(handle).is_some_and(|frame| frame.dirty) {
-                self.keeper.set_in_memory(self.directory.page(handle), true);
+                self.write_back.set_in_memory(self.directory.page(handle), true);
             }
         }
     }
@@ -486,19 +490,19 @@ impl World {
         let has_bytes =
             |handle: &Page| self.frames.get(*handle).is_some_and(|frame| frame.dirty && frame.bytes.is_some());
         if let Some(handle) = self.directory.find(page).filter(has_bytes) {
-            self.write_back(handle, Tier::TOP)?;
+            self.write_page_back(handle, Tier::TOP)?;
         }
-        self.keeper.queue_owed(&[page]);
+        self.write_back.queue_owed(&[page]);
         Ok(())
     }
 
     /// Sends below what only volatile memory has, when there is no log any more.
-    pub fn write_frames_below_without_log(&mut self) {
+    pub fn write_frames_below_without_store(&mut self) {
         for handle in self.frames.handles() {
             let page = self.directory.page(handle);
             let Some(frame) = self.frames.get_mut(handle).filter(|frame| frame.dirty) else { continue };
             if let Some(bytes) = &frame.bytes {
-                self.keeper.write_without_log(page, bytes);
+                self.write_back.write_without_store(page, bytes);
                 frame.dirty = false;
             }
         }
@@ -508,15 +512,15 @@ impl World {
     pub fn write_through(&mut self, handle: Page) -> io::Result<()> {
         let page = self.current.page;
         if self.frames.get(handle).is_some() {
-            return self.write_back(handle, Tier::TOP);
+            return self.write_page_back(handle, Tier::TOP);
         }
-        match self.keeper.log.index().resident(page) {
-            Some(entry) if self.keeper.is_owed(page, entry) => {
-                self.keeper.write_back(page, &self.current.bytes, entry.place);
+        match self.write_back.store.index().resident(page) {
+            Some(entry) if self.write_back.is_owed(page, entry) => {
+                self.write_back.write_page_back(page, &self.current.bytes, entry.address);
                 Ok(())
             }
             Some(_) => Ok(()),
-            None => self.keeper.write_past(page, &self.current.bytes),
+            None => self.write_back.write_past(page, &self.current.bytes),
         }
     }
 
@@ -525,9 +529,9 @@ impl World {
             Verb::Fetch { .. } | Verb::Install { .. } | Verb::Bypass if self.replaying => self.replay(handle, verb),
             Verb::Fetch { to } => self.fetch(handle, to),
             Verb::Install { to } => self.install(handle, to),
-            Verb::Copy { from, .. } if from == self.log_tier => self.promote(handle),
+            Verb::Copy { from, .. } if from == self.store_tier => self.promote(handle),
             Verb::Copy { .. } => self.demote(handle),
-            Verb::WriteBack { from } => self.write_back(handle, from),
+            Verb::WriteBack { from } => self.write_page_back(handle, from),
             Verb::Drop { from } | Verb::Supersede { tier: from } => {
                 self.give_up(handle, from);
                 Ok(())
@@ -543,7 +547,7 @@ impl World {
     }
 }
 
-impl Driver for World {
+impl Driver for Executor {
     fn may_evict(&mut self, _page: Page, _tier: Tier) -> bool {
         // One request at a time, and none holds on to a page.
         true
@@ -553,7 +557,7 @@ impl Driver for World {
         if !self.replaying {
             self.counts.movement(movement, self.current.op.is_write());
         }
-        self.objects.movement(self.directory.page(movement.page), movement, self.log_tier, !self.replaying);
+        self.objects.movement(self.directory.page(movement.page), movement, self.store_tier, !self.replaying);
         let result = self.carry_out(movement);
         self.attempt(result);
     }

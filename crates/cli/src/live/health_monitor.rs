@@ -5,8 +5,8 @@ use super::backing_record::Paired;
 use super::cache_file::{CacheFile, Change};
 use super::choice::why;
 use super::conflicts;
-use super::held::Below;
 use super::log::{Level, Log};
+use super::open_cache::Below;
 use entresol_engine::cache::{BlockCache, FlushProgress};
 use entresol_engine::disk::DeviceCounts;
 use entresol_files::places::{closed_descriptors, descriptors_bound};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Thread that looks once a second, until it is stopped.
-pub struct Watchman(Option<(Sender<()>, JoinHandle<()>)>);
+pub struct HealthMonitor(Option<(Sender<()>, JoinHandle<()>)>);
 
 /// State of the cache at the last look.
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Seen {
     directories_unsynced: bool,
 }
 
-impl Watchman {
+impl HealthMonitor {
     /// Begins. Where there is no thread to be had nobody looks; what fails is counted all the same.
     pub fn start(
         cache: Arc<BlockCache>,
@@ -71,7 +71,7 @@ impl Watchman {
             conflicts::tell(&below, &log);
         };
         let thread = std::thread::Builder::new().name("watchman".into()).spawn(look);
-        Watchman(thread.ok().map(|thread| (stop, thread)))
+        HealthMonitor(thread.ok().map(|thread| (stop, thread)))
     }
 
     /// Looks once more and ends.
@@ -84,7 +84,7 @@ impl Watchman {
     }
 }
 
-impl Drop for Watchman {
+impl Drop for HealthMonitor {
     fn drop(&mut self) {
         self.stop();
     }
@@ -164,7 +164,7 @@ impl Seen {
             log.event(Level::Warning, "failed", &message, json!({ "error": why }));
         }
         self.failed = stats.failed.is_some();
-        let lost = stats.keeper.pages_lost;
+        let lost = stats.write_back.pages_lost;
         if lost > self.lost {
             let message = format!("{} pages are lost: their only copies could not be read", lost - self.lost);
             log.event(Level::Warning, "lost-pages", &message, json!({ "pages": lost - self.lost }));

@@ -5,13 +5,13 @@ use super::cache_file::CacheFile;
 use super::chosen::Chosen;
 use super::conflicts;
 use super::control::{Control, Controlled};
+use super::health_monitor::HealthMonitor;
 use super::log::{Level, Log, LogArg};
 use super::places::PlacesOf;
 use super::running::Running;
 use super::serve::Found;
 use super::tally::Dropped;
 use super::unwritten::{self, ADVICE, by_file};
-use super::watchman::Watchman;
 use crate::values::word;
 use anyhow::{Context, Result, bail};
 use entresol_engine::Block;
@@ -35,7 +35,7 @@ pub enum Below {
 }
 
 /// An open cache.
-pub struct Held {
+pub struct OpenCache {
     /// Path of the cache; `backing` is the path of its backing store.
     pub path: PathBuf,
     pub backing: PathBuf,
@@ -59,15 +59,15 @@ pub struct Held {
 
 /// A cache in use by a door, with its control socket.
 pub struct Served {
-    held: Held,
+    held: OpenCache,
     pub running: Arc<Running>,
     file: Arc<CacheFile>,
     control: Option<Control>,
     log: Log,
-    watchman: Watchman,
+    health_monitor: HealthMonitor,
 }
 
-impl Held {
+impl OpenCache {
     /// Says what the open found, and lets other commands ask and change the cache from now on. Where no control socket can
     /// be had it is served all the same, and that is said.
     pub fn serve(self, quiet: bool) -> Served {
@@ -94,8 +94,8 @@ impl Held {
         };
         let control = control.map_err(unheard).ok();
         let (cache, below, pair) = (self.cache.clone(), self.below.clone(), self.pair.clone());
-        let watchman = Watchman::start(cache, below, file.clone(), pair, self.sync_after, log.clone());
-        Served { held: self, running, file, control, log, watchman }
+        let health_monitor = HealthMonitor::start(cache, below, file.clone(), pair, self.sync_after, log.clone());
+        Served { held: self, running, file, control, log, health_monitor }
     }
 
     /// A log under a policy that evicts in another order works, and costs more than who chose the policy may know.
@@ -192,7 +192,7 @@ impl Served {
     pub fn leave(mut self) -> Result<()> {
         self.leave_control();
         let flushed = self.held.cache.flush();
-        self.watchman.stop();
+        self.health_monitor.stop();
         flushed.with_context(|| format!("{}: the last flush", self.path().display()))
     }
 
@@ -215,7 +215,7 @@ impl Served {
         let conflicts = self.held.conflicts()?;
         let left = if drained.is_err() { self.dirty() } else { String::new() };
         let closed = self.held.close();
-        self.watchman.stop();
+        self.health_monitor.stop();
         let stats = match (closed, refused.as_ref()) {
             (Err(error), Some(refused)) => return Err(error.context(refused.clone())),
             (closed, _) => closed?,

@@ -59,7 +59,7 @@ pub trait Places: Send {
 }
 
 /// A running cache's requests, and what is needed to tell them.
-pub struct Tape {
+pub struct Recorder {
     pub recording: Recording,
     pub places: Box<dyn Places>,
     pub page_bytes: u32,
@@ -67,7 +67,7 @@ pub struct Tape {
     pub mode: String,
 }
 
-impl Tape {
+impl Recorder {
     /// Tells the requests until the client has enough or the cache is closed.
     pub(super) fn play(self, stream: &UnixStream, closing: &AtomicBool, listening: &AtomicUsize) -> io::Result<()> {
         listening.fetch_add(1, SeqCst);
@@ -77,7 +77,7 @@ impl Tape {
     }
 
     fn play_on(self, mut stream: &UnixStream, closing: &AtomicBool) -> io::Result<()> {
-        let Tape { mut recording, mut places, page_bytes, policy, mode } = self;
+        let Recorder { mut recording, mut places, page_bytes, policy, mode } = self;
         let opening = serde_json::to_value(Opening { page_bytes, policy, mode }).expect("text and numbers");
         stream.write_all(&protocol::encode_answer(Answer::Done(opening)))?;
         let mut out = Vec::new();

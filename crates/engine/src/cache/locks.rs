@@ -9,11 +9,11 @@
 //! besides the one that was asked for, and room made for a decision that moves more pages than were expected.
 
 use super::aging;
-use super::background::Duty;
+use super::background::Role;
 use super::core::Core;
-use super::keeper::{Keeper, Store};
+use super::maintenance::{self, StoreAccess};
 use super::pages::PageLocks;
-use super::upkeep::{self, Lease};
+use super::write_back::{SharedDisk, WriteBack};
 use crate::holds;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -35,7 +35,7 @@ pub(super) struct Locks {
     /// The upkeep is owned by nobody any more, or a sync has ended.
     changed: Condvar,
     /// The cache's own threads.
-    servants: Vec<Servant>,
+    workers: Vec<Worker>,
     /// They are to end.
     dismissed: AtomicBool,
     /// Interval at which an idle cache device is asked if it still works; none: never.
@@ -46,7 +46,7 @@ pub(super) struct Locks {
 
 /// Waiting state of a thread of the cache's own.
 #[derive(Default)]
-struct Servant {
+struct Worker {
     called: Condvar,
     /// It waits for nothing but to be called. Changed under the core's lock.
     idle: AtomicBool,
@@ -65,7 +65,7 @@ impl Locks {
             core: Mutex::new(Some(core)),
             waiting: AtomicUsize::new(0),
             changed: Condvar::new(),
-            servants: Duty::ALL.iter().map(|_| Servant::default()).collect(),
+            workers: Role::ALL.iter().map(|_| Worker::default()).collect(),
             dismissed: AtomicBool::new(false),
             watch,
             pages: PageLocks::new(),
@@ -73,50 +73,50 @@ impl Locks {
     }
 
     /// A turn for a thread of the cache's own, when there is something to do and it has rested; none when it is to end.
-    pub fn called(&self, duty: Duty, rest: Option<Duration>) -> io::Result<Option<Turn<'_>>> {
-        let servant = &self.servants[duty as usize];
-        let mut turn = self.turn()?;
+    pub fn called(&self, role: Role, rest: Option<Duration>) -> io::Result<Option<CoreGuard<'_>>> {
+        let worker = &self.workers[role as usize];
+        let mut guard = self.guard()?;
         if let Some(rest) = rest.filter(|_| !self.dismissed.load(Relaxed)) {
-            let guard = turn.guard.take().expect("only I/O is performed without the lock");
+            let held = guard.held.take().expect("only I/O is performed without the lock");
             holds::ended();
-            turn.guard = Some(servant.called.wait_timeout(guard, rest).map_err(stopped)?.0);
+            guard.held = Some(worker.called.wait_timeout(held, rest).map_err(stopped)?.0);
             holds::began();
         }
         while !self.dismissed.load(Relaxed) {
-            if turn.keeper().wanting > 0 && duty == Duty::Room {
+            if guard.write_back().wanting > 0 && role == Role::Backing {
                 // They make room themselves, and have waited for it.
-                turn.wait()?;
-            } else if turn.must_mend() {
+                guard.wait()?;
+            } else if guard.must_mend() {
                 // Nobody need come for a device that failed to be taken out of use. What else fails is told to who comes next.
-                let _told = turn.mend();
+                let _told = guard.mend();
                 // Others wait for the upkeep.
-                drop(turn);
-                turn = self.turn()?;
-            } else if !turn.core().is_off() && duty.calls(turn.keeper()) {
-                return Ok(Some(turn));
+                drop(guard);
+                guard = self.guard()?;
+            } else if !guard.core().is_off() && role.calls(guard.write_back()) {
+                return Ok(Some(guard));
             } else {
-                servant.idle.store(true, Relaxed);
-                let look = match duty {
-                    Duty::Room => turn.keeper().next_look(),
-                    Duty::Log => self.watch.filter(|_| !turn.core().is_off()),
+                worker.idle.store(true, Relaxed);
+                let look = match role {
+                    Role::Backing => guard.write_back().next_look(),
+                    Role::Store => self.watch.filter(|_| !guard.core().is_off()),
                 };
-                servant.timed.store(look.is_some(), Relaxed);
-                let guard = turn.guard.take().expect("only I/O is performed without the lock");
+                worker.timed.store(look.is_some(), Relaxed);
+                let held = guard.held.take().expect("only I/O is performed without the lock");
                 let passed = match look {
                     Some(look) => {
-                        let (guard, waited) = servant.called.wait_timeout(guard, look).map_err(stopped)?;
-                        turn.guard = Some(guard);
+                        let (held, waited) = worker.called.wait_timeout(held, look).map_err(stopped)?;
+                        guard.held = Some(held);
                         waited.timed_out()
                     }
                     None => {
-                        turn.guard = Some(servant.called.wait(guard).map_err(stopped)?);
+                        guard.held = Some(worker.called.wait(held).map_err(stopped)?);
                         false
                     }
                 };
-                servant.idle.store(false, Relaxed);
-                if duty == Duty::Log && passed && !self.dismissed.load(Relaxed) {
+                worker.idle.store(false, Relaxed);
+                if role == Role::Store && passed && !self.dismissed.load(Relaxed) {
                     // An error is noted with the device.
-                    let _noted = upkeep::look_at_device(&mut turn);
+                    let _noted = maintenance::look_at_device(&mut guard);
                 }
             }
         }
@@ -126,82 +126,82 @@ impl Locks {
     /// Tells the cache's own threads to end.
     pub fn dismiss(&self) {
         // Under the lock, for one of them may be about to wait.
-        let _turn = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         self.dismissed.store(true, Relaxed);
-        self.servants.iter().for_each(|servant| servant.called.notify_all());
+        self.workers.iter().for_each(|worker| worker.called.notify_all());
         self.changed.notify_all();
     }
 
     /// Calls those of the cache's own threads that have something to do.
-    fn call(&self, keeper: &Keeper) {
-        for (servant, duty) in self.servants.iter().zip(Duty::ALL) {
-            let unaware = duty == Duty::Room && !servant.timed.load(Relaxed) && keeper.ages_may_call();
-            if servant.idle.load(Relaxed) && (unaware || duty.calls(keeper)) {
-                servant.idle.store(false, Relaxed);
-                servant.called.notify_one();
+    fn call(&self, write_back: &WriteBack) {
+        for (worker, role) in self.workers.iter().zip(Role::ALL) {
+            let unaware = role == Role::Backing && !worker.timed.load(Relaxed) && write_back.ages_may_call();
+            if worker.idle.load(Relaxed) && (unaware || role.calls(write_back)) {
+                worker.idle.store(false, Relaxed);
+                worker.called.notify_one();
             }
         }
     }
 
     /// A turn at the core as it is.
-    pub fn turn(&self) -> io::Result<Turn<'_>> {
-        let guard = self.lock()?;
+    pub fn guard(&self) -> io::Result<CoreGuard<'_>> {
+        let held = self.lock_core()?;
         holds::began();
-        Ok(Turn { locks: self, guard: Some(guard), owns: false })
+        Ok(CoreGuard { locks: self, held: Some(held), owns: false })
     }
 
-    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Box<dyn Core>>>> {
-        if let Ok(guard) = self.core.try_lock() {
-            return Ok(guard);
+    fn lock_core(&self) -> io::Result<MutexGuard<'_, Option<Box<dyn Core>>>> {
+        if let Ok(held) = self.core.try_lock() {
+            return Ok(held);
         }
         self.waiting.fetch_add(1, Relaxed);
-        let guard = self.core.lock();
+        let held = self.core.lock();
         self.waiting.fetch_sub(1, Relaxed);
-        guard.map_err(stopped)
+        held.map_err(stopped)
     }
 
     /// A turn with the upkeep, after which nobody has given the lock back half way through.
-    pub fn exclusive(&self) -> io::Result<Turn<'_>> {
-        let mut turn = self.turn()?;
-        turn.own()?;
-        Ok(turn)
+    pub fn exclusive(&self) -> io::Result<CoreGuard<'_>> {
+        let mut guard = self.guard()?;
+        guard.own()?;
+        Ok(guard)
     }
 
     /// As [`ready`](Self::ready), if the core's lock can be had within about a microsecond and there is nothing to do
     /// first.
-    pub fn ready_now(&self) -> Option<Turn<'_>> {
+    pub fn ready_now(&self) -> Option<CoreGuard<'_>> {
         let mut tries = (0..TRIES).map(|_| self.core.try_lock().inspect_err(|_| std::hint::spin_loop()));
-        let guard = tries.find_map(Result::ok)?;
+        let held = tries.find_map(Result::ok)?;
         holds::began();
-        let mut turn = Turn { locks: self, guard: Some(guard), owns: false };
-        turn.is_ready().then_some(turn)
+        let mut guard = CoreGuard { locks: self, held: Some(held), owns: false };
+        guard.is_ready().then_some(guard)
     }
 
     /// A turn when there is room for a request. Whoever finds none makes it, and others wait for that.
-    pub fn ready(&self) -> io::Result<Turn<'_>> {
+    pub fn ready(&self) -> io::Result<CoreGuard<'_>> {
         loop {
-            let mut turn = self.turn()?;
-            turn.mend()?;
-            let off = turn.core().is_off();
-            let ready = |keeper: &Keeper| if off { !keeper.is_queue_full() } else { keeper.is_ready() };
-            if ready(turn.keeper()) {
-                return Ok(turn);
+            let mut guard = self.guard()?;
+            guard.mend()?;
+            let off = guard.core().is_off();
+            let ready = |write_back: &WriteBack| if off { !write_back.is_queue_full() } else { write_back.is_ready() };
+            if ready(guard.write_back()) {
+                return Ok(guard);
             }
-            if !off && (turn.keeper().must_catch_up() || turn.keeper().awaits_segments()) {
+            if !off && (guard.write_back().must_catch_up() || guard.write_back().awaits_segments()) {
                 // That waits for the cache device and for nothing below.
-                let caught_up = upkeep::catch_up(&mut turn);
-                if !turn.must_mend() {
+                let caught_up = maintenance::catch_up(&mut guard);
+                if !guard.must_mend() {
                     caught_up?;
                 }
                 continue;
             }
             // Whoever has the upkeep may have made room long before it is done.
-            turn.own_unless(ready)?;
-            if ready(turn.keeper()) || turn.must_mend() {
+            guard.own_unless(ready)?;
+            if ready(guard.write_back()) || guard.must_mend() {
                 continue;
             }
-            let made = if off { upkeep::write_queue(&mut turn) } else { upkeep::make_ready(&mut turn) };
-            if !turn.must_mend() {
+            let made = if off { maintenance::write_queue(&mut guard) } else { maintenance::make_ready(&mut guard) };
+            if !guard.must_mend() {
                 made?;
             }
         }
@@ -211,39 +211,39 @@ impl Locks {
 impl Locks {
     /// A turn when there is room for a write of a page. Where dirty pages would become older than they may, one that makes another
     /// dirty first does a step of their write-back; whatever comes of that, it goes on.
-    pub fn ready_to_write(&self, page: u64) -> io::Result<Turn<'_>> {
-        let mut turn = self.ready()?;
-        if turn.core().is_off() || !turn.keeper().must_hold_back(page) {
-            return Ok(turn);
+    pub fn ready_to_write(&self, page: u64) -> io::Result<CoreGuard<'_>> {
+        let mut guard = self.ready()?;
+        if guard.core().is_off() || !guard.write_back().must_hold_back(page) {
+            return Ok(guard);
         }
-        aging::hold_back(&mut turn)?;
-        drop(turn);
+        aging::hold_back(&mut guard)?;
+        drop(guard);
         self.ready()
     }
 }
 
 /// The core while this is held.
-pub(super) struct Turn<'a> {
+pub(super) struct CoreGuard<'a> {
     locks: &'a Locks,
     /// None only while I/O is performed.
-    guard: Option<MutexGuard<'a, Option<Box<dyn Core>>>>,
+    held: Option<MutexGuard<'a, Option<Box<dyn Core>>>>,
     owns: bool,
 }
 
-impl Turn<'_> {
+impl CoreGuard<'_> {
     /// The core.
     pub fn core(&mut self) -> &mut dyn Core {
-        let guard = self.guard.as_mut().expect("only I/O is performed without the lock");
-        guard.as_deref_mut().expect("a change puts one back")
+        let held = self.held.as_mut().expect("only I/O is performed without the lock");
+        held.as_deref_mut().expect("a change puts one back")
     }
 
     /// Sees to it that there is room for a request, as [`Locks::ready`] does, for who owns the upkeep.
     pub fn make_ready(&mut self) -> io::Result<()> {
         self.mend()?;
         if self.core().is_off() {
-            return if self.keeper().is_queue_full() { upkeep::write_queue(self) } else { Ok(()) };
+            return if self.write_back().is_queue_full() { maintenance::write_queue(self) } else { Ok(()) };
         }
-        let made = upkeep::make_ready(self);
+        let made = maintenance::make_ready(self);
         if !self.must_mend() {
             return made;
         }
@@ -253,21 +253,21 @@ impl Turn<'_> {
 
     /// Puts another core in the place of this one.
     pub fn replace<R>(&mut self, change: impl FnOnce(Box<dyn Core>) -> (Box<dyn Core>, R)) -> R {
-        let guard = self.guard.as_mut().expect("only I/O is performed without the lock");
-        let (core, result) = change(guard.take().expect("a change puts one back"));
-        **guard = Some(core);
+        let held = self.held.as_mut().expect("only I/O is performed without the lock");
+        let (core, result) = change(held.take().expect("a change puts one back"));
+        **held = Some(core);
         result
     }
 
     /// Is there room for a request, and nothing to do first?
     pub fn is_ready(&mut self) -> bool {
-        !self.must_mend() && self.keeper().is_ready()
+        !self.must_mend() && self.write_back().is_ready()
     }
 
     /// The devices: of the log, and the backing store.
-    pub fn stores(&mut self) -> (Store, Store) {
-        let keeper = self.keeper();
-        (keeper.log.disk().clone(), keeper.backing().clone())
+    pub fn stores(&mut self) -> (SharedDisk, SharedDisk) {
+        let write_back = self.write_back();
+        (write_back.store.disk().clone(), write_back.backing().clone())
     }
 
     /// Takes the upkeep; waits for whoever owns it.
@@ -276,19 +276,19 @@ impl Turn<'_> {
     }
 
     /// As [`own`](Self::own), but waits no longer than until it is not needed any more.
-    fn own_unless(&mut self, enough: impl Fn(&Keeper) -> bool) -> io::Result<()> {
+    fn own_unless(&mut self, enough: impl Fn(&WriteBack) -> bool) -> io::Result<()> {
         while !self.owns {
-            if self.keeper().owned {
-                self.keeper().wanting += 1;
+            if self.write_back().owned {
+                self.write_back().wanting += 1;
                 self.wait()?;
-                self.keeper().wanting -= 1;
-                if enough(self.keeper()) {
+                self.write_back().wanting -= 1;
+                if enough(self.write_back()) {
                     // A thread of the cache's own may wait for nobody to want it.
                     self.locks.changed.notify_all();
                     break;
                 }
             } else {
-                self.keeper().owned = true;
+                self.write_back().owned = true;
                 self.owns = true;
             }
         }
@@ -296,16 +296,16 @@ impl Turn<'_> {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let guard = self.guard.take().expect("only I/O is performed without the lock");
+        let held = self.held.take().expect("only I/O is performed without the lock");
         holds::ended();
-        self.guard = Some(self.locks.changed.wait(guard).map_err(stopped)?);
+        self.held = Some(self.locks.changed.wait(held).map_err(stopped)?);
         holds::began();
         Ok(())
     }
 
     /// Has the cache device failed, and is it still in use?
     pub fn must_mend(&mut self) -> bool {
-        self.keeper().is_broken() && !self.core().is_off()
+        self.write_back().is_broken() && !self.core().is_off()
     }
 
     /// Takes the cache device out of use if it has failed.
@@ -321,22 +321,22 @@ impl Turn<'_> {
     }
 }
 
-impl Lease for Turn<'_> {
-    fn keeper(&mut self) -> &mut Keeper {
-        self.core().keeper()
+impl StoreAccess for CoreGuard<'_> {
+    fn write_back(&mut self) -> &mut WriteBack {
+        self.core().write_back()
     }
 
     fn unlocked<R>(&mut self, io: impl FnOnce() -> R) -> io::Result<R> {
         if self.owns {
-            self.keeper().apart = true;
+            self.write_back().apart = true;
         }
-        self.guard = None;
+        self.held = None;
         holds::ended();
         let done = io();
-        self.guard = Some(self.locks.lock()?);
+        self.held = Some(self.locks.lock_core()?);
         holds::began();
         if self.owns {
-            self.keeper().apart = false;
+            self.write_back().apart = false;
         }
         self.locks.changed.notify_all();
         Ok(done)
@@ -362,26 +362,26 @@ impl Lease for Turn<'_> {
     fn wait_for_sync(&mut self) -> io::Result<bool> {
         // Waiting gives the lock back as I/O does.
         if self.owns {
-            self.keeper().apart = true;
+            self.write_back().apart = true;
         }
         self.wait()?;
         if self.owns {
-            self.keeper().apart = false;
+            self.write_back().apart = false;
         }
         Ok(true)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
         holds::ended();
         // Without the lock the cache has stopped, and nobody waits for anything.
-        if let Some(core) = self.guard.as_mut().and_then(|guard| guard.as_mut()) {
+        if let Some(core) = self.held.as_mut().and_then(|held| held.as_mut()) {
             if self.owns {
-                core.keeper().owned = false;
+                core.write_back().owned = false;
             }
             if !core.is_off() {
-                self.locks.call(core.keeper());
+                self.locks.call(core.write_back());
             }
         }
         if self.owns {

@@ -24,17 +24,17 @@ pub enum Kind {
 }
 
 /// A place for directories that are mounted.
-pub struct Ground {
+pub struct Testbed {
     at: PathBuf,
     // The file system goes before the directory that it is mounted in.
     _image: Option<Image>,
     _scratch: Option<Scratch>,
 }
 
-impl Ground {
+impl Testbed {
     /// The file system of temporary files.
     pub fn here() -> Self {
-        Ground { at: std::env::temp_dir(), _image: None, _scratch: None }
+        Testbed { at: std::env::temp_dir(), _image: None, _scratch: None }
     }
 
     /// One of this name on a loop device. None, said and counted, where that cannot be.
@@ -45,7 +45,7 @@ impl Ground {
         std::fs::set_permissions(scratch.path("."), may_enter).expect("a mode");
         let program = format!("mkfs.{name}");
         let image = Image::new(scratch.path("below"), MIB, &[&program, "-q"])?;
-        Some(Ground { at: image.at.clone(), _image: Some(image), _scratch: Some(scratch) })
+        Some(Testbed { at: image.at.clone(), _image: Some(image), _scratch: Some(scratch) })
     }
 
     /// The one that the environment names.

@@ -1,8 +1,8 @@
 //! A cache in virtual time, and a model of what its backing store lacks that knows nothing of the engine's ages.
 
-use super::super::background::Duty;
-use super::super::upkeep::Lease;
-use super::super::{BlockCache, CacheConfig, Clock, Mode, Upkeep};
+use super::super::background::Role;
+use super::super::maintenance::StoreAccess;
+use super::super::{BlockCache, CacheConfig, Clock, Maintenance, Mode};
 use crate::Block;
 use crate::disk::Disk;
 use crate::store::{Geometry, Layout};
@@ -170,12 +170,12 @@ impl Scene {
         Scene { device, below, writes: 0, ahead_us: 0 }
     }
 
-    fn config(&self, setup: &Setup, upkeep: Upkeep) -> CacheConfig {
+    fn config(&self, setup: &Setup, maintenance: Maintenance) -> CacheConfig {
         let dirty_age = (setup.bound > 0).then(|| Duration::from_secs(setup.bound));
         CacheConfig {
             mode: setup.mode,
             seed: setup.seed,
-            upkeep,
+            maintenance,
             dirty_age,
             ..CacheConfig::new(setup.info, &setup.tiers)
         }
@@ -186,18 +186,18 @@ impl Scene {
     }
 
     pub fn open(&self, setup: &Setup) -> BlockCache {
-        self.open_kept_by(setup, Upkeep::Hand)
+        self.open_kept_by(setup, Maintenance::Hand)
     }
 
     /// A cache in virtual time, whose upkeep is done by this.
-    pub fn open_kept_by(&self, setup: &Setup, upkeep: Upkeep) -> BlockCache {
+    pub fn open_kept_by(&self, setup: &Setup, maintenance: Maintenance) -> BlockCache {
         let (time, ahead) = (Arc::clone(&self.below.time), self.ahead_us);
         let clock = Clock::of(move || Duration::from_micros(ahead + time.load(Relaxed)));
-        self.open_as(&CacheConfig { clock, ..self.config(setup, upkeep) })
+        self.open_as(&CacheConfig { clock, ..self.config(setup, maintenance) })
     }
 
     pub fn open_with_threads(&self, setup: &Setup) -> BlockCache {
-        self.open_as(&self.config(setup, Upkeep::Threads))
+        self.open_as(&self.config(setup, Maintenance::Threads))
     }
 
     /// The clock of the next process shows so many seconds more than the time.
@@ -261,8 +261,8 @@ impl Scene {
     /// Does what threads of the cache's own would do now.
     fn work(&self, cache: &BlockCache) {
         let calls = || {
-            let mut turn = cache.locks.turn().expect("a cache that goes on");
-            Duty::ALL.iter().any(|duty| duty.calls(turn.keeper()))
+            let mut guard = cache.locks.guard().expect("a cache that goes on");
+            Role::ALL.iter().any(|role| role.calls(guard.write_back()))
         };
         let mut steps = 0;
         while calls() {

@@ -5,7 +5,7 @@ use entresol_trace::Trace;
 use std::sync::OnceLock;
 
 /// A trace and the indices that some policies ask for. Each index is computed when the first policy needs it.
-pub struct World<'t> {
+pub struct Addresses<'t> {
     /// The trace.
     pub trace: &'t Trace,
     next_use: OnceLock<Vec<u32>>,
@@ -15,10 +15,10 @@ pub struct World<'t> {
 
 const NO_PAGE: u32 = u32::MAX;
 
-impl<'t> World<'t> {
+impl<'t> Addresses<'t> {
     /// The world of a trace.
     pub fn new(trace: &'t Trace) -> Self {
-        World { trace, next_use: OnceLock::new(), neighbours: OnceLock::new(), peak_distance: OnceLock::new() }
+        Addresses { trace, next_use: OnceLock::new(), neighbours: OnceLock::new(), peak_distance: OnceLock::new() }
     }
 
     /// Index of the next request to the same page for every request, `NEVER` where there is none.
@@ -54,7 +54,7 @@ impl<'t> World<'t> {
         })
     }
 
-    /// The page before or after one, from the index that [`World::neighbours`] computed.
+    /// The page before or after one, from the index that [`Addresses::neighbours`] computed.
     #[inline]
     pub(crate) fn neighbour(index: &[[u32; 2]], page: Page, side: usize) -> Option<Page> {
         let other = index[page.index()][side];

@@ -33,7 +33,7 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 256;
 
 /// A mounted directory, as the kernel sees it.
-pub(super) struct Door {
+pub(super) struct FuseServer {
     /// Held as long as it is served.
     _lock: OwnedFd,
     nodes: Arc<Nodes>,
@@ -57,7 +57,7 @@ pub(super) struct Kernel {
     pub ended: Arc<Ended>,
 }
 
-impl Door {
+impl FuseServer {
     pub fn new(lock: OwnedFd, nodes: Nodes, pool: Pool, kernel: Kernel) -> Self {
         let (files, directories, syncing) = (Handles::new(), Mutex::default(), AtomicBool::new(false));
         let buffers = Buffers::new(REQUEST_BYTES_MAX as usize);
@@ -178,7 +178,7 @@ impl Door {
     }
 }
 
-impl Filesystem for Door {
+impl Filesystem for FuseServer {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // What the kernel does not have it does without; of the mappings the caller is told.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);

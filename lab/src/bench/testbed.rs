@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Options of every benchmark.
 #[derive(Args)]
-pub struct GroundArgs {
+pub struct TestbedArgs {
     /// The database
     #[arg(long, value_enum, default_value = "sqlite")]
     pub db: Db,
@@ -117,7 +117,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", requires = "backing_profile")]
     pub record: Option<PathBuf>,
     #[command(flatten)]
-    pub ground: GroundArgs,
+    pub testbed: TestbedArgs,
 }
 
 impl RunArgs {
@@ -127,24 +127,24 @@ impl RunArgs {
         wanted: Wanted,
         quiet: bool,
         load: impl FnOnce(&dyn Database, &AtomicBool) -> Result<()>,
-    ) -> Result<Ground> {
+    ) -> Result<Testbed> {
         if let Some(path) = &self.record {
             if !self.policy.iter().any(|name| name == "none") {
                 bail!("--record: what is asked without a cache is recorded, so --policy must have none");
             }
             output::check_writable(path)?;
         }
-        let mut ground = Ground::prepare(&self.ground, &self.policy, wanted, quiet, load)?;
-        ground.devices.pages = ground.cache_pages(self.cache_size)?;
-        ground.devices.record = self.record.clone();
-        Ok(ground)
+        let mut testbed = Testbed::prepare(&self.testbed, &self.policy, wanted, quiet, load)?;
+        testbed.devices.pages = testbed.cache_pages(self.cache_size)?;
+        testbed.devices.record = self.record.clone();
+        Ok(testbed)
     }
 
     /// Of the seconds of all runs.
-    pub fn bar(&self, ground: &Ground) -> Progress {
+    pub fn bar(&self, testbed: &Testbed) -> Progress {
         let each = (self.warmup + self.duration).as_secs();
-        let total = each * u64::from(self.ground.repeat) * ground.variants.len() as u64;
-        Progress::start("measuring", Some(total), Unit::Items("s"), ground.quiet)
+        let total = each * u64::from(self.testbed.repeat) * testbed.variants.len() as u64;
+        Progress::start("measuring", Some(total), Unit::Items("s"), testbed.quiet)
     }
 }
 
@@ -199,7 +199,7 @@ pub struct Wanted {
 const LOADING_BYTES: u64 = 256 << 20;
 
 /// All that the runs of a benchmark work with. The order is that of the end: the server, then the place.
-pub struct Ground {
+pub struct Testbed {
     pub server: Box<dyn Server>,
     pub place: Place,
     pub devices: Devices,
@@ -209,10 +209,10 @@ pub struct Ground {
     pub quiet: bool,
 }
 
-impl Ground {
+impl Testbed {
     /// Makes the place, the server and, by `load`, the database that all runs begin with. A signal sets `ended` from now on.
     pub fn prepare(
-        arguments: &GroundArgs,
+        arguments: &TestbedArgs,
         policies: &[String],
         wanted: Wanted,
         quiet: bool,
@@ -270,7 +270,7 @@ impl Ground {
         load(&*loader.database(), &ended).map_err(|error| said(&*loader, error))?;
         loader.stop()?;
         let loaded_bytes = place.loaded_bytes()?;
-        Ok(Ground { server, place, devices, variants, ended, loaded_bytes, quiet })
+        Ok(Testbed { server, place, devices, variants, ended, loaded_bytes, quiet })
     }
 
     /// Mounts a fresh copy of the database as a variant has it and starts the server there; how long that took to be ready.
@@ -294,7 +294,7 @@ impl Ground {
     }
 
     /// Description of the databases and devices, for readers of the results.
-    pub fn setting(&self, arguments: &GroundArgs) -> Vec<(&'static str, String)> {
+    pub fn setting(&self, arguments: &TestbedArgs) -> Vec<(&'static str, String)> {
         let device = |name: &Option<String>| match name {
             Some(name) => format!("{name}, emulated"),
             None => "a file of this machine".to_owned(),

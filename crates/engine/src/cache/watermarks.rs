@@ -1,7 +1,7 @@
 //! Room for requests: how much there is, and how much there should be. Requests wait at some marks; at others threads
 //! of the cache's own begin to make room.
 
-use super::keeper::Keeper;
+use super::write_back::WriteBack;
 use crate::store::{Geometry, Layout};
 
 /// Free segments below which reclaim begins: two for what it appends itself, one for the request that asked.
@@ -45,7 +45,7 @@ pub(super) fn moved_max(tiers: usize) -> u64 {
     if tiers > 1 { 128 } else { 8 }
 }
 
-impl Keeper {
+impl WriteBack {
     /// A policy with tiers of these capacities in pages decides from now on.
     pub fn serve(&mut self, tiers: &[usize]) {
         self.moved_max = moved_max(tiers.len());
@@ -59,7 +59,7 @@ impl Keeper {
 
     /// Pages that wait to be written below.
     fn queued(&self) -> usize {
-        self.pending.len() - self.flying
+        self.dirty_queue.len() - self.writing
     }
 
     /// Number of writes that threads of the cache's own should have under way below; 0 below the soft mark of the
@@ -78,18 +78,18 @@ impl Keeper {
     /// Is there less room than threads of the cache's own should keep?
     pub fn lacks_room(&self) -> bool {
         let segments = self.lacks_segments() || self.awaits_segments();
-        self.has_help() && (self.depth() > 0 || segments || self.is_account_half_full())
+        self.has_help() && (self.depth() > 0 || segments || self.is_unsynced_half_full())
     }
 
     /// Segments that a request may need between two parts of somebody's upkeep, for it cannot make room itself then.
     fn needed_apart(&self) -> u64 {
-        FREE_MIN + self.moved_max.div_ceil(u64::from(self.log.geometry().segment_pages))
+        FREE_MIN + self.moved_max.div_ceil(u64::from(self.store.geometry().segment_pages))
     }
 
     /// Of these, as many as a request has to find. Slots that are not there even when all is given up that the policy does not
     /// hold would be waited for in vain: a request that needs more of them than that does without.
     fn free_apart(&self) -> u64 {
-        match self.log.geometry().layout {
+        match self.store.geometry().layout {
             Layout::Log => self.needed_apart(),
             Layout::Slots => self.needed_apart().min(FREE_MIN + (self.free_most() - FREE_MIN) / 2),
         }
@@ -97,14 +97,14 @@ impl Keeper {
 
     /// Segments that are reclaimed together ahead of need: what is to be written below for them is written at once.
     fn together(&self) -> u64 {
-        u64::from(self.log.geometry().segments / 32).clamp(1, 8)
+        u64::from(self.store.geometry().segments / 32).clamp(1, 8)
     }
 
     /// Free segments that are kept at most: half of those that pages leave. The fewer are left to a log, the sooner it comes back
     /// to pages that are still needed; of slots the other half is what is made room of at once.
     fn free_most(&self) -> u64 {
-        let segment_pages = u64::from(self.log.geometry().segment_pages);
-        (self.log.spare_pages(self.held_max) / (2 * segment_pages)).max(FREE_MIN + 1)
+        let segment_pages = u64::from(self.store.geometry().segment_pages);
+        (self.store.spare_pages(self.held_max) / (2 * segment_pages)).max(FREE_MIN + 1)
     }
 
     /// Free segments below which threads of the cache's own reclaim.
@@ -116,7 +116,7 @@ impl Keeper {
     /// carried below together; and up to which that is done at the price of a write below.
     pub fn enough_slots(&self) -> (u64, u64) {
         let (segment_pages, spare) =
-            (u64::from(self.log.geometry().segment_pages), self.log.spare_pages(self.held_max));
+            (u64::from(self.store.geometry().segment_pages), self.store.spare_pages(self.held_max));
         let least = (self.free_low() + self.together()) * segment_pages;
         (spare.min(least.max(SLOTS_SEGMENTS * segment_pages)), spare.min(least))
     }
@@ -124,46 +124,46 @@ impl Keeper {
     /// Are there fewer free segments than threads of the cache's own should keep? Those count that are free at the next
     /// sync, for which requests ask often enough as a rule.
     pub fn lacks_segments(&self) -> bool {
-        let free = self.log.free_segments_once_durable();
-        self.has_help() && free < self.free_low() && self.log.rear() >= self.reclaim_from
+        let free = self.store.free_segments_once_durable();
+        self.has_help() && free < self.free_low() && self.store.rear() >= self.reclaim_from
     }
 
     /// Segments to reclaim ahead of need, now that some are lacking.
     pub fn lacking_segments(&self) -> u64 {
-        self.free_low().saturating_sub(self.log.free_segments_once_durable()) + self.together()
+        self.free_low().saturating_sub(self.store.free_segments_once_durable()) + self.together()
     }
 
     /// Would a sync of the log help requests that need free segments?
     pub fn awaits_segments(&self) -> bool {
-        let free = self.log.free_segments();
-        self.has_help() && free < self.free_apart() && free < self.log.free_segments_once_durable()
+        let free = self.store.free_segments();
+        self.has_help() && free < self.free_apart() && free < self.store.free_segments_once_durable()
     }
 
     /// A reclaim ahead of need has ended. One that gained nothing is not repeated until the log has gone on.
     pub fn reclaimed_ahead(&mut self, free_before: u64) {
-        if self.log.free_segments_once_durable() <= free_before {
-            let Geometry { layout, segment_pages, .. } = self.log.geometry();
+        if self.store.free_segments_once_durable() <= free_before {
+            let Geometry { layout, segment_pages, .. } = self.store.geometry();
             // The journal of slots goes on by a block for every sync, and pages leave the policy all the time.
             let step = if layout == Layout::Slots { 1 } else { segment_pages };
-            self.reclaim_from = self.log.rear() + u64::from(step);
+            self.reclaim_from = self.store.rear() + u64::from(step);
         }
     }
 
     /// Should threads of the cache's own sync the log?
     pub fn lacks_sync(&self) -> bool {
-        let unsynced = self.log.unsynced_segments();
-        let idle = unsynced >= SYNC_IDLE && self.log.sealed_len() == 0;
+        let unsynced = self.store.unsynced_segments();
+        let idle = unsynced >= SYNC_IDLE && self.store.sealed_len() == 0;
         self.has_help() && (unsynced >= SYNC_SOON || idle)
     }
 
     /// Is so much of the log not synced that requests have to wait for it?
     pub fn must_sync(&self) -> bool {
-        self.log.unsynced_segments() >= SYNC_MUST
+        self.store.unsynced_segments() >= SYNC_MUST
     }
 
     /// Are there as many batches in memory, on their way to the log's device, as there may be?
     pub fn has_many_batches(&self) -> bool {
-        self.log.sealed_len() >= if self.has_help() { BATCHES_MAX } else { 1 }
+        self.store.sealed_len() >= if self.has_help() { BATCHES_MAX } else { 1 }
     }
 
     /// Must the log's device catch up before a request may add to the log?
@@ -172,32 +172,32 @@ impl Keeper {
     }
 
     /// Is half of what may be written below without a sync of the backing store used up?
-    pub fn is_account_half_full(&self) -> bool {
-        self.unsynced.len() >= self.account_max() / 2
+    pub fn is_unsynced_half_full(&self) -> bool {
+        self.unsynced.len() >= self.unsynced_max() / 2
     }
 
-    fn account_max(&self) -> usize {
-        UNSYNCED_SEGMENTS * self.log.geometry().segment_pages as usize
+    fn unsynced_max(&self) -> usize {
+        UNSYNCED_SEGMENTS * self.store.geometry().segment_pages as usize
     }
 
     /// Must the backing store be synced before more is written there?
-    pub fn is_account_full(&self) -> bool {
-        self.unsynced.len() >= self.account_max() || self.changed.len() >= CHANGED_MAX
+    pub fn is_unsynced_full(&self) -> bool {
+        self.unsynced.len() >= self.unsynced_max() || self.changed.len() >= CHANGED_MAX
     }
 
     /// Is there room for a request?
     pub fn is_ready(&self) -> bool {
         let free = if self.apart { self.free_apart() } else { FREE_MIN };
-        let room = !self.is_queue_full() && !self.is_account_full() && self.log.free_segments() >= free;
+        let room = !self.is_queue_full() && !self.is_unsynced_full() && self.store.free_segments() >= free;
         room && !self.must_catch_up()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::background::Duty;
-    use super::super::upkeep::Lease;
-    use super::super::{BlockCache, CacheConfig, CacheStats, Upkeep};
+    use super::super::background::Role;
+    use super::super::maintenance::StoreAccess;
+    use super::super::{BlockCache, CacheConfig, CacheStats, Maintenance};
     use super::{SYNC_IDLE, SYNC_MUST};
     use crate::Block;
     use crate::store::{Geometry, Layout, Recovered};
@@ -236,7 +236,7 @@ mod tests {
     impl Work {
         fn open(&self, device: &SimDisk, backing: &SimDisk) -> BlockCache {
             let policy = catalogue::info(self.policy).expect("a policy");
-            let config = CacheConfig { upkeep: Upkeep::Hand, ..CacheConfig::new(policy, self.tiers) };
+            let config = CacheConfig { maintenance: Maintenance::Hand, ..CacheConfig::new(policy, self.tiers) };
             BlockCache::open(device.clone(), backing.clone(), ID, &config).expect("a cache in order")
         }
 
@@ -274,8 +274,8 @@ mod tests {
     /// Does the work of the cache's own threads. True if requests would find less room than they have to even so.
     fn work(cache: &BlockCache, request: u64) -> bool {
         let calls = || {
-            let mut turn = cache.locks.turn().expect("a cache that goes on");
-            Duty::ALL.iter().any(|duty| duty.calls(turn.keeper()))
+            let mut guard = cache.locks.guard().expect("a cache that goes on");
+            Role::ALL.iter().any(|role| role.calls(guard.write_back()))
         };
         let mut steps = 0;
         while calls() {
@@ -283,9 +283,9 @@ mod tests {
             assert!(steps < STEPS_MAX, "request {request}: it makes room and has none");
             cache.step().expect("upkeep");
         }
-        let mut turn = cache.locks.turn().expect("a cache that goes on");
-        let keeper = turn.keeper();
-        keeper.log.free_segments() < keeper.free_apart()
+        let mut guard = cache.locks.guard().expect("a cache that goes on");
+        let write_back = guard.write_back();
+        write_back.store.free_segments() < write_back.free_apart()
     }
 
     fn geometry(layout: Layout, segment_pages: u32, segments: u32) -> Geometry {
@@ -310,9 +310,9 @@ mod tests {
         for (policy, tiers, geometry) in works {
             let done = Work { policy, tiers, geometry, requests: 20_000, flush_every: Some(16) }.run();
             let Done { stats, syncs, flushes, short, .. } = done;
-            let (freed, rescued) = (stats.keeper.slots_freed, stats.keeper.rescued);
+            let (freed, evicted_dirty) = (stats.write_back.slots_freed, stats.write_back.evicted_dirty);
             println!(
-                "{policy} {tiers:?}: {syncs} syncs for {flushes} flushes, {freed} slots freed, {rescued} rescued, {short} short"
+                "{policy} {tiers:?}: {syncs} syncs for {flushes} flushes, {freed} slots freed, {evicted_dirty} rescued, {short} short"
             );
             assert!(freed > 1000 && stats.counts.admissions_failed == 0, "{policy} {tiers:?}: {stats:?}");
             assert_eq!(short, 0, "{policy} {tiers:?}");
@@ -334,7 +334,7 @@ mod tests {
             );
             assert!(recovered.unsynced_batches <= 2 * SYNC_IDLE + 1, "{layout:?}: {recovered:?}");
             assert!(segments < SYNC_MUST as f64, "{layout:?}: {segments} segments read");
-            let most = stats.log.pages / u64::from(geometry.segment_pages);
+            let most = stats.store.pages / u64::from(geometry.segment_pages);
             assert!(syncs < most, "{layout:?}: {syncs} syncs, more than one for a segment");
         }
     }

@@ -103,23 +103,23 @@ pub struct Cached {
 }
 
 impl Cached {
-    fn start(ground: &Ground, how: How) -> Result<Self, String> {
-        let at = ground.path("mnt");
+    fn start(testbed: &Testbed, how: How) -> Result<Self, String> {
+        let at = testbed.path("mnt");
         fs::create_dir_all(&at).expect("a mount point");
-        ground.give(&at);
-        let (data, cache) = (ground.path("slow/data"), ground.path("fast/cache"));
+        testbed.give(&at);
+        let (data, cache) = (testbed.path("slow/data"), testbed.path("fast/cache"));
         let mount = ["mount", text(&data), text(&at), "--cache", text(&cache)];
-        let mut command = ground.program.command(&mount);
+        let mut command = testbed.program.command(&mount);
         command.args(["--policy", how.policy, "--mode", how.mode]);
-        let said = File::create(ground.path("said")).expect("a file");
+        let said = File::create(testbed.path("said")).expect("a file");
         let child = command.stdout(Stdio::null()).stderr(said).spawn().expect("entresol");
         let mut cached = Cached { child, at };
         let since = Instant::now();
-        let parent = fs::metadata(ground.scratch.path()).expect("a folder").dev();
+        let parent = fs::metadata(testbed.scratch.path()).expect("a folder").dev();
         while !is_mounted(&cached.at, parent) {
             let ended = cached.child.try_wait().expect("a child").is_some();
             if ended || since.elapsed() > Duration::from_secs(60) {
-                return Err(format!("not mounted: {}", fs::read_to_string(ground.path("said")).unwrap_or_default()));
+                return Err(format!("not mounted: {}", fs::read_to_string(testbed.path("said")).unwrap_or_default()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -151,32 +151,32 @@ pub struct How {
 }
 
 /// Two disks that forget, and the folders where they are mounted.
-pub struct Ground {
+pub struct Testbed {
     program: Program,
     scratch: tempfile::TempDir,
 }
 
-impl Ground {
+impl Testbed {
     /// Fresh disks.
     pub fn new(program: &Program) -> Self {
-        let ground = Self::with_fast_disk(program);
-        make_disk(&ground.image("slow"), 32);
-        ground
+        let testbed = Self::with_fast_disk(program);
+        make_disk(&testbed.image("slow"), 32);
+        testbed
     }
 
     /// A fresh disk for the cache, and one with files in `data` for what it caches.
     pub fn before(program: &Program, slow: &Path) -> Self {
-        let ground = Self::with_fast_disk(program);
-        output("cp", &["--sparse=always", text(slow), text(&ground.image("slow"))]);
-        ground
+        let testbed = Self::with_fast_disk(program);
+        output("cp", &["--sparse=always", text(slow), text(&testbed.image("slow"))]);
+        testbed
     }
 
     fn with_fast_disk(program: &Program) -> Self {
-        let ground = Ground { program: program.clone(), scratch: tempfile::tempdir().expect("a directory") };
-        fs::set_permissions(ground.scratch.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
-        fs::create_dir(ground.path("images")).expect("a directory");
-        make_disk(&ground.image("fast"), 24);
-        ground
+        let testbed = Testbed { program: program.clone(), scratch: tempfile::tempdir().expect("a directory") };
+        fs::set_permissions(testbed.scratch.path(), PermissionsExt::from_mode(0o755)).expect("its mode");
+        fs::create_dir(testbed.path("images")).expect("a directory");
+        make_disk(&testbed.image("fast"), 24);
+        testbed
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -224,17 +224,17 @@ pub struct Running {
 
 impl Running {
     /// The disks as they were made, whose writes are withheld, and a new cache.
-    pub fn begin(ground: &Ground, cached: Option<How>) -> Self {
-        let (mount, layer, attached) = ground.withheld();
-        let data = ground.path("slow/data");
+    pub fn begin(testbed: &Testbed, cached: Option<How>) -> Self {
+        let (mount, layer, attached) = testbed.withheld();
+        let data = testbed.path("slow/data");
         fs::create_dir_all(&data).expect("a directory");
         let cache = cached.map(|how| {
-            ground.give(&ground.path("fast"));
-            let cache = ground.path("fast/cache");
+            testbed.give(&testbed.path("fast"));
+            let cache = testbed.path("fast/cache");
             let format = ["format", "--cache", text(&cache), "--backing", text(&data), "--size", CACHE_SIZE];
-            succeed(ground.program.command(&format).args(["--layout", how.layout]));
+            succeed(testbed.program.command(&format).args(["--layout", how.layout]));
             output("sync", &["-f", text(&cache)]);
-            Cached::start(ground, how).expect("a mount")
+            Cached::start(testbed, how).expect("a mount")
         });
         output("sync", &["-f", text(&data)]);
         let directory = cache.as_ref().map_or(data, |cache| cache.at.clone());
@@ -245,11 +245,11 @@ impl Running {
     ///
     /// # Errors
     /// The words of the system or the program where a file system or the cache is refused.
-    pub fn again(ground: &Ground, cached: Option<How>) -> Result<Self, String> {
-        let attach = |name| Attached::new(&ground.image(name), &ground.path(name));
+    pub fn again(testbed: &Testbed, cached: Option<How>) -> Result<Self, String> {
+        let attach = |name| Attached::new(&testbed.image(name), &testbed.path(name));
         let attached = [attach("fast")?, attach("slow")?];
-        let cache = cached.map(|how| Cached::start(ground, how)).transpose()?;
-        let directory = cache.as_ref().map_or(ground.path("slow/data"), |cache| cache.at.clone());
+        let cache = cached.map(|how| Cached::start(testbed, how)).transpose()?;
+        let directory = cache.as_ref().map_or(testbed.path("slow/data"), |cache| cache.at.clone());
         Ok(Running { cache, _attached: attached, withheld: None, directory })
     }
 
@@ -257,7 +257,7 @@ impl Running {
     /// those that were kept.
     pub fn until_the_cut(
         self,
-        ground: &Ground,
+        testbed: &Testbed,
         random: &mut Random,
         begun: &AtomicBool,
         load: impl FnOnce(&(dyn Fn() -> bool + Sync)),
@@ -273,7 +273,7 @@ impl Running {
                 std::thread::sleep(until);
                 layer.cut(random)
             });
-            scope.spawn(|| stir(ground, &layer));
+            scope.spawn(|| stir(testbed, &layer));
             load(&|| layer.is_off());
             // Where the load ended by itself the power goes all the same.
             cutter.join().expect("a cut")
@@ -285,11 +285,11 @@ impl Running {
 }
 
 /// Has the kernel write what it has in memory of the files on both disks, without a flush: a disk has it then, and may forget it.
-fn stir(ground: &Ground, layer: &Withholding) {
+fn stir(testbed: &Testbed, layer: &Withholding) {
     while !layer.is_off() {
-        let folders = ["", "pg_wal", "pg_xact"].map(|name| fs::read_dir(ground.path("slow/data").join(name)));
+        let folders = ["", "pg_wal", "pg_xact"].map(|name| fs::read_dir(testbed.path("slow/data").join(name)));
         let data = folders.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
-        for path in data.chain([ground.path("fast/cache")]) {
+        for path in data.chain([testbed.path("fast/cache")]) {
             if let Ok(file) = File::open(path) {
                 let _tried = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
             }

@@ -31,21 +31,21 @@ pub struct Noted {
 }
 
 #[derive(Default)]
-pub(super) struct Tape {
+pub(super) struct Recorder {
     on: AtomicBool,
-    reel: Mutex<Option<Reel>>,
+    ring: Mutex<Option<Ring>>,
 }
 
-struct Reel {
+struct Ring {
     batch: Vec<Noted>,
     full: SyncSender<Vec<Noted>>,
     empty: Receiver<Vec<Noted>>,
     left_out: u64,
 }
 
-impl Reel {
+impl Ring {
     /// Hands the batch over for an empty one; false when there is none.
-    fn turn(&mut self) -> bool {
+    fn rotate(&mut self) -> bool {
         let Ok(empty) = self.empty.try_recv() else { return false };
         // There is room for all batches that there are; without a listener nobody misses it.
         let _ = self.full.try_send(std::mem::replace(&mut self.batch, empty));
@@ -53,9 +53,9 @@ impl Reel {
     }
 }
 
-impl Tape {
-    fn reel(&self) -> MutexGuard<'_, Option<Reel>> {
-        self.reel.lock().unwrap_or_else(PoisonError::into_inner)
+impl Recorder {
+    fn ring(&self) -> MutexGuard<'_, Option<Ring>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a request that the policy is told of next. `first` when it is the first page of what was asked for.
@@ -68,19 +68,19 @@ impl Tape {
 
     #[cold]
     fn note_on(&self, noted: Noted) {
-        let mut reel = self.reel();
-        let Some(reel) = reel.as_mut() else { return };
-        if reel.batch.len() == BATCH && !reel.turn() {
-            reel.left_out += 1;
+        let mut ring = self.ring();
+        let Some(ring) = ring.as_mut() else { return };
+        if ring.batch.len() == BATCH && !ring.rotate() {
+            ring.left_out += 1;
             return;
         }
-        reel.batch.push(noted);
+        ring.batch.push(noted);
     }
 }
 
 /// Recording of the requests to a cache, from [`BlockCache::record`] until this is dropped.
 pub struct Recording {
-    tape: Arc<Tape>,
+    recorder: Arc<Recorder>,
     full: Receiver<Vec<Noted>>,
     empty: SyncSender<Vec<Noted>>,
     last: Vec<Noted>,
@@ -98,7 +98,7 @@ pub struct Batch<'a> {
 impl Recording {
     /// Notes nothing more: what there is remains to be taken.
     pub fn stop(&self) {
-        self.tape.on.store(false, Relaxed);
+        self.recorder.on.store(false, Relaxed);
     }
 
     /// Next requests: a full batch, or after this time those that there are.
@@ -108,18 +108,20 @@ impl Recording {
             self.give_back(last);
         }
         let waited = self.full.recv_timeout(wait);
-        let mut reel = self.tape.reel();
-        let reel = reel.as_mut().expect("it is there as long as this is");
+        let mut ring = self.recorder.ring();
+        let ring = ring.as_mut().expect("it is there as long as this is");
         self.last = match waited {
             Ok(full) => full,
             Err(RecvTimeoutError::Disconnected) => unreachable!("the reel is there"),
             Err(RecvTimeoutError::Timeout) => {
                 // One may have been handed over since. Else one is empty, for none is here or on the way.
                 let full = self.full.try_recv();
-                full.unwrap_or_else(|_| if reel.turn() { self.full.try_recv().expect("just sent") } else { Vec::new() })
+                full.unwrap_or_else(
+                    |_| if ring.rotate() { self.full.try_recv().expect("just sent") } else { Vec::new() },
+                )
             }
         };
-        Batch { requests: &self.last, left_out: reel.left_out }
+        Batch { requests: &self.last, left_out: ring.left_out }
     }
 
     fn give_back(&self, mut batch: Vec<Noted>) {
@@ -132,24 +134,24 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         self.stop();
-        *self.tape.reel() = None;
+        *self.recorder.ring() = None;
     }
 }
 
 impl BlockCache {
     /// Listens to what is asked of the cache from now on; none while somebody else does.
     pub fn record(&self) -> Option<Recording> {
-        let mut reel = self.tape.reel();
-        if reel.is_some() {
+        let mut ring = self.recorder.ring();
+        if ring.is_some() {
             return None;
         }
         let (full, fulls) = sync_channel(BATCHES);
         let (empty, empties) = sync_channel(BATCHES);
         let batch = || Vec::with_capacity(BATCH);
-        let recording = Recording { tape: self.tape.clone(), full: fulls, empty, last: Vec::new() };
+        let recording = Recording { recorder: self.recorder.clone(), full: fulls, empty, last: Vec::new() };
         (1..BATCHES).for_each(|_| recording.give_back(batch()));
-        *reel = Some(Reel { batch: batch(), full, empty: empties, left_out: 0 });
-        self.tape.on.store(true, Relaxed);
+        *ring = Some(Ring { batch: batch(), full, empty: empties, left_out: 0 });
+        self.recorder.on.store(true, Relaxed);
         Some(recording)
     }
 }
